@@ -107,9 +107,9 @@ def add_marks(marks: Marks) -> None:
 
     class Uploads(Uploader):
         def upload(
-            self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()
+            self, segment: Segment, file: Encoded, footer: SegmentFooter, overlapping: Collection[Segment] = ()
         ) -> bool:
-            new = super().upload(segment, file, footer, beside)
+            new = super().upload(segment, file, footer, overlapping)
             if footer.min_timestamp_ms is not None:
                 marks.ages.append(time.time() - footer.min_timestamp_ms / 1000)
             marks.finish(footer.count)

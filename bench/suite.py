@@ -29,7 +29,7 @@ from bench.first_record import wait_for_first_record
 from bench.place import Place
 from bench.rows import JSON_RECORDS, SMALL_RECORDS, Row
 from bench.server_log import ServerLog
-from infra.kafka.consumer.source_consumer import BATCH_BYTES, MOST
+from infra.kafka.consumer.source_consumer import BATCH_BYTES, MAX_RECORDS
 
 PARTITIONS = 6
 TRICKLE_PARTITIONS, TRICKLE_PER_SECOND = 50, 5_000
@@ -232,7 +232,7 @@ class Suite:
             "topic": topic,
             "partitions": PARTITIONS,
             "records": count,
-            "batch": min(MOST, BATCH_BYTES // record_bytes),
+            "batch": min(MAX_RECORDS, BATCH_BYTES // record_bytes),
         }
         return self._child("bench.bare", "consume", spec)
 

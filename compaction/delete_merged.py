@@ -31,12 +31,12 @@ class Cleaner:
     """Safe to call from several threads."""
 
     archive: Archive
-    copies: ReplicaCheck
+    replicas: ReplicaCheck
 
     def clean(self, plan: CleanPlan) -> Cleaned:
         """Raises CorruptSegment and SegmentNotFound for the keeper only, and the store's errors; then nothing was
         deleted, or only segments that had been proved."""
-        if why := self.copies.unfit(plan.keeper):
+        if why := self.replicas.why_not_ready(plan.keeper):
             return Cleaned(deleted=(), kept=dict.fromkeys(plan.inside, why), corrupt={})
         proved: dict[Segment, int] = {}  # with the record counts of their footers
         kept: dict[Segment, str] = {}
@@ -58,7 +58,7 @@ class Cleaner:
                     kept[segment] = why
                 else:
                     proved[segment] = footer.count
-        kept |= self.copies.missing(plan.keeper, proved)
+        kept |= self.replicas.missing(plan.keeper, proved)
         proved = {segment: count for segment, count in proved.items() if segment not in kept}
         if proved:
             # prove, then delete: every record of these was decoded from the keeper as stored

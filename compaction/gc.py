@@ -68,7 +68,7 @@ class Collector:
     store: SegmentStore
     control: ControlStore
     uploads: UploadStore
-    copies: ReplicaCheck
+    replicas: ReplicaCheck
     pool: Executor
     clock: Clock
     stop: Stop
@@ -152,7 +152,7 @@ class Collector:
 
     def _copied(self, plan: Expiry, report: GcReport) -> Expiry | None:
         """The part of the plan whose segments have their copies, where copies are required."""
-        answers = zip(plan.segments, self.pool.map(self.copies.uncopied, plan.segments), strict=True)
+        answers = zip(plan.segments, self.pool.map(self.replicas.uncopied, plan.segments), strict=True)
         kept = {segment: why for segment, why in answers if why}
         report.kept |= kept
         return plan.without(kept)
@@ -165,7 +165,7 @@ class Collector:
                     topic = parse_key(self.store.prefix, upload.key).source.topic
                 except MalformedKey:
                     continue
-                if upload.begun_at <= now - self.settings.upload_grace and (not topics or topic in topics):
+                if upload.initiated_at <= now - self.settings.upload_grace and (not topics or topic in topics):
                     report.uploads.append(upload)
         except ReplicatorError as error:  # does not prevent the removal of segments
             report.failed["uploads"] = str(error)

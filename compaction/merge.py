@@ -41,7 +41,7 @@ class Merged:
 
 
 class BadSegment(Exception):
-    """A stored segment does not match its key or footer. Plans that need it fail; others can be carried out."""
+    """A stored segment does not match its key or footer. Plans that need it fail; others can be executed."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class Merger:
 
     def _prove(self, plan: MergePlan, wanted: list[Digest], size_bytes: int, *, is_new: bool) -> Merged:
         with self.archive.open(plan.output) as stored:
-            found = digests_of(stored.batches(), [piece.offsets for piece in plan.inputs])
+            found = digests_of(stored.batches(), [one.offsets for one in plan.inputs])
             if is_new and found != wanted:
                 raise CorruptSegment(
                     str(plan.output),
@@ -90,13 +90,13 @@ class Merger:
             origins: list[SegmentOrigin] = []
             digests: list[Digest] = []
             rows = _RowGroups(writer, self.row_group_bytes)
-            for piece in plan.inputs:
-                with self._open(piece.segment) as reader:
+            for segment_slice in plan.inputs:
+                with self._open(segment_slice.segment) as reader:
                     origins.append(reader.footer.origin)
                     try:
-                        digests.append(_copy(reader, piece, rows))
+                        digests.append(_copy(reader, segment_slice, rows))
                     except CorruptSegment as error:
-                        raise BadSegment(piece.segment, error.what) from error
+                        raise BadSegment(segment_slice.segment, error.what) from error
             rows.end()
             footer = writer.close(plan.output, merged_origin(plan, origins, self.writer))
         except BaseException:
@@ -117,17 +117,17 @@ class Merger:
             raise BadSegment(segment, error.what) from error
 
 
-def _copy(reader: SegmentReader, piece: SegmentSlice, rows: _RowGroups) -> Digest:
+def _copy(reader: SegmentReader, segment_slice: SegmentSlice, rows: _RowGroups) -> Digest:
     """Copy a slice into `rows`. Returns the digest of its records, verified against the input's footer."""
     footer = reader.footer
-    if footer.digest is not None and piece.offsets == footer.offsets:
+    if footer.digest is not None and segment_slice.offsets == footer.offsets:
         for batch in reader.batches():
             rows.add(batch)
             del batch
         return footer.digest  # the reader checked every row group against it
     skipped, used = Digester(), Digester()
     for batch in reader.batches():
-        rest = after(batch, piece.offsets.start)
+        rest = after(batch, segment_slice.offsets.start)
         if rest.num_rows < batch.num_rows:
             skipped.update(batch.slice(0, batch.num_rows - rest.num_rows))
         if rest.num_rows:

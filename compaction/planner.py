@@ -80,7 +80,7 @@ def _plan(row: Sequence[SegmentSlice], size_bytes: int, job: CompactionJob, *, f
     enough = len(row) >= job.min_segment_count and size_bytes >= job.min_segment_size
     if len(row) < 2 or not (full or enough):
         return
-    level = max(piece.segment.level for piece in row) + 1
+    level = max(one.segment.level for one in row) + 1
     offsets = OffsetRange(row[0].offsets.start, row[-1].offsets.end)
     output = Segment(row[0].segment.source, level, offsets)
     yield MergePlan(output=output, inputs=tuple(row), size_bytes=size_bytes)

@@ -22,15 +22,15 @@ def _everything(_: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCheck:
-    """Checks copies of an archive that S3 replicates, that `replicator sync` copies to `there`, or that has no copy."""
+    """Checks the copy of an archive that S3 replicates, that `replicator sync` copies to `copy`, or that has none."""
 
-    here: SegmentStore
-    there: SegmentStore | None = None
-    carried: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
+    original: SegmentStore
+    copy: SegmentStore | None = None
+    is_synced: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
 
-    def unfit(self, keeper: Segment) -> str:
+    def why_not_ready(self, keeper: Segment) -> str:
         """Why nothing inside `keeper` may be deleted yet; empty: it may. Raises StoreUnavailable."""
-        info = self.here.stat(keeper)
+        info = self.original.stat(keeper)
         if info is None:
             return "it is not stored any more"
         return _UNFINISHED.get(info.replication, "")
@@ -38,10 +38,10 @@ class ReplicaCheck:
     def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
         """The segments that may not be deleted although `keeper` is fit, with the reason: neither the segment nor the
         keeper has an identical copy. Raises StoreUnavailable."""
-        if self.there is None or not segments:
+        if self.copy is None or not segments:
             return {}
         of_keeper = ""
-        if self.carried(keeper):
+        if self.is_synced(keeper):
             try:
                 of_keeper = self._problem_of_copy(keeper)
             except SegmentNotFound:
@@ -50,7 +50,7 @@ class ReplicaCheck:
                 return {}
         found = {}
         for segment in segments:
-            own = self._problem_if_carried(segment)
+            own = self._problem_if_synced(segment)
             if own is None:
                 own = of_keeper  # empty: this topic is not copied at all
             elif own and of_keeper:
@@ -62,16 +62,16 @@ class ReplicaCheck:
     def uncopied(self, segment: Segment) -> str:
         """Why `segment` may not expire: it has no identical copy. Empty: it may, or it no longer exists. Raises
         StoreUnavailable."""
-        info = self.here.stat(segment)
+        info = self.original.stat(segment)
         if info is None:
             return ""
         if unfinished := _UNFINISHED.get(info.replication):
             return unfinished
-        return self._problem_if_carried(segment) or ""
+        return self._problem_if_synced(segment) or ""
 
-    def _problem_if_carried(self, segment: Segment) -> str | None:
+    def _problem_if_synced(self, segment: Segment) -> str | None:
         """None: sync does not copy it. Empty: its copy is identical, or the segment no longer exists."""
-        if self.there is None or not self.carried(segment):
+        if self.copy is None or not self.is_synced(segment):
             return None
         try:
             return self._problem_of_copy(segment)
@@ -80,8 +80,8 @@ class ReplicaCheck:
 
     def _problem_of_copy(self, segment: Segment) -> str:
         """Empty: its copy is identical. Raises SegmentNotFound when the segment itself no longer exists."""
-        assert self.there is not None
-        found = compare(_located(self.here, segment), _located(self.there, segment))
+        assert self.copy is not None
+        found = compare(_located(self.original, segment), _located(self.copy, segment))
         match found.state:
             case CopyState.SAME:
                 return ""

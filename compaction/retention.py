@@ -47,7 +47,7 @@ class Expiry:
     """What is removed from one partition, and what stays."""
 
     deletions: tuple[Deletion, ...]  # oldest offsets first, never empty
-    stays: Extent
+    remaining: Extent
     newest: Segment  # that stays and that readers use
     before: OffsetRange  # from the first to the last offset stored
 
@@ -66,17 +66,17 @@ class Expiry:
     def without(self, kept: Iterable[Segment]) -> Expiry | None:
         """The plan with the cut below all of `kept`: a segment that cannot be removed keeps everything after it."""
         cut = min((s.offsets.start for s in kept), default=self.before.next_offset)
-        going = tuple(one for one in self.deletions if one.segment.offsets.end < cut)
-        if not going:
+        expired = tuple(one for one in self.deletions if one.segment.offsets.end < cut)
+        if not expired:
             return None
         stay = [one.segment.offsets for one in self.deletions if one.segment.offsets.end >= cut]
-        return replace(self, deletions=going, stays=joined([*self.stays.runs, *stay]))
+        return replace(self, deletions=expired, remaining=joined([*self.remaining.runs, *stay]))
 
     def unexplained(self, recorded: Collection[OffsetRange]) -> list[OffsetRange]:
         """Offsets that no segment will cover after the removal, and that no recorded gap explains yet."""
-        gone = joined(segment.offsets for segment in self.segments)
-        explained = [*self.stays.runs, *recorded]
-        return [left for run in gone.runs for left in uncovered(explained, run)]
+        removed = joined(segment.offsets for segment in self.segments)
+        explained = [*self.remaining.runs, *recorded]
+        return [left for run in removed.runs for left in uncovered(explained, run)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,26 +98,26 @@ def plan_expiry(
     early = [info for info in stored if info.stored_at > now + SKEW]
     if early:
         return ExpiryRefused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
-    fit = [info for info in stored if info.segment not in quarantined]
-    pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, SegmentSlice)]
-    if not pieces:
+    usable = [info for info in stored if info.segment not in quarantined]
+    slices = [step for step in from_first(info.segment for info in usable) if isinstance(step, SegmentSlice)]
+    if not slices:
         return None
     first = min(info.segment.offsets.start for info in stored)
-    by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(pieces, fit, rule)
-    keeps = pieces[-rule.keep_segments :][0].offsets.start
+    by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(slices, usable, rule)
+    keeps = slices[-rule.keep_segments :][0].offsets.start
     cut = min(max(by_age, by_bytes), keeps)
-    held = rule.held(pieces[0].segment.source.partition)
-    going = [i for i in stored if i.segment.offsets.end < cut and not any(map(i.segment.offsets.overlaps, held))]
-    if not going:
+    held = rule.held_offsets(slices[0].segment.source.partition)
+    expired = [i for i in stored if i.segment.offsets.end < cut and not any(map(i.segment.offsets.overlaps, held))]
+    if not expired:
         return None
-    if bad := [info.segment for info in going if info.segment in quarantined]:
+    if bad := [info.segment for info in expired if info.segment in quarantined]:
         return ExpiryRefused(source=bad[0].source, reason=_quarantined(bad))
-    going.sort(key=lambda info: (info.segment.offsets, info.segment.level))
-    gone = {info.segment for info in going}
+    expired.sort(key=lambda info: (info.segment.offsets, info.segment.level))
+    expired_segments = {info.segment for info in expired}
     return Expiry(
-        deletions=tuple(Deletion(info=info, reason=_reason(info, rule, by_age, now)) for info in going),
-        stays=joined(info.segment.offsets for info in stored if info.segment not in gone),
-        newest=pieces[-1].segment,
+        deletions=tuple(Deletion(info=info, reason=_reason(info, rule, by_age, now)) for info in expired),
+        remaining=joined(info.segment.offsets for info in stored if info.segment not in expired_segments),
+        newest=slices[-1].segment,
         before=OffsetRange(first, max(info.segment.offsets.end for info in stored)),
     )
 
@@ -130,15 +130,15 @@ def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime
     return min(young, default=max(info.segment.offsets.next_offset for info in stored))
 
 
-def _bytes_cut(pieces: Sequence[SegmentSlice], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
+def _bytes_cut(slices: Sequence[SegmentSlice], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
     if rule.max_bytes is None:
         return 0
     sizes = {info.segment: info.size_bytes for info in stored}
     left = rule.max_bytes
-    for piece in reversed(pieces):
-        left -= sizes[piece.segment]
+    for segment_slice in reversed(slices):
+        left -= sizes[segment_slice.segment]
         if left < 0:
-            return piece.offsets.next_offset
+            return segment_slice.offsets.next_offset
     return 0
 
 

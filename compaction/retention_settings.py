@@ -62,7 +62,7 @@ class RetentionRule:
     def __post_init__(self) -> None:
         enforce(self)
 
-    def held(self, partition: int) -> list[OffsetRange]:
+    def held_offsets(self, partition: int) -> list[OffsetRange]:
         return [one.offsets for one in self.hold if one.partition in (None, partition)]
 
 

@@ -156,7 +156,7 @@ class Compactor:
         first = not report.outcomes
         for incarnation in self.store.incarnations(region):
             topic = incarnation.topic
-            if not job.takes(topic) or (selection.topics and topic not in selection.topics):
+            if not job.selects(topic) or (selection.topics and topic not in selection.topics):
                 continue
             stored = self.store.walk(region, incarnation.path)
             for source, infos in groupby(stored, key=lambda info: info.segment.source):
@@ -168,8 +168,8 @@ class Compactor:
                     report.size_bytes += sum(info.size_bytes for info in known)
                     tried.ends[source] = end_of(info.segment.offsets for info in known)
                 known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
-                fit = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
-                yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
+                usable = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
+                yield from filter(None, map(tried.rest_of, self.make_plans(usable, job, now)))
 
     def _report_outcomes(self, outcomes: Sequence[PlanOutcome], report: CompactionReport) -> None:
         """Log one line for each plan, and quarantine corrupt segments."""

@@ -68,20 +68,20 @@ class Schedule:
             self._next[job.name] = at + job.jitter * self._jitter.get(job.name, 0.0)
 
     @property
-    def coming(self) -> Sequence[Due]:
+    def upcoming(self) -> Sequence[Due]:
         """The next run of each job, soonest first."""
         by_name = {job.name: job for job in self._jobs}
         return sorted(
             (Due(by_name[name], at) for name, at in self._next.items()), key=lambda due: (due.at, due.job.name)
         )
 
-    def put_off(self, job: CompactionJob, until: datetime) -> None:
+    def postpone(self, job: CompactionJob, until: datetime) -> None:
         """The job could not run: it is due again at `until` at the latest."""
         self._next[job.name] = min(until, self._next.get(job.name, until))
 
     def take(self, now: datetime) -> CompactionJob | None:
         """The due job that has waited longest; its next run is planned from `now`."""
-        due = next((due for due in self.coming if due.at <= now), None)
+        due = next((due for due in self.upcoming if due.at <= now), None)
         if due is None:
             return None
         self._plan(due.job, now)

@@ -18,7 +18,7 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
 
-TURN = timedelta(seconds=1)
+POLL_INTERVAL = timedelta(seconds=1)
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ class Scheduler:
                 self.health.turn(now)
                 job = self.schedule.take(now)
                 if job is None:
-                    coming = self.schedule.coming
-                    self.stop.wait(min(coming[0].at - now, TURN) if coming else TURN)
+                    upcoming = self.schedule.upcoming
+                    self.stop.wait(min(upcoming[0].at - now, POLL_INTERVAL) if upcoming else POLL_INTERVAL)
                     continue
                 running = pool.submit(self._run, job)
-                while not wait([running], TURN.total_seconds()).done:
+                while not wait([running], POLL_INTERVAL.total_seconds()).done:
                     self.health.turn(self.clock.now())  # a run may take hours; the process is not hanging
                 running.result()
                 self._log_next()
@@ -59,7 +59,7 @@ class Scheduler:
             reports = self.run(job)
         except LeaseTaken as error:
             log.info("compaction_waits", extra={log_fields.OPERATION: job.name, log_fields.REASON: str(error)})
-            self.schedule.put_off(job, error.lease.until)
+            self.schedule.postpone(job, error.lease.until)
             return
         except ReplicatorError as error:
             if self.stop.is_set():
@@ -83,5 +83,5 @@ class Scheduler:
         log.info("compaction_ended", extra={log_fields.OPERATION: job.name})
 
     def _log_next(self) -> None:
-        for due in self.schedule.coming:
+        for due in self.schedule.upcoming:
             log.info("compaction_next", extra={log_fields.OPERATION: due.job.name, log_fields.NEXT: due.at.isoformat()})

@@ -119,7 +119,7 @@ class CompactionJob:
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
-    def takes(self, topic: str) -> bool:
+    def selects(self, topic: str) -> bool:
         return not self.topics or any(pattern.matches(topic) for pattern in self.topics)
 
     def _contradictions(self) -> Iterator[Problem]:

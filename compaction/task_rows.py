@@ -26,7 +26,7 @@ class PlanOutcome:
     stored_bytes: int = 0
     freed_bytes: int = 0
     seconds: float = 0.0
-    error: str = ""  # why it was not carried out
+    error: str = ""  # why it was not executed
     kept: Mapping[str, str] = field(default_factory=dict)  # segments that were not deleted, with the reason
     bad: Mapping[str, str] = field(default_factory=dict)  # corrupt segments, with the reason
 
@@ -38,7 +38,7 @@ class PlanOutcome:
 def encode_plan(plan: CompactionPlan) -> str:
     match plan:
         case MergePlan():
-            inputs = [[str(piece.segment), piece.offsets.start] for piece in plan.inputs]
+            inputs = [[str(one.segment), one.offsets.start] for one in plan.inputs]
             return _dump({"merge": str(plan.output), "inputs": inputs, "size_bytes": plan.size_bytes})
         case CleanPlan():
             inside = [[str(segment), size_bytes] for segment, size_bytes in plan.inside.items()]

@@ -141,7 +141,7 @@ class EgressController:
             self._check_identity(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
-        parts.health.stopped(GROUP, parts.consumer.trouble)
+        parts.health.stopped(GROUP, parts.consumer.problem)
         now = parts.clock.now()
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
@@ -382,7 +382,7 @@ class EgressController:
 
     def _stored(self, assigned: AssignedPartition, session: ReadSession, stored: SegmentStored, now: datetime) -> None:
         assigned.failures = 0
-        assigned.failing.worked(Attempt.COMPARISON)
+        assigned.failing.succeeded(Attempt.COMPARISON)
         self.parts.health.solved(assigned.rereading)
         assigned.doubted = assigned.doubted and not session.beside(stored.seal.offsets)  # the segment agrees after all
         report(self.parts.metrics, assigned, stored)

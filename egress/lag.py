@@ -55,7 +55,7 @@ class LagGauge:
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
     def turn(self, now: datetime, partitions_by_source: Mapping[TopicPartition, SourcePartition]) -> None:
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case Answer(value=ends):
                 self._report(ends, partitions_by_source, now)
             case Failed(error=error):

@@ -40,7 +40,7 @@ class Commits:
         for partition, refused in self.consumer.commit_answers().items():
             assigned = partitions.get(partition)
             if assigned is not None and not refused:
-                assigned.failing.worked(Attempt.COMMIT)
+                assigned.failing.succeeded(Attempt.COMMIT)
             elif assigned is not None and (session := assigned.session) is not None:
                 # whichever commit was refused, everything below `committable` is stored: commit that after RETRY
                 log.warning("commit_failed", extra=assigned.fields | {log_fields.REASON: refused})

@@ -43,7 +43,7 @@ class StartLookup:
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         """Take in the answers for partitions that are still assigned, then start a lookup for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for asked, outcome in self._lookups.take_in():
+        for asked, outcome in self._lookups.collect():
             found += self._taken_in(asked, outcome, now)
         skipped = self._lookups.keys | {partition for partition, _ in found}
         waiting = [(h, w) for h in partitions if h not in skipped and (w := _question(h, topics, now)) is not None]
@@ -66,7 +66,7 @@ class StartLookup:
                         case Unknown(reason=reason):
                             _unknown([partition], reason, now)
                         case answer:
-                            partition.failing.worked(Attempt.POSITION)
+                            partition.failing.succeeded(Attempt.POSITION)
                             yield partition, answer
             case _:
                 assert_never(outcome)

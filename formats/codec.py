@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 VERSION = 1
-SHOWN = 200  # bytes of the malformed input quoted in an error
+QUOTED_BYTES = 200  # of the malformed input, in an error
 
 T = TypeVar("T", bound="DataclassInstance")
 FromJson = Callable[[Any], object]
@@ -46,7 +46,7 @@ def malformed(what: str, data: bytes) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedEvent(f"not {what}: {data[:SHOWN]!r} ({error})") from error
+        raise MalformedEvent(f"not {what}: {data[:QUOTED_BYTES]!r} ({error})") from error
 
 
 class Codec(Generic[T]):

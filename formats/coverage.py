@@ -91,12 +91,12 @@ def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[SegmentS
         yield SegmentSlice(step.segment, offsets) if isinstance(step, SegmentSlice) else Gap(offsets)
 
 
-def remaining(pieces: Sequence[SegmentSlice], next_offset: int) -> tuple[SegmentSlice, ...]:
-    """The parts of `pieces`, which adjoin and are in order, at and after `next_offset`."""
-    left = [piece for piece in pieces if piece.offsets.end >= next_offset]
+def remaining(slices: Sequence[SegmentSlice], next_offset: int) -> tuple[SegmentSlice, ...]:
+    """The parts of `slices`, which adjoin and are in order, at and after `next_offset`."""
     return tuple(
-        SegmentSlice(piece.segment, OffsetRange(max(piece.offsets.start, next_offset), piece.offsets.end))
-        for piece in left
+        SegmentSlice(one.segment, OffsetRange(max(one.offsets.start, next_offset), one.offsets.end))
+        for one in slices
+        if one.offsets.end >= next_offset
     )
 
 

@@ -14,8 +14,7 @@ class IntRange:
     low: int = INT64_MIN
     high: int = INT64_MAX
 
-    def cut(self, other: IntRange) -> IntRange:
-        """The intersection."""
+    def intersection(self, other: IntRange) -> IntRange:
         return IntRange(max(self.low, other.low), min(self.high, other.high))
 
     @property

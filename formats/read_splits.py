@@ -26,7 +26,7 @@ class ArchiveQuery:
     incarnation: str = ""  # empty: the plain path
     partitions: frozenset[int] | None = None  # None: all
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME  # timestamps, in milliseconds
+    timestamps: IntRange = ANY_TIME  # in milliseconds
 
     def at(self, topic: str, partition: int) -> SourcePartition:
         return SourcePartition(self.region, topic, partition, self.incarnation)
@@ -54,11 +54,11 @@ def read_splits(
     gathered: list[SegmentSlice] = []
     room = max_bytes
     for part in parts:
-        for piece, size_bytes in _cut(part, sizes[part.segment], max_bytes):
+        for segment_slice, size_bytes in _cut(part, sizes[part.segment], max_bytes):
             if gathered and size_bytes > room:
                 yield ReadSplit(source, tuple(gathered))
                 gathered, room = [], max_bytes
-            gathered.append(piece)
+            gathered.append(segment_slice)
             room -= size_bytes
     if gathered:
         yield ReadSplit(source, tuple(gathered))
@@ -68,7 +68,7 @@ def _cut(part: SegmentSlice, segment_bytes: int, max_bytes: int) -> Sequence[tup
     whole = part.segment.offsets.next_offset - part.segment.offsets.start
     start, count = part.offsets.start, part.offsets.next_offset - part.offsets.start
     size_bytes = segment_bytes * count // whole
-    pieces = min(max(-(-size_bytes // max_bytes), 1), count)
-    edges = [start + count * n // pieces for n in range(pieces + 1)]
+    slice_count = min(max(-(-size_bytes // max_bytes), 1), count)
+    edges = [start + count * n // slice_count for n in range(slice_count + 1)]
     ranges = [OffsetRange(a, b - 1) for a, b in pairwise(edges)]
-    return [(SegmentSlice(part.segment, offsets), size_bytes // pieces) for offsets in ranges]
+    return [(SegmentSlice(part.segment, offsets), size_bytes // slice_count) for offsets in ranges]

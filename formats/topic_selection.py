@@ -115,12 +115,12 @@ def explain(name: str, rules: Sequence[TopicRule[T]], own: Collection[str]) -> T
         tried = ", ".join(str(rule.pattern) for rule in rules) or "there are none"
         return TopicMatch(name, None, f"because no name or expression matches it (tried: {tried})")
     rule = next((rule for rule in matching if not rule.pattern.is_expression), matching[0])
-    losers = [str(other.pattern) for other in matching if other is not rule]
+    overruled = [str(other.pattern) for other in matching if other is not rule]
     if not rule.pattern.is_expression:
-        beaten = f"; a name beats {', '.join(losers)}" if losers else ""
-        return TopicMatch(name, rule, f"by its name{beaten}")
-    beaten = f"; it comes before {', '.join(losers)}, the first in the file wins" if losers else ""
-    return TopicMatch(name, rule, f"by the expression {rule.pattern}{beaten}")
+        suffix = f"; a name beats {', '.join(overruled)}" if overruled else ""
+        return TopicMatch(name, rule, f"by its name{suffix}")
+    suffix = f"; it comes before {', '.join(overruled)}, the first in the file wins" if overruled else ""
+    return TopicMatch(name, rule, f"by the expression {rule.pattern}{suffix}")
 
 
 def _why_internal(name: str, own: Collection[str]) -> str:

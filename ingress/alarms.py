@@ -39,7 +39,7 @@ class Alarms:
         self.health.problem(held.lateness, held.late_since(now))
         alarm = held.failures.alarm(now)
         if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
-            held.failures.worked(Attempt.DELIVERY)  # the segments that failed are gone from the archive
+            held.failures.succeeded(Attempt.DELIVERY)  # the segments that failed are gone from the archive
             alarm = held.failures.alarm(now)
         match held.stop_reason:
             case None if alarm:
@@ -59,9 +59,9 @@ class Alarms:
             self.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
         else:
             self.health.resumed("delivery")
-        self.health.stopped("group", self.placement.trouble)
-        if trouble := self.event_log.trouble:
-            self.health.problem(EVENTS, f"new segments are found by listings only: {trouble}")
+        self.health.stopped("group", self.placement.problem)
+        if problem := self.event_log.problem:
+            self.health.problem(EVENTS, f"new segments are found by listings only: {problem}")
         else:
             self.health.solved(EVENTS)
         affected = self.holdings if halted or self._halted else ()

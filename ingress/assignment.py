@@ -67,7 +67,7 @@ class Assignment:
         for held in partitions:
             source = held.assignment.source
             del self._held[source]
-            self.notes.left(held.assignment.key)
+            self.notes.revoked(held.assignment.key)
             for before in held.left_behind:
                 self._after.pop(before, None)
             self.health.resumed(str(source))
@@ -123,7 +123,7 @@ class Assignment:
     def resume(self, held: AssignedPartition) -> None:
         if held.stop_reason is not None:
             held.resume()
-            self.notes.going(held.assignment.key)
+            self.notes.progressed(held.assignment.key)
             self.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
             self._count()

@@ -51,7 +51,7 @@ class CheckpointLookup:
         """The answers for partitions that are still assigned. Raises OtherGroup when the checkpoint topic belongs to
         another group by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
-        for asked, outcome in self._lookups.take_in():
+        for asked, outcome in self._lookups.collect():
             match outcome:
                 case Failed(error=OtherGroup() as error):
                     raise error
@@ -59,7 +59,7 @@ class CheckpointLookup:
                     _unknown(asked, error, now)
                 case Answer(value=positions):
                     for held in asked:
-                        held.failures.worked(Attempt.POSITION)
+                        held.failures.succeeded(Attempt.POSITION)
                     found += [(held, positions) for held in asked]
                 case _:
                     assert_never(outcome)
@@ -94,7 +94,7 @@ class CheckpointLookup:
         held.positioned(checkpoint)
         if checkpoint is not None or not held.refusals:  # else an operator may still have to seed it
             for life in lives:
-                self.notes.begun(CheckpointKey(life, held.assignment.target.topic))
+                self.notes.started(CheckpointKey(life, held.assignment.target.topic))
         if not held.refusals:
             self.holdings.resume(held)  # else it has to get past the cause of the stop first
         return self._begin(held, checkpoint)
@@ -124,7 +124,7 @@ class CheckpointLookup:
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
         """The positions, read after the partitions were assigned. First waits for the end of the previous owner's
         transactions: after that it has written its checkpoint, or never will."""
-        self.placement.settled(targets)
+        self.placement.wait_until_settled(targets)
         positions = self.checkpoints.read()
         # a group that takes over writes its claim before it reads the positions, so one of the two sees the other
         self.ownership.confirm()

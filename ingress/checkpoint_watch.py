@@ -70,7 +70,7 @@ class CheckpointWatch:
     def _claim(self, now: datetime) -> None:
         if self._claiming.is_due(now):
             self._claiming.ask(self.ownership.claim)
-        match self._claiming.take_in():
+        match self._claiming.collect():
             case Failed(error=OtherGroup() as error):
                 raise error
             case Failed(error=error):
@@ -79,11 +79,11 @@ class CheckpointWatch:
                 self._claiming.due_at = now + RETRY
             case Answer():
                 self.is_ours = True
-                self._failures.worked(Attempt.CHECKPOINTS)
+                self._failures.succeeded(Attempt.CHECKPOINTS)
                 self.health.solved(SUBJECT)
 
     def _looked(self, now: datetime) -> bool:
-        match self._looking.take_in():
+        match self._looking.collect():
             case None:
                 return False
             case Failed(error=OtherGroup() as error):
@@ -93,7 +93,7 @@ class CheckpointWatch:
                 self._failed(error, now)
                 return False
             case Answer(value=seen):
-                self._failures.worked(Attempt.CHECKPOINTS)
+                self._failures.succeeded(Attempt.CHECKPOINTS)
                 self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
                 self.health.problem(SUBJECT, "; ".join(seen.problems))
                 return True

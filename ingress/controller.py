@@ -289,7 +289,7 @@ class IngressController:
                 continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
-                held.failures.failed(Attempt.TARGET, str(answer), now)
+                held.failures.failed(Attempt.TARGET_CHECK, str(answer), now)
                 self._apply(held, beginning.sequencer, beginning.sequencer.failed(now))
                 continue
             reason = foreign_data(held, self.parts.ownership.topic, answer)
@@ -394,11 +394,11 @@ class IngressController:
         self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
         if isinstance(before, PendingListing) and held.listing is not before:
             self._left_behind.show(held)
-            is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
+            is_listed = isinstance(held.listing, Listed) and not held.failures.is_failing(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
                 held.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
                 self._holdings.resume(held)
-                self.parts.notes.going(held.assignment.key)
+                self.parts.notes.progressed(held.assignment.key)
         self._listings.by_timer(held, sequencer, now)
         self._apply(held, sequencer, sequencer.tick(now))
         self._follow(held, sequencer, now)
@@ -456,18 +456,18 @@ class IngressController:
         match report:
             case Progressed(next_offset=next_offset, done=done):
                 held.refusals, held.checkpointed = 0, next_offset
-                held.failures.worked(Attempt.DELIVERY)
+                held.failures.succeeded(Attempt.DELIVERY)
                 self._holdings.resume(held)
-                self.parts.notes.going(held.assignment.key)
+                self.parts.notes.progressed(held.assignment.key)
                 self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
-            case DeliveryFailed(reason=reason, fate=fate, offset=offset):
+            case DeliveryFailed(reason=reason, kind=kind, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
-                if fate is FailureKind.UNKNOWN:
+                if kind is FailureKind.UNKNOWN:
                     held.reposition(now + held.policy.pause(before, refused=False))
                     return
-                if fate in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
-                    self._park(held, reason, offset, now, blames_target=fate is not FailureKind.REJECTED)
+                if kind in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
+                    self._park(held, reason, offset, now, blames_target=kind is not FailureKind.REJECTED)
                     return
                 self._apply(held, sequencer, sequencer.failed(now))
             case Vanished(segment=segment):

@@ -83,17 +83,17 @@ class ForeignDataCheck:
     def turn(self) -> list[tuple[Beginning, Obstacle]]:
         """Check all waiting partitions in one request, except those whose last request failed, which are checked
         separately: one partition without a leader fails the whole request. Returns the answers that forbid to begin."""
-        alone = [one for one in self._wanted if one.held.failures.fails(Attempt.TARGET)]
-        together = [one for one in self._wanted if not one.held.failures.fails(Attempt.TARGET)]
+        alone = [one for one in self._wanted if one.held.failures.is_failing(Attempt.TARGET_CHECK)]
+        together = [one for one in self._wanted if not one.held.failures.is_failing(Attempt.TARGET_CHECK)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
             targets = {one.held.assignment.target for one in asking}
             self._asked.ask(asking, self._look, targets)
         self._wanted = []
         refused: list[tuple[Beginning, Obstacle]] = []
-        for asked, outcome in self._asked.take_in():
+        for asked, outcome in self._asked.collect():
             for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
-                    one.held.failures.worked(Attempt.TARGET)
+                    one.held.failures.succeeded(Attempt.TARGET_CHECK)
                 if answer == EMPTY:
                     self._write(one)
                 else:
@@ -102,7 +102,7 @@ class ForeignDataCheck:
 
     def _look(self, targets: Collection[TopicPartition]) -> _Seen:
         """Read the records first: their checkpoints were written before them."""
-        occupancies = self.records.look(targets)
+        occupancies = self.records.occupancies(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
     def _answers(
@@ -139,7 +139,7 @@ def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occu
     if occupancy.holds_records:
         what = f"{target} holds records"
     else:
-        what = f"whether {target} holds records is not known ({occupancy.why})"
+        what = f"whether {target} holds records is not known ({occupancy.reason})"
     return (
         f"{what}, and checkpoint topic {checkpoint_topic} has no position of {source} there. If they were delivered "
         "from here, and the checkpoint topic was deleted or is another one than then, seed the position: "

@@ -16,9 +16,9 @@ from formats.messages.group_claim import (
     ReadClaims,
     Withdraw,
     WriteClaim,
-    claiming,
+    claim_steps,
+    current_claim,
     is_copied,
-    standing,
     why_copied,
 )
 from formats.messages.group_claim import refusal as why_not
@@ -49,7 +49,7 @@ class GroupOwnership:
     def claim(self) -> None:
         """Return once the topic belongs to this group. Raises OtherGroup, and BrokerUnavailable: call again."""
         self._cluster_id = self.cluster_id()
-        asking = claiming(
+        asking = claim_steps(
             topic=self.topic,
             group_id=self.group_id,
             take_over=self.take_over,
@@ -74,7 +74,7 @@ class GroupOwnership:
         now = self.cluster_id()
         if now and self._cluster_id and now != self._cluster_id:
             raise TargetError(f"the cluster has the id {now}, this process claimed {self.topic} in {self._cluster_id}")
-        stands = standing(self.checkpoints.claims())
+        stands = current_claim(self.checkpoints.claims())
         if stands is None:
             self.claim()
         elif is_copied(stands, now):

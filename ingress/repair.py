@@ -13,7 +13,7 @@ from datetime import datetime
 from formats.coverage import covered_count, end_of, joined
 from formats.errors import CheckpointConflict, OtherGroup, TargetError
 from formats.messages.delivery_checkpoint import SEED, Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
-from formats.messages.group_claim import standing
+from formats.messages.group_claim import current_claim
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import covered
@@ -200,7 +200,7 @@ class CheckpointRepair:
         refused, and the partition would stay stopped."""
         known = self._read()
         parked = self.checkpoints.parked().get(key)
-        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.wants_seed:
+        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.needs_seed:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked without a position, and a release gives it none: "
                 f"say where it goes on, `{SEED} {key.source} --offset N`. {stands.reason}"
@@ -222,7 +222,7 @@ class CheckpointRepair:
     def _read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """Raises OtherGroup: what is written would affect the workers of another group than this file's."""
         known = self.checkpoints.read()
-        stands = standing(self.checkpoints.claims())
+        stands = current_claim(self.checkpoints.claims())
         if stands is not None and stands.group_id != self.group_id:
             raise OtherGroup(
                 f"checkpoint topic {self.topic} belongs to group {stands.group_id}, and this file is of group "

@@ -79,7 +79,7 @@ class SegmentLister:
         listing = assigned.listing
         if not isinstance(listing, PendingListing) or self._room <= 0:
             return []
-        match listing.answer.take_in():
+        match listing.answer.collect():
             case None:
                 return []
             case Failed(error=error):
@@ -103,7 +103,7 @@ class SegmentLister:
     ) -> list[Effect]:
         self._room -= len(stored.infos)
         assigned.reach = {**assigned.reach, **stored.reach}
-        assigned.failures.worked(Attempt.LISTING)
+        assigned.failures.succeeded(Attempt.LISTING)
         if not assigned.view.listed(
             listing.token,
             stored.infos,

@@ -83,7 +83,7 @@ class StoredLag:
         self._lookup.ask(self._look, dict(checkpoints), dict(self._known), renew=renew)
 
     def _take_in(self) -> None:
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case Answer(value=known):
                 self._known.update(known)
             case Failed(error=error):
@@ -114,7 +114,7 @@ class StoredLag:
 
     def _renewed(self, source: SourcePartition, known: _Waiting) -> _Waiting:
         """Update the start by the first segments of each level: one request per level, however many segments it has."""
-        first = ahead(self.store, source, known.checkpoint or 0, most=1).infos
+        first = ahead(self.store, source, known.checkpoint or 0, limit=1).infos
         if not first:
             return _Waiting(known.checkpoint)
         start = min(info.segment.offsets.start for info in first)

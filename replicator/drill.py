@@ -161,13 +161,13 @@ class Drill:
         try:
             ends = probe.ends(list(wanted))
             waiting = {p: max(wanted[p], end.low) for p, end in ends.items() if wanted[p] < end.stable}
-            stamps = probe.stamps(waiting)
+            timestamps = probe.timestamps(waiting)
         except (BrokerUnavailable, TargetError) as error:
             return None, f"{cluster} was asked: {error}"
         if not ends:
             return None, f"{cluster} was asked, and has none of these topics: is it the source?"
         now = SystemClock().now()
-        return max([0.0, *((now - stamp).total_seconds() for stamp in stamps.values())]), ""
+        return max([0.0, *((now - stamp).total_seconds() for stamp in timestamps.values())]), ""
 
 
 def append(history: Path, drilled: Drilled) -> None:

@@ -49,7 +49,7 @@ class Selection:
     partitions: Collection[int] | None = None  # None: all
     only: Collection[tuple[str, int]] | None = None  # restricts them to these: topic and partition
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME  # timestamps in milliseconds
+    timestamps: IntRange = ANY_TIME  # in milliseconds
     renaming: Renaming = field(default_factory=Renaming)
     transforms: Sequence[str] = ()  # names of the functions that filter or change records, in order
     on_spark: bool = False
@@ -77,7 +77,7 @@ class Selection:
             "only": None if self.only is None else sorted(self.only),
             "partitions": None if self.partitions is None else sorted(self.partitions),
             "region": self.region,
-            "stamps": [self.stamps.low, self.stamps.high],
+            "stamps": [self.timestamps.low, self.timestamps.high],
             "template": self.renaming.template,
             "topics": sorted(str(pattern) for pattern in self.topics),
             "transforms": list(self.transforms),

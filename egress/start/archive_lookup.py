@@ -93,7 +93,7 @@ class ArchiveLookup:
     def beyond(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> Sequence[Segment]:
         """All segments that end at or after `offset`, ordered by level and start."""
         if known.known_from > offset:
-            return [info.segment for info in all_ahead(self.archive.segments, source, offset, most=None).infos]
+            return [info.segment for info in all_ahead(self.archive.segments, source, offset, limit=None).infos]
         return [info.segment for info in known.infos if info.segment.offsets.end >= offset]
 
     def holds(self, segments: Iterable[Segment]) -> bool:
@@ -138,7 +138,7 @@ class ArchiveLookup:
         if offset < 0:
             return None
         infos = (
-            known.infos if known.known_from <= offset else ahead(self.archive.segments, source, offset, most=1).infos
+            known.infos if known.known_from <= offset else ahead(self.archive.segments, source, offset, limit=1).infos
         )
         holding = [info for info in infos if offset in info.segment.offsets]
         return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
@@ -155,7 +155,7 @@ class ArchiveLookup:
     def _control_objects(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
         """The control objects of partitions that share an archive path."""
         region, path = sources[0].region, sources[0].path
-        begun = self.archive.control.begun(region, path)
+        begun = self.archive.control.partitions_with_begin(region, path)
         with_gaps = set(self.archive.control.gap_sources(region, path))
         with_forks = set(self.archive.control.fork_sources(region, path))
         found: dict[SourcePartition, ArchivedSegments] = {}

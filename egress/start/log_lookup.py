@@ -60,9 +60,9 @@ def compared(
     if not points:
         return {}
     try:
-        found = probe.compared(points)
+        found = probe.compare_points(points)
         refused = {p: points[p] for p, truncated in found.items() if truncated is not None}
-        again = probe.compared(refused) if refused else {}
+        again = probe.compare_points(refused) if refused else {}
     except (BrokerUnavailable, TargetError) as error:
         log.warning("logs_not_compared", extra={log_fields.COUNT: len(points), log_fields.ERROR: str(error)})
         return {}

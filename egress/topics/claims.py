@@ -103,7 +103,7 @@ class TopicClaims:
 
     def claimed(self) -> frozenset[str]:
         """Every claimed path, by one listing; an argument of `life`."""
-        return frozenset(self.control.places(self.region))
+        return frozenset(self.control.claimed_paths(self.region))
 
     def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
         """The current incarnation of the topic, with its path claimed; or why an operator has to identify it."""
@@ -125,7 +125,7 @@ class TopicClaims:
         if isinstance(first, Blocked):
             return first
         here = before_forks(facts.name, facts.topic_id, first.topic_id)
-        if here.id and self.control.place(self.region, here.path) is None:
+        if here.id and self.control.claim_of(self.region, here.path) is None:
             if first.cluster_id != cluster_id:
                 return _other_cluster(facts, first, cluster_id)
             if first.topic_id == generated_id(first.cluster_id, first.number):
@@ -145,7 +145,7 @@ class TopicClaims:
         here = current(facts.name, "", cluster_id, first_id=first.topic_id, claimed=claimed)
         topic = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=here.id or first.topic_id, incarnation=here)
         if here.id:
-            claim = self.control.place(self.region, here.path)
+            claim = self.control.claim_of(self.region, here.path)
             if claim is None or not claim.fork:
                 return topic
             before = parse_incarnation(claim.forked_from)
@@ -161,10 +161,10 @@ class TopicClaims:
 
     def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> TopicClaim | Blocked:
         """The claim of the plain path; claims it if it has none and nothing is stored there."""
-        claimed = self.control.place(self.region, facts.name)
-        if claimed is None and self.control.occupied(self.region, facts.name):
+        claimed = self.control.claim_of(self.region, facts.name)
+        if claimed is None and self.control.has_objects(self.region, facts.name):
             # read again: another process may have claimed it, and then stored, in between
-            claimed = self.control.place(self.region, facts.name)
+            claimed = self.control.claim_of(self.region, facts.name)
             if claimed is None:
                 return Blocked(
                     f"{facts.name}: its archive path holds segments and has no claim that identifies their topic. If "
@@ -177,7 +177,7 @@ class TopicClaims:
         number = _incarnation_count(self.control, self.region, facts.name)
         claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
         # claimed before anything is stored: wherever a process stops, a path with segments has its claim
-        with durable(Step.CLAIM_PLACE):
+        with durable(Step.CLAIM_PATH):
             stored = self.control.claim(self.region, path, claim)
         log.info(
             "place_claimed",
@@ -195,16 +195,16 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     """
     facts, cluster_id = facts_of(admin, topic)
     later = control.later_ids(region, topic)
-    plain = control.place(region, topic)
+    plain = control.claim_of(region, topic)
     number = len(later) + (plain is not None)
     name = facts.topic_id or generated_id(cluster_id, number)
     claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
     if plain is None:
-        with durable(Step.CLAIM_PLACE):
+        with durable(Step.CLAIM_PATH):
             plain = control.claim(region, topic, claim)
     here = before_forks(topic, name, plain.topic_id)
     if here.id:
-        with durable(Step.CLAIM_PLACE):
+        with durable(Step.CLAIM_PATH):
             control.claim(region, here.path, claim)
     adopted = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here)
     return behind_fork(adopted, newest_fork(later, name))
@@ -243,4 +243,4 @@ def _adopt(topic: str) -> str:
 def _incarnation_count(control: ControlStore, region: str, topic: str) -> int:
     """How many claimed paths the topic name has."""
     later = len(control.later_ids(region, topic))
-    return later + (control.place(region, topic) is not None)
+    return later + (control.claim_of(region, topic) is not None)

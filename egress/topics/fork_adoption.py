@@ -30,7 +30,7 @@ def adopt_fork(
     what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    claimed = control.places(region)
+    claimed = control.claimed_paths(region)
     current_topic = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
     if isinstance(current_topic, Blocked):
         raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
@@ -46,7 +46,9 @@ def adopt_fork(
     # The resolver reads one path before the current one: a partition without a begin in this path would be read from
     # its log start in the next, although the path before this one holds those records.
     missing = (
-        set(range(facts.partition_count)) - control.begun(region, path) - forked if current_topic.before else set()
+        set(range(facts.partition_count)) - control.partitions_with_begin(region, path) - forked
+        if current_topic.before
+        else set()
     )
     if missing:
         raise TargetError(
@@ -60,7 +62,7 @@ def adopt_fork(
         forks = newest_fork(later, facts.topic_id) + 1
         name = fork_id(facts.topic_id, forks)
     else:
-        current = control.place(region, path)
+        current = control.claim_of(region, path)
         forks = 1 + (0 if current is None else current.fork)
         name = generated_id(cluster_id, number)
     behind = replace(current_topic.under(name), before=replace(current_topic, before=None))
@@ -72,7 +74,7 @@ def adopt_fork(
         fork=forks,
         forked_from=path,
     )
-    with durable(Step.CLAIM_PLACE):
+    with durable(Step.CLAIM_PATH):
         control.claim(region, behind.incarnation.path, claim)
     return behind
 

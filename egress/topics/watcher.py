@@ -62,7 +62,7 @@ class TopicWatcher:
     def turn(self, now: datetime) -> bool:
         """True after the first refresh, and when something changed. After an error the topics known before stay, since
         they are not absent; also when another cluster answers, whose topics are not these."""
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case None:
                 if self._lookup.is_due(now):
                     self._lookup.due_at = now + self.interval
@@ -73,7 +73,7 @@ class TopicWatcher:
                 self._failures.failed(Attempt.TOPICS, str(error), now)
                 return False
             case Answer(value=found):
-                self._failures.worked(Attempt.TOPICS)
+                self._failures.succeeded(Attempt.TOPICS)
                 return self._taken_in(found)
 
     def _taken_in(self, found: _Refresh) -> bool:

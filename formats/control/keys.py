@@ -23,16 +23,16 @@ from formats.incarnation import CONTROL
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 
-def claim_key(prefix: str, region: str, place: str) -> str:
-    return f"{control_prefix(prefix, region)}places/{place}"
+def claim_key(prefix: str, region: str, path: str) -> str:
+    return f"{control_prefix(prefix, region)}places/{path}"
 
 
 def claims_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}places/"
 
 
-def begins_prefix(prefix: str, region: str, place: str) -> str:
-    return f"{control_prefix(prefix, region)}begins/{place}/"
+def begins_prefix(prefix: str, region: str, path: str) -> str:
+    return f"{control_prefix(prefix, region)}begins/{path}/"
 
 
 def begin_key(prefix: str, source: SourcePartition) -> str:

@@ -69,7 +69,7 @@ class Parked:
     blames_target: bool = False  # no record is at fault: the next one would fail, too
 
     @property
-    def wants_seed(self) -> bool:
+    def needs_seed(self) -> bool:
         """Whether only a seed lets the partition continue. A partition that the configuration rejects has no position
         either, but waits for another configuration; so the reason decides: it names the remedy."""
         return self.next_offset is None and SEED in self.reason

@@ -30,7 +30,7 @@ from formats.codec import Codec, dump, malformed
 from formats.errors import OtherGroup
 
 GROUP = "group"  # kind of these records, as written in their keys
-YOUNG = timedelta(minutes=10)  # after a take-over, each starting process counts members of the old group for so long
+RECHECK_PERIOD = timedelta(minutes=10)  # after a take-over: a process that starts counts members of the old group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Withdraw:
 Ask = ReadClaims | CountMembers | WriteClaim | Withdraw
 
 
-def standing(claims: Iterable[GroupClaim]) -> GroupClaim | None:
+def current_claim(claims: Iterable[GroupClaim]) -> GroupClaim | None:
     """The claim that holds: of all claims in the topic, in log order, the first of the highest number."""
     found: GroupClaim | None = None
     for claim in claims:
@@ -81,7 +81,7 @@ def standing(claims: Iterable[GroupClaim]) -> GroupClaim | None:
     return found
 
 
-def claiming(
+def claim_steps(
     *,
     topic: str,
     group_id: str,
@@ -99,62 +99,62 @@ def claiming(
     """
     while True:
         claims: Sequence[GroupClaim] = yield ReadClaims()
-        stands = standing(claims)
-        lost = next((c for c in claims if c.id in own and c != stands), None)
+        current = current_claim(claims)
+        lost = next((c for c in claims if c.id in own and c != current), None)
         if lost is not None:
             yield Withdraw(lost)
-        elif stands is not None and is_copied(stands, cluster_id):
-            if stands.group_id != take_over:
-                raise OtherGroup(why_copied(topic, stands, cluster_id))
+        elif current is not None and is_copied(current, cluster_id):
+            if current.group_id != take_over:
+                raise OtherGroup(why_copied(topic, current, cluster_id))
             if take_over != group_id:  # its own members are fenced by the group itself
                 yield from _expect_no_members(topic, take_over)
-            own.add((claim := make(stands.number + 1, take_over)).id)
+            own.add((claim := make(current.number + 1, take_over)).id)
             yield WriteClaim(claim)
-        elif stands is not None and stands.group_id == group_id:
-            if stands.over not in ("", group_id) and (stands.over == take_over or now - stands.at < YOUNG):
-                yield from _expect_no_members(topic, stands.over)
-            return stands
-        elif stands is None and not take_over:
+        elif current is not None and current.group_id == group_id:
+            if current.over not in ("", group_id) and (current.over == take_over or now - current.at < RECHECK_PERIOD):
+                yield from _expect_no_members(topic, current.over)
+            return current
+        elif current is None and not take_over:
             own.add((claim := make(1, "")).id)
             yield WriteClaim(claim)
-        elif stands is not None and stands.group_id == take_over:
+        elif current is not None and current.group_id == take_over:
             yield from _expect_no_members(topic, take_over)
-            own.add((claim := make(stands.number + 1, take_over)).id)
+            own.add((claim := make(current.number + 1, take_over)).id)
             yield WriteClaim(claim)
         else:
-            raise OtherGroup(refusal(topic, group_id, stands, take_over))
+            raise OtherGroup(refusal(topic, group_id, current, take_over))
 
 
-def is_copied(stands: GroupClaim, cluster_id: str) -> bool:
+def is_copied(current: GroupClaim, cluster_id: str) -> bool:
     """Whether the claim was written in another cluster than the one it is read from."""
-    return bool(stands.cluster_id) and bool(cluster_id) and stands.cluster_id != cluster_id
+    return bool(current.cluster_id) and bool(cluster_id) and current.cluster_id != cluster_id
 
 
-def why_copied(topic: str, stands: GroupClaim, cluster_id: str) -> str:
+def why_copied(topic: str, current: GroupClaim, cluster_id: str) -> str:
     return (
-        f"checkpoint topic {topic} was claimed by group {stands.group_id} in the cluster with id {stands.cluster_id} "
-        f"at {stands.at.isoformat()}, and this cluster has the id {cluster_id}: the topic was copied here, and its "
+        f"checkpoint topic {topic} was claimed by group {current.group_id} in the cluster with id {current.cluster_id} "
+        f"at {current.at.isoformat()}, and this cluster has the id {cluster_id}: the topic was copied here, and its "
         "positions are about topics of the other cluster. If the address is wrong, mend kafka.bootstrap.servers or the "
         "name resolution. If this cluster replaces the other one, either name a new ingress.checkpoint_topic, and "
         "delivery begins anew where a destination is empty; or, where the destinations were copied too and hold what "
-        f"the checkpoints say, start with `replicator ingress --take-over {stands.group_id}`: a destination with "
+        f"the checkpoints say, start with `replicator ingress --take-over {current.group_id}`: a destination with "
         "another topic id than its checkpoints stops, and `replicator checkpoints seed` says where it goes on"
     )
 
 
-def refusal(topic: str, group_id: str, stands: GroupClaim | None, take_over: str = "") -> str:
-    if stands is None:
+def refusal(topic: str, group_id: str, current: GroupClaim | None, take_over: str = "") -> str:
+    if current is None:
         return (
             f"checkpoint topic {topic} belongs to no group, so there is no {take_over} to take over: start without "
             "--take-over"
         )
-    belongs = f"checkpoint topic {topic} belongs to group {stands.group_id} since {stands.at.isoformat()}"
+    belongs = f"checkpoint topic {topic} belongs to group {current.group_id} since {current.at.isoformat()}"
     if take_over:
-        return f"{belongs}, not to {take_over}: nothing is taken over. Find out who works as {stands.group_id}"
+        return f"{belongs}, not to {take_over}: nothing is taken over. Find out who works as {current.group_id}"
     return (
         f"{belongs}, and this is group {group_id}: two groups would deliver every record twice. Either write "
-        f"ingress.group_id = {json.dumps(stands.group_id)}; or, to replace that group for good, stop all of its "
-        f"processes and start with `replicator ingress --take-over {stands.group_id}`; or, for a second delivery on "
+        f"ingress.group_id = {json.dumps(current.group_id)}; or, to replace that group for good, stop all of its "
+        f"processes and start with `replicator ingress --take-over {current.group_id}`; or, for a second delivery on "
         "purpose, give it a file with a checkpoint topic and sources of its own"
     )
 

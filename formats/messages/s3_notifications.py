@@ -33,8 +33,8 @@ _REMOVED = frozenset(
         "LifecycleExpiration:DeleteMarkerCreated",
     }
 )
-_DEEPEST = 3  # envelopes in envelopes
-_SHOWN = 200  # characters of a bad value in a reason
+_MAX_DEPTH = 3  # envelopes in envelopes
+_QUOTED_LENGTH = 200  # characters of a bad value in a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Parsed:
     problems: tuple[str, ...] = ()  # why the message, or a part of it, cannot be decoded
 
     @property
-    def understood(self) -> bool:
+    def is_valid(self) -> bool:
         """True: the message is done once its events are. False: it belongs in the dead-letter queue."""
         return not self.problems
 
@@ -103,18 +103,18 @@ def _items(body: str, scope: _ArchiveScope, *, depth: int) -> Iterator[_Item]:
     match message:
         case {"Records": [*records]}:
             for number, record in enumerate(records):
-                yield _understand(_record, record, scope, f"record {number}")
+                yield _parse(_record, record, scope, f"record {number}")
         case {"Event": str(name)} if name == TEST_EVENT:
             yield _Test()
-        case {"Type": "Notification", "Message": str(inner)} if depth < _DEEPEST:
+        case {"Type": "Notification", "Message": str(inner)} if depth < _MAX_DEPTH:
             yield from _items(inner, scope, depth=depth + 1)
         case {"detail-type": str(), "detail": dict()}:
-            yield _understand(_bridged, message, scope, "EventBridge event")
+            yield _parse(_bridged, message, scope, "EventBridge event")
         case _:
             yield MalformedEvent(f"no S3 event, SNS notification or EventBridge event: {_shown(body)}")
 
 
-def _understand(read: _Reader, value: object, scope: _ArchiveScope, what: str) -> _Item:
+def _parse(read: _Reader, value: object, scope: _ArchiveScope, what: str) -> _Item:
     try:
         return read(value, scope)
     except (ValueError, OverflowError) as error:  # our errors are ValueErrors, too
@@ -198,4 +198,4 @@ def _shown(value: object) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, a value nested too deeply to print
         text = f"a {type(value).__name__} that cannot be shown"
-    return ascii(text)[1:-1][:_SHOWN]
+    return ascii(text)[1:-1][:_QUOTED_LENGTH]

@@ -83,8 +83,8 @@ class AncestorReader:
     def batches(self, from_offset: int = 0) -> Iterator[pa.RecordBatch]:
         offsets = self.footer.offsets
         reached, count = offsets.start - 1, 0
-        pieces = self._pieces()
-        for batch in pieces:
+        batches = self._converted()
+        for batch in batches:
             first, last = edges(batch)
             if first <= reached or last > offsets.end or not rises(batch) or (not count and first != offsets.start):
                 found = f"offsets {first} to {last} after {reached}, or unordered"
@@ -97,7 +97,7 @@ class AncestorReader:
             found = f"{count} records up to {reached}"
             raise CorruptSegment(self._name, found=found, wanted=f"{self.footer.count} up to {offsets.end}")
 
-    def _pieces(self) -> Iterator[pa.RecordBatch]:
+    def _converted(self) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._parquet.iter_batches(BATCH_RECORDS, use_threads=False):
                 if batch.num_rows:

@@ -24,7 +24,15 @@ from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
-from formats.records.statistics import SegmentStatistics, cut, edges, first_offset, last_offset, record_bytes, rises
+from formats.records.statistics import (
+    SegmentStatistics,
+    edges,
+    first_offset,
+    last_offset,
+    record_bytes,
+    rises,
+    row_groups,
+)
 from formats.registry import SegmentReader
 from formats.segment import Segment
 
@@ -116,7 +124,7 @@ class ParquetSegmentWriter:
             reached = last
             measured.append((batch, record_bytes(batch)))
         options = self._options
-        for run in cut(measured, limit_bytes=options.row_group_bytes, limit_records=options.row_group_records):
+        for run in row_groups(measured, limit_bytes=options.row_group_bytes, limit_records=options.row_group_records):
             self._write_row_group(run)
         self._usable = True
 
@@ -189,19 +197,19 @@ def _check(batch: pa.RecordBatch) -> None:
 
 
 class _Sink:
-    """The file that the Parquet encoder writes to: counts and hashes the bytes, and can hold them back."""
+    """The file that the Parquet encoder writes to: counts and hashes the bytes, and can buffer them."""
 
     closed = False
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
         self._length = self._crc = 0  # of the bytes since the last `take`
-        self._held: list[bytes] | None = None
+        self._buffered: list[bytes] | None = None
 
     def write(self, data: bytes) -> int:
         self._length += len(data)
-        if self._held is not None:
-            self._held.append(data)
+        if self._buffered is not None:
+            self._buffered.append(data)
             return len(data)
         self._crc = checksums.crc64nvme(data, self._crc)
         view = memoryview(data)
@@ -216,12 +224,12 @@ class _Sink:
         return taken
 
     def hold(self) -> None:
-        self._held = []
+        self._buffered = []
 
     def release(self) -> bytes:
-        """Return the bytes held back; later writes go through again."""
-        held, self._held = b"".join(self._held or ()), None
-        return held
+        """Return the buffered bytes; later writes go through again."""
+        buffered, self._buffered = b"".join(self._buffered or ()), None
+        return buffered
 
     def flush(self) -> None: ...
 

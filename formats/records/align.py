@@ -17,7 +17,7 @@ from formats.records.digest import Digester
 from formats.records.schema import SCHEMA
 from formats.records.statistics import edges, first_offset
 
-COMPARED = tuple(name for name in SCHEMA.names if name not in ("offset", "timestamp_type"))
+COMPARED_COLUMNS = tuple(name for name in SCHEMA.names if name not in ("offset", "timestamp_type"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def compare_streams(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordB
             continue
         same += where
         one, other = a.slice(where, 1), b.slice(where, 1)
-        column = next(name for name in COMPARED if not equal_column(name, one, other))
+        column = next(name for name in COMPARED_COLUMNS if not equal_column(name, one, other))
         difference = Difference(first_offset=first_offset(one), second_offset=first_offset(other), column=column)
     return StreamComparison(same=same, first=ours.finish(), second=theirs.finish(), difference=difference)
 
@@ -128,4 +128,4 @@ class _RecordStream:
 
 
 def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
-    return all(equal_column(name, a, b) for name in COMPARED)
+    return all(equal_column(name, a, b) for name in COMPARED_COLUMNS)

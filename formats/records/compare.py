@@ -27,7 +27,7 @@ class Comparison:
     only_second: int
     offset: int | None = None  # of the first record that is in both, but differs
     column: str | None = None  # the first that differs, in schema order
-    alone: int | None = field(default=None, compare=False)  # offset of the first record that only one copy holds
+    unmatched: int | None = field(default=None, compare=False)  # offset of the first record that only one copy holds
 
     @property
     def equal(self) -> bool:
@@ -35,7 +35,7 @@ class Comparison:
         return self.offset is None and not self.only_first and not self.only_second
 
     @property
-    def thinned(self) -> bool:
+    def differs_in_presence_only(self) -> bool:
         """Whether the common records are equal, but one copy holds more."""
         return self.offset is None and not self.equal
 
@@ -53,13 +53,15 @@ def compare(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -
     """Reads both to the end, or to the first difference. Holds one batch of each."""
     ours, theirs = _Stream(first), _Stream(second)
     both = only_first = only_second = 0
-    alone: int | None = None
+    unmatched: int | None = None
     while ours.fill() and theirs.fill():
         bound = min(ours.last_offset, theirs.last_offset) + 1
         a, b = ours.take(bound), theirs.take(bound)
         shared_a, shared_b = _shared(a, b), _shared(b, a)
-        if alone is None:
-            alone = min((o for o in (_first_alone(a, b), _first_alone(b, a)) if o is not None), default=None)
+        if unmatched is None:
+            unmatched = min(
+                (o for o in (_first_unmatched(a, b), _first_unmatched(b, a)) if o is not None), default=None
+            )
         difference = _difference(shared_a, shared_b)
         if difference is not None:
             offset, column = difference
@@ -69,15 +71,18 @@ def compare(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -
                 only_second=only_second,
                 offset=offset,
                 column=column,
-                alone=alone if alone is not None and alone < offset else None,
+                unmatched=unmatched if unmatched is not None and unmatched < offset else None,
             )
         both += shared_a.num_rows
         only_first += a.num_rows - shared_a.num_rows
         only_second += b.num_rows - shared_b.num_rows
-    if alone is None:
-        alone = next((stream.first_offset for stream in (ours, theirs) if stream.fill()), None)
+    if unmatched is None:
+        unmatched = next((stream.first_offset for stream in (ours, theirs) if stream.fill()), None)
     return Comparison(
-        both=both, only_first=only_first + ours.count(), only_second=only_second + theirs.count(), alone=alone
+        both=both,
+        only_first=only_first + ours.count(),
+        only_second=only_second + theirs.count(),
+        unmatched=unmatched,
     )
 
 
@@ -133,13 +138,13 @@ def _shared(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.is_in(offsets, value_set=others))
 
 
-def _first_alone(batch: pa.RecordBatch, other: pa.RecordBatch) -> int | None:
+def _first_unmatched(batch: pa.RecordBatch, other: pa.RecordBatch) -> int | None:
     """The first offset of `batch` that is not in `other`."""
     offsets, others = batch.column("offset"), other.column("offset")
     if offsets.equals(others):
         return None
-    alone = pc.index(pc.is_in(offsets, value_set=others), False).as_py()
-    return None if alone < 0 else offsets[alone].as_py()
+    index = pc.index(pc.is_in(offsets, value_set=others), False).as_py()
+    return None if index < 0 else offsets[index].as_py()
 
 
 def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:

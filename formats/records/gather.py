@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from formats.records.schema import SCHEMA
 
-ENOUGH_ROWS = 1_000  # a batch of this size outweighs the cost of its calls
-ENOUGH_BYTES = 1 << 20
+MIN_ROWS = 1_000  # a batch of this size outweighs the cost of its calls
+MIN_BYTES = 1 << 20
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in the same order, in batches of at least ENOUGH_ROWS or ENOUGH_BYTES except the last one; none
+    """The same records in the same order, in batches of at least MIN_ROWS or MIN_BYTES except the last one; none
     is empty. Large batches are passed on unchanged; small ones are copied. Raises ValueError for another schema."""
     group: list[pa.RecordBatch] = []
     rows = size_bytes = 0
@@ -29,12 +29,12 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         group.append(batch)
         rows += batch.num_rows
         size_bytes += batch.nbytes
-        if rows >= ENOUGH_ROWS or size_bytes >= ENOUGH_BYTES:
-            yield _one(group)
+        if rows >= MIN_ROWS or size_bytes >= MIN_BYTES:
+            yield _concatenated(group)
             group, rows, size_bytes = [], 0, 0
     if group:
-        yield _one(group)
+        yield _concatenated(group)
 
 
-def _one(group: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(group: list[pa.RecordBatch]) -> pa.RecordBatch:
     return group[0] if len(group) == 1 else pa.concat_batches(group)

@@ -15,15 +15,15 @@ from formats.segment import OffsetRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """`stamps`: timestamps in milliseconds. They are not ordered, so they filter records and give no position."""
+    """`timestamps`: in milliseconds. They are not ordered, so they filter records and give no position."""
 
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME
+    timestamps: IntRange = ANY_TIME
 
-    def may_hold(self, footer: SegmentFooter) -> bool:
+    def may_match(self, footer: SegmentFooter) -> bool:
         """Whether a record of the segment may match. True for the ancestor's segments: they lack timestamp bounds."""
         low, high = footer.min_timestamp_ms, footer.max_timestamp_ms
-        return low is None or high is None or self.stamps.overlaps(low, high)
+        return low is None or high is None or self.timestamps.overlaps(low, high)
 
     def is_past(self, batch: pa.RecordBatch) -> bool:
         """Whether all records from this batch on are after the range of offsets. The batch is not empty."""
@@ -36,8 +36,8 @@ class RecordFilter:
             return batch.slice(0, 0)
         if low > 0 or self.offsets.high < INT64_MAX:
             batch = within(batch, OffsetRange(low, high))
-        if not self.stamps.is_bounded or not batch.num_rows:
+        if not self.timestamps.is_bounded or not batch.num_rows:
             return batch
-        stamps = batch.column("timestamp").view(pa.int64())
-        first, last = pa.scalar(self.stamps.low, pa.int64()), pa.scalar(self.stamps.high, pa.int64())
-        return batch.filter(pc.and_(pc.greater_equal(stamps, first), pc.less_equal(stamps, last)))
+        timestamps = batch.column("timestamp").view(pa.int64())
+        first, last = pa.scalar(self.timestamps.low, pa.int64()), pa.scalar(self.timestamps.high, pa.int64())
+        return batch.filter(pc.and_(pc.greater_equal(timestamps, first), pc.less_equal(timestamps, last)))

@@ -39,8 +39,8 @@ class SegmentStatistics:
     def update(self, batch: pa.RecordBatch, sizes: pa.Int64Array) -> None:
         """Append the records of `batch`, which is not empty; `sizes` are its `record_bytes`."""
         first, last = edges(batch)
-        stamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
-        low, high = stamps["min"].as_py(), stamps["max"].as_py()
+        timestamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
+        low, high = timestamps["min"].as_py(), timestamps["max"].as_py()
         self.count += batch.num_rows
         self.keyless_count += batch.column("key").null_count
         self.first_offset = first if self.first_offset is None else self.first_offset
@@ -128,7 +128,7 @@ def _sizes(array: pa.Array) -> pa.Int64Array:
     return pc.max_element_wise(signed, pa.scalar(0, pa.int32())).cast(pa.int64())
 
 
-def cut(
+def row_groups(
     batches: Sequence[tuple[pa.RecordBatch, pa.Int64Array]], *, limit_bytes: int, limit_records: int
 ) -> Iterator[list[tuple[pa.RecordBatch, pa.Int64Array]]]:
     """Runs within both limits (raw bytes, records); a record that alone exceeds `limit_bytes` is a run of its own.

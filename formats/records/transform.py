@@ -60,10 +60,10 @@ class Transform:
             raise TransformFailed(f"{where}: {type(error).__name__}: {error}") from error
         if step.keeps:
             if not _are_booleans(result) or len(result) != batch.num_rows:
-                raise TransformFailed(f"{where}: wanted {batch.num_rows} booleans, found {_shown(result)}")
+                raise TransformFailed(f"{where}: wanted {batch.num_rows} booleans, found {_described(result)}")
             return batch.filter(result)
         if not isinstance(result, pa.RecordBatch) or result.schema != SCHEMA:
-            raise TransformFailed(f"{where}: wanted a RecordBatch of the same schema, found {_shown(result)}")
+            raise TransformFailed(f"{where}: wanted a RecordBatch of the same schema, found {_described(result)}")
         if not result.column("offset").equals(batch.column("offset")):
             raise TransformFailed(f"{where}: wanted the same records in the same order, found other offsets")
         if nulls := [f.name for f in SCHEMA if not f.nullable and result.column(f.name).null_count]:
@@ -99,6 +99,6 @@ def _are_booleans(result: object) -> bool:
     return isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type)
 
 
-def _shown(result: object) -> str:
+def _described(result: object) -> str:
     length = f" of {len(result)}" if isinstance(result, Sized) else ""
     return f"{type(result).__name__}{length}"

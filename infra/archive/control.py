@@ -49,31 +49,31 @@ class ControlStore:
 
     # --- claims of archive paths: see `formats.incarnation` ---
 
-    def place(self, region: str, place: str) -> TopicClaim | None:
+    def claim_of(self, region: str, path: str) -> TopicClaim | None:
         """The claim of an archive path; None when, and only when, it is not claimed."""
         try:
-            data = self._read(claim_key(self.prefix, region, place))
+            data = self._read(claim_key(self.prefix, region, path))
         except SegmentNotFound:
             return None
         return decode_topic_claim(data)
 
-    def claim(self, region: str, place: str, claim: TopicClaim) -> TopicClaim:
+    def claim(self, region: str, path: str, claim: TopicClaim) -> TopicClaim:
         """Claim a path. Returns the claim that holds: `claim`, or the one that was there before."""
-        key, data = claim_key(self.prefix, region, place), encode_topic_claim(claim)
+        key, data = claim_key(self.prefix, region, path), encode_topic_claim(claim)
         try:
             self.objects.put_new(key, io.BytesIO(data), len(data))
         except SegmentExists:
             return decode_topic_claim(self._read(key))
         return claim
 
-    def places(self, region: str) -> Sequence[str]:
+    def claimed_paths(self, region: str) -> Sequence[str]:
         """Every claimed archive path, by one listing."""
         prefix = claims_prefix(self.prefix, region)
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
 
     def claimed(self, region: str) -> Sequence[Incarnation]:
         """Every incarnation whose path is claimed, by one listing; foreign keys are left out."""
-        return _incarnations(self.places(region))
+        return _incarnations(self.claimed_paths(region))
 
     def later_ids(self, region: str, topic: str) -> Sequence[str]:
         """Ids of the incarnations of `topic` except the one with the plain path, by one listing; foreign keys are left
@@ -82,9 +82,9 @@ class ControlStore:
         listed = self.objects.list(claim_key(self.prefix, region, later_paths(topic)))
         return [one.id for one in _incarnations(item.key[len(folder) :] for item in listed)]
 
-    def occupied(self, region: str, place: str) -> bool:
+    def has_objects(self, region: str, path: str) -> bool:
         """Whether any object is stored under an archive path, claimed or not, by one request."""
-        prefix = f"{region_prefix(self.prefix, region)}{place}/"
+        prefix = f"{region_prefix(self.prefix, region)}{path}/"
         return next(iter(self.objects.list(prefix)), None) is not None
 
     # --- where archives begin, and where a source's log forked ---
@@ -109,15 +109,15 @@ class ControlStore:
                 return decode_begin(self._read(key))
         return begin
 
-    def begun(self, region: str, place: str) -> frozenset[int]:
+    def partitions_with_begin(self, region: str, path: str) -> frozenset[int]:
         """Partitions of an archive path whose begin is recorded, by one listing."""
-        prefix = begins_prefix(self.prefix, region, place)
+        prefix = begins_prefix(self.prefix, region, path)
         names = (item.key[len(prefix) :] for item in self.objects.list(prefix))
         return frozenset(int(name) for name in names if name.isdecimal())
 
-    def fork_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
+    def fork_sources(self, region: str, path: str | None = None) -> Sequence[SourcePartition]:
         """Partitions of `region`, or of one archive path in it, with a recorded fork."""
-        return self._sources(region, "forks", place)
+        return self._sources(region, "forks", path)
 
     def forks(self, source: SourcePartition) -> Sequence[LogFork]:
         """In order of `next_offset`. One listing, and one request for each fork: normally there is none."""
@@ -184,9 +184,9 @@ class ControlStore:
         """Remove records that a wider one replaces."""
         self.objects.delete_many([gap_key(self.prefix, gap.source, gap.offsets) for gap in gaps])
 
-    def gap_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
+    def gap_sources(self, region: str, path: str | None = None) -> Sequence[SourcePartition]:
         """Partitions of `region`, or of one archive path in it, with a recorded gap."""
-        return self._sources(region, "gaps", place)
+        return self._sources(region, "gaps", path)
 
     # --- quarantined segments ---
 
@@ -240,11 +240,11 @@ class ControlStore:
             token = int(keys[-1][len(prefix) :]) if keys else 0
             if keys:
                 try:
-                    standing = decode_lease(token, self._read(keys[-1]))
+                    current = decode_lease(token, self._read(keys[-1]))
                 except SegmentNotFound:
                     continue  # another process was faster
-                if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
-                    return standing
+                if current.owner != owner and current.until > now and not is_dead(current.owner):
+                    return current
             lease = Lease(token=token + 1, owner=owner, until=now + span)
             data = encode_lease(lease)
             try:
@@ -264,10 +264,10 @@ class ControlStore:
         info = self.objects.stat(f"{lease_prefix(self.prefix, region, name)}{token:020d}")
         return None if info is None else info.modified_at
 
-    def _sources(self, region: str, kind: str, place: str | None) -> Sequence[SourcePartition]:
+    def _sources(self, region: str, kind: str, path: str | None) -> Sequence[SourcePartition]:
         """Partitions with a control object of this kind, by one listing; foreign keys are left out."""
         prefix = f"{control_prefix(self.prefix, region)}{kind}/"
-        listed = self.objects.list(prefix if place is None else f"{prefix}{place}/")
+        listed = self.objects.list(prefix if path is None else f"{prefix}{path}/")
         found = {tuple(item.key[len(prefix) :].split("/")[:2]) for item in listed}
         sources = []
         for parts in sorted(found):

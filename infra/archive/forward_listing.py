@@ -47,14 +47,15 @@ def ahead(
     position: int,
     *,
     reach: Mapping[int, int] | None = None,
-    most: int = MAX_AFTER,
+    limit: int = MAX_AFTER,
 ) -> Ahead:
-    """Segments that end at or after `position`: of each level, the first `most` that start at or after it, and those of
-    the last ones before it that extend to it. `reach`: from an earlier result for this partition, to save requests."""
+    """Segments that end at or after `position`: of each level, the first `limit` that start at or after it, and those
+    of the last ones before it that extend to it. `reach`: from an earlier result for this partition, to save
+    requests."""
     reaches = dict(reach or {})
 
     def list_level(level: int) -> _Found:
-        found = _Level(store, source, level).list_level(position, reaches.get(level, FIRST_REACH), most)
+        found = _Level(store, source, level).list_level(position, reaches.get(level, FIRST_REACH), limit)
         if found.before:
             reaches[level] = position - found.before[-SEGMENTS_BEFORE:][0].segment.offsets.start
         return found
@@ -62,9 +63,9 @@ def ahead(
     return _joined(_each_level(store, source, list_level), position, reaches)
 
 
-def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, most: int | None = MAX_AFTER) -> Ahead:
+def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, limit: int | None = MAX_AFTER) -> Ahead:
     """`ahead`, but complete: finds every segment that extends to `position`, and those that start at or after it, up to
-    `most` of each level if that is not None. Lists every key before the position, one request for each thousand, and
+    `limit` of each level if that is not None. Lists every key before the position, one request for each thousand, and
     holds none of them in memory."""
 
     def list_level(level: int) -> _Found:
@@ -72,7 +73,7 @@ def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, mo
         for info in store.level_reaching(source, level, position):
             if info.segment.offsets.start < position:
                 found.before.append(info)
-            elif len(found.after) == most:
+            elif len(found.after) == limit:
                 found.is_cut = True
                 break
             else:
@@ -133,14 +134,14 @@ class _Level:
     source: SourcePartition
     level: int
 
-    def list_level(self, position: int, reach: int, most: int) -> _Found:
+    def list_level(self, position: int, reach: int, limit: int) -> _Found:
         """`before` holds the last segments that start before `position`: SEGMENTS_BEFORE of them if there are as many,
         or a few less where `reach` came from an earlier call."""
         begin = max(position - reach, 0)
         found = _Found([], [])
-        for info in self._from(begin, PAGE + most + 1):
+        for info in self._from(begin, PAGE + limit + 1):
             if info.segment.offsets.start >= position:
-                if len(found.after) == most:
+                if len(found.after) == limit:
                     found.is_cut = True
                     break
                 found.after.append(info)
@@ -149,9 +150,9 @@ class _Level:
                 found.before = (
                     last if len(last) >= SEGMENTS_BEFORE / 2 else found.before + last
                 )  # few: all after those read
-                found.after = list(self._from(position, most + 1))
-                found.is_cut = len(found.after) > most
-                del found.after[most:]
+                found.after = list(self._from(position, limit + 1))
+                found.is_cut = len(found.after) > limit
+                del found.after[limit:]
                 break
             else:
                 found.before.append(info)
@@ -187,5 +188,5 @@ class _Level:
                 return info.segment.offsets.start
         return None
 
-    def _from(self, start_at: int, most: int) -> Iterator[SegmentInfo]:
-        return self.store.level(self.source, self.level, start_at=start_at, most=most)
+    def _from(self, start_at: int, limit: int) -> Iterator[SegmentInfo]:
+        return self.store.level(self.source, self.level, start_at=start_at, limit=limit)

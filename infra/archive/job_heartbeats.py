@@ -18,7 +18,7 @@ from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
-KEPT = timedelta(days=1)  # after this, others remove the heartbeat of a dead process
+STALE_AFTER = timedelta(days=1)  # after this, others remove the heartbeat of a dead process
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
@@ -54,7 +54,7 @@ class HeartbeatStore:
     def sweep(self, now: datetime) -> None:
         """Remove heartbeats of processes that died long ago."""
         for heartbeat in self.all():
-            if heartbeat.until < now - KEPT:
+            if heartbeat.until < now - STALE_AFTER:
                 self.end(heartbeat.owner)
 
     def _of(self, owner: str) -> Numbered:

@@ -19,7 +19,7 @@ from formats.records.milliseconds import first_ms_at_or_after
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 
-AT_ONCE = 32  # footers read in parallel
+PARALLEL_FOOTERS = 32  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,24 @@ class TimeFinder:
         segments = [info.segment for info in self.archive.segments.list(source)]
         if not segments:
             return None
-        pieces = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, SegmentSlice)]
-        for first in range(0, len(pieces), AT_ONCE):
-            some = pieces[first : first + AT_ONCE]
-            footers = self.pool.map(lambda piece: self.archive.footer(piece.segment), some)
-            for piece, footer in zip(some, footers, strict=True):
-                if _may_hold(footer, at_ms) and (found := self._first(piece, at_ms)) is not None:
+        slices = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, SegmentSlice)]
+        for first in range(0, len(slices), PARALLEL_FOOTERS):
+            some_slices = slices[first : first + PARALLEL_FOOTERS]
+            footers = self.pool.map(lambda one: self.archive.footer(one.segment), some_slices)
+            for segment_slice, footer in zip(some_slices, footers, strict=True):
+                if _may_contain(footer, at_ms) and (found := self._first(segment_slice, at_ms)) is not None:
                     return found
-        return pieces[-1].offsets.next_offset
+        return slices[-1].offsets.next_offset
 
-    def _first(self, piece: SegmentSlice, at_ms: int) -> int | None:
-        for batch in self.archive.batches(piece):
-            stamps = batch.column("timestamp").view(pa.int64())
-            row = pc.index(pc.greater_equal(stamps, at_ms), pa.scalar(True)).as_py()
+    def _first(self, segment_slice: SegmentSlice, at_ms: int) -> int | None:
+        for batch in self.archive.batches(segment_slice):
+            timestamps = batch.column("timestamp").view(pa.int64())
+            row = pc.index(pc.greater_equal(timestamps, at_ms), pa.scalar(True)).as_py()
             if row >= 0:
                 return int(batch.column("offset")[row].as_py())
         return None
 
 
-def _may_hold(footer: SegmentFooter, at_ms: int) -> bool:
+def _may_contain(footer: SegmentFooter, at_ms: int) -> bool:
     """The ancestor's footers have no timestamp bounds."""
     return footer.count > 0 and (footer.max_timestamp_ms is None or footer.max_timestamp_ms >= at_ms)

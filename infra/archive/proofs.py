@@ -43,7 +43,7 @@ class ProofStore:
 
     def record(self, found: Mapping[SourcePartition, Proof]) -> None:
         """Merge `found` into the stored proofs; the later proof of a partition wins."""
-        for (region, place), proofs in _by_place(found).items():
+        for (region, path), proofs in _by_path(found).items():
 
             def change(before: bytes | None, proofs: Mapping[int, Proof] = proofs) -> bytes:
                 known = {} if before is None else dict(decode(before))
@@ -51,20 +51,20 @@ class ProofStore:
                 return encode({**known, **later})
 
             with durable(Step.RECORD_PROOF):
-                Numbered(self.objects, self._prefix(region, place)).replace(change)
+                Numbered(self.objects, self._prefix(region, path)).replace(change)
 
-    def proofs(self, region: str, place: str) -> Mapping[int, Proof]:
+    def proofs(self, region: str, path: str) -> Mapping[int, Proof]:
         """Proofs of one archive path, by partition."""
-        data = Numbered(self.objects, self._prefix(region, place)).latest()
+        data = Numbered(self.objects, self._prefix(region, path)).latest()
         return {} if data is None else decode(data)
 
-    def places(self, region: str) -> frozenset[str]:
+    def paths(self, region: str) -> frozenset[str]:
         """Archive paths with any proof, by one listing."""
         folder = f"{proven_prefix(self.prefix, self.region)}{region}/"
         return frozenset(item.key[len(folder) :].partition("/")[0] for item in self.objects.list(folder))
 
-    def _prefix(self, region: str, place: str) -> str:
-        return f"{proven_prefix(self.prefix, self.region)}{region}/{place}/"
+    def _prefix(self, region: str, path: str) -> str:
+        return f"{proven_prefix(self.prefix, self.region)}{region}/{path}/"
 
 
 def proven_prefix(prefix: str, region: str) -> str:
@@ -89,21 +89,21 @@ def _decoded(one: Mapping[str, Any]) -> Proof:
     return Proof(at=datetime.fromisoformat(one["at"]), next_offset=int(one["next_offset"]), is_whole=bool(one["whole"]))
 
 
-def _by_place(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str], Mapping[int, Proof]]:
-    places: dict[tuple[str, str], dict[int, Proof]] = {}
+def _by_path(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str], Mapping[int, Proof]]:
+    paths: dict[tuple[str, str], dict[int, Proof]] = {}
     for source, proof in found.items():
-        places.setdefault((source.region, source.path), {})[source.partition] = proof
-    return places
+        paths.setdefault((source.region, source.path), {})[source.partition] = proof
+    return paths
 
 
-def read(store: ProofStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
+def read(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
     """Proofs of all partitions of these archive paths, each given as (region, path)."""
-    wanted = set(places)
+    wanted = set(paths)
     regions = sorted({region for region, _ in wanted})
-    known = zip(regions, pool.map(store.places, regions), strict=True)
-    proven = sorted((region, place) for region, all_ in known for place in all_ if (region, place) in wanted)
+    known = zip(regions, pool.map(store.paths, regions), strict=True)
+    proven = sorted((region, path) for region, all_ in known for path in all_ if (region, path) in wanted)
     found: dict[SourcePartition, Proof] = {}
-    for (region, place), proofs in zip(proven, pool.map(lambda where: store.proofs(*where), proven), strict=True):
-        incarnation = parse_incarnation(place)
+    for (region, path), proofs in zip(proven, pool.map(lambda where: store.proofs(*where), proven), strict=True):
+        incarnation = parse_incarnation(path)
         found |= {SourcePartition.of(region, incarnation, p): one for p, one in proofs.items()}
     return found

@@ -62,5 +62,5 @@ class SplitReader:
     def _records(self, part: SegmentSlice) -> Iterator[pa.RecordBatch]:
         """No batch is empty."""
         with self.archive.open(part.segment) as reader:
-            if self.scope.may_hold(reader.footer):
+            if self.scope.may_match(reader.footer):
                 yield from records_within(reader.batches(part.offsets.start), part.offsets)

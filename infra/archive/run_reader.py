@@ -32,28 +32,28 @@ class SegmentRun:
 
 class RunReader(Protocol):
     def runs(
-        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _RunBuilder:
     """Records for the next run."""
 
-    begun_at: int
+    start_offset: int
     next_offset: int = field(init=False)  # the run covers everything below
     batches: list[RecordBatch] = field(default_factory=list)
     count: int = 0
     size_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.next_offset = self.begun_at
+        self.next_offset = self.start_offset
 
     @property
     def passed(self) -> int:
         """Offsets since the begin of the run, including those out of scope."""
-        return self.next_offset - self.begun_at
+        return self.next_offset - self.start_offset
 
     def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
         return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
@@ -66,9 +66,9 @@ class _Gathered:
             self.size_bytes += part.nbytes
         self.next_offset = last_offset + 1
 
-    def cut(self, *, last: bool = False) -> SegmentRun:
+    def end_run(self, *, last: bool = False) -> SegmentRun:
         run = SegmentRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
-        self.batches, self.count, self.size_bytes, self.begun_at = [], 0, 0, self.next_offset
+        self.batches, self.count, self.size_bytes, self.start_offset = [], 0, 0, self.next_offset
         return run
 
 
@@ -105,7 +105,7 @@ class SegmentRunReader:
     )
 
     def runs(
-        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
     ) -> Generator[SegmentRun, None, None]:
         """Yields at least one run; the final one has `last` set. The slices adjoin; a run may span several of them, so
         that small segments do not make small runs. `max_records` lowers the limit of a run.
@@ -114,43 +114,43 @@ class SegmentRunReader:
         records read before the error: the next offset of that run lies in the failed slice. Holds two row groups in
         addition to the run that it yields.
         """
-        most = min(max_records or self.max_records, self.max_records)
-        gathered = _Gathered(pieces[0].offsets.start)
+        limit = min(max_records or self.max_records, self.max_records)
+        builder = _RunBuilder(slices[0].offsets.start)
         try:
-            for piece in pieces:
-                last = min(piece.offsets.end, self.last_offset(piece.segment.source))
-                if last < piece.offsets.start:
+            for segment_slice in slices:
+                last = min(segment_slice.offsets.end, self.last_offset(segment_slice.segment.source))
+                if last < segment_slice.offsets.start:
                     break
-                if gathered.count >= most:
-                    yield gathered.cut()
-                for batch in self._batches(piece, last):
-                    for part in self._parts(batch, most):
-                        wanted = self.change(self.scope.of(part), piece.segment.source)
-                        if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
-                            yield gathered.cut()
-                        gathered.add(wanted, last_offset(part))
-                        if gathered.passed >= MAX_OFFSETS_PER_RUN:  # few records in scope: report the position anyway
-                            yield gathered.cut()
-                gathered.next_offset = last + 1
+                if builder.count >= limit:
+                    yield builder.end_run()
+                for batch in self._batches(segment_slice, last):
+                    for part in self._parts(batch, limit):
+                        wanted = self.change(self.scope.of(part), segment_slice.segment.source)
+                        if builder.count and not builder.has_room(wanted, limit, self.max_bytes):
+                            yield builder.end_run()
+                        builder.add(wanted, last_offset(part))
+                        if builder.passed >= MAX_OFFSETS_PER_RUN:  # few records in scope: report the position anyway
+                            yield builder.end_run()
+                builder.next_offset = last + 1
         except ReplicatorError:
-            if gathered.next_offset > gathered.begun_at:
-                yield gathered.cut()
+            if builder.next_offset > builder.start_offset:
+                yield builder.end_run()
             raise
-        yield gathered.cut(last=True)
+        yield builder.end_run(last=True)
 
-    def _batches(self, piece: SegmentSlice, last: int) -> Iterator[RecordBatch]:
+    def _batches(self, segment_slice: SegmentSlice, last: int) -> Iterator[RecordBatch]:
         """Batches of one slice; stops after the last offset in scope."""
-        with self.archive.open(piece.segment) as reader:
+        with self.archive.open(segment_slice.segment) as reader:
             self.expect(reader.footer)
-            if not self.scope.may_hold(reader.footer):
+            if not self.scope.may_match(reader.footer):
                 return
-            bound = EVERYTHING if last == piece.segment.offsets.end else RecordFilter(offsets=IntRange(0, last))
-            for batch in reader.batches(piece.offsets.start):
+            bound = EVERYTHING if last == segment_slice.segment.offsets.end else RecordFilter(offsets=IntRange(0, last))
+            for batch in reader.batches(segment_slice.offsets.start):
                 if self.scope.is_past(batch) or bound.is_past(batch):
                     return
                 yield batch if bound is EVERYTHING else bound.of(batch)
 
-    def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
-        rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
+    def _parts(self, batch: RecordBatch, limit: int) -> Iterator[RecordBatch]:
+        rows = min(limit, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)

@@ -40,22 +40,22 @@ class SegmentStore:
         return (int(name) for name in self._folders(partition_prefix(self.prefix, source)) if name.isdecimal())
 
     def level(
-        self, source: SourcePartition, level: int, *, start_at: int = 0, most: int | None = None
+        self, source: SourcePartition, level: int, *, start_at: int = 0, limit: int | None = None
     ) -> Iterator[SegmentInfo]:
-        """Segments of one level whose start is at least `start_at`, in order of start; the first `most`. Foreign keys
+        """Segments of one level whose start is at least `start_at`, in order of start; the first `limit`. Foreign keys
         are left out. A segment that starts before `start_at` and extends past it is not included."""
         prefix = partition_prefix(self.prefix, source, level)
         start_after = f"{prefix}{start_at:020d}" if start_at else ""
-        while most is None or most > 0:
+        while limit is None or limit > 0:
             seen = found = 0
-            for item in self.objects.list(prefix, start_after=start_after, most=most):
+            for item in self.objects.list(prefix, start_after=start_after, limit=limit):
                 seen, start_after = seen + 1, item.key
                 if (info := self._of_level(source, level, prefix, item)) is not None:
                     found += 1
                     yield info
-            if most is None or seen < most:
+            if limit is None or seen < limit:
                 return
-            most -= found  # the page contained foreign keys
+            limit -= found  # the page contained foreign keys
 
     def level_reaching(self, source: SourcePartition, level: int, offset: int) -> Iterator[SegmentInfo]:
         """All segments of one level whose end is at least `offset`, in order of start. Lists every key of the level,
@@ -77,9 +77,9 @@ class SegmentStore:
             except MalformedKey as error:
                 yield error
 
-    def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
+    def walk(self, region: str, path: str) -> Iterator[SegmentInfo]:
         """Every segment below an archive path, in key order, by one listing; foreign keys are left out."""
-        return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
+        return self._segments(f"{region_prefix(self.prefix, region)}{path}/")
 
     def incarnations(self, region: str) -> Sequence[Incarnation]:
         """Incarnations with any object below `region`, by one request each; control objects and foreign folders are
@@ -94,9 +94,9 @@ class SegmentStore:
                     self.on_malformed(MalformedKey(f"not a segment key: {f'{prefix}{name}/'!r} ({error})"))
         return found
 
-    def partitions(self, region: str, place: str) -> Sequence[int]:
+    def partitions(self, region: str, path: str) -> Sequence[int]:
         """Partitions stored below an archive path, by one request each."""
-        names = self._folders(f"{region_prefix(self.prefix, region)}{place}/")
+        names = self._folders(f"{region_prefix(self.prefix, region)}{path}/")
         return sorted(int(name) for name in names if name.isdecimal())
 
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
@@ -119,7 +119,7 @@ class SegmentStore:
 
     def _folders(self, prefix: str) -> Iterator[str]:
         start_after = ""
-        while (item := next(iter(self.objects.list(prefix, start_after=start_after, most=1)), None)) is not None:
+        while (item := next(iter(self.objects.list(prefix, start_after=start_after, limit=1)), None)) is not None:
             name, slash, _ = item.key[len(prefix) :].partition("/")
             if slash:
                 yield name

@@ -48,23 +48,25 @@ class Uploader:
     archive: Archive
     source_compacted: Callable[[Segment], bool]  # compacted, or truncated since: records may be missing in one copy
 
-    def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
+    def upload(
+        self, segment: Segment, file: Encoded, footer: SegmentFooter, overlapping: Collection[Segment] = ()
+    ) -> bool:
         """True: stored by this call. False: an equal, or at least not contradicting, segment was already stored.
-        `beside`: stored segments that cover some of its offsets.
+        `overlapping`: stored segments that cover some of its offsets.
 
         Raises SegmentsDiffer, CorruptSegment (of the stored object), and the store's errors.
         """
         checked: set[Segment] = {segment}
         while True:
             try:
-                for other in beside:
+                for other in overlapping:
                     if other not in checked:
-                        self._agree(other, segment, file, footer)
+                        self._check_agreement(other, segment, file, footer)
                         checked.add(other)
             except SegmentNotFound:  # merged, or removed, since it was listed
-                infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, most=None).infos
+                infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, limit=None).infos
                 listed = (info.segment for info in infos)
-                beside = [other for other in listed if other.offsets.overlaps(segment.offsets)]
+                overlapping = [other for other in listed if other.offsets.overlaps(segment.offsets)]
                 continue
             body = file.reader()
             try:
@@ -76,12 +78,12 @@ class Uploader:
             finally:
                 body.close()
             try:
-                self._agree(segment, segment, file, footer)
+                self._check_agreement(segment, segment, file, footer)
                 return False
             except SegmentNotFound:
                 continue  # removed between the two calls: the key is free again
 
-    def _agree(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
+    def _check_agreement(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
         both = OffsetRange(max(other.offsets.start, segment.offsets.start), min(other.offsets.end, segment.offsets.end))
         with self.archive.open(other) as there:
             theirs = there.footer
@@ -102,14 +104,16 @@ class Uploader:
                 result = compare(
                     records_within(there.batches(both.start), both), records_within(ours.batches(both.start), both)
                 )
-        if not epochs and (result.equal or (result.thinned and self.source_compacted(segment))):
+        if not epochs and (result.equal or (result.differs_in_presence_only and self.source_compacted(segment))):
             if not result.equal:
                 log.warning(
                     "segment_stands",
                     extra={log_fields.SEGMENT: str(other), log_fields.REASON: "same offsets, thinner log"},
                 )
             return
-        first = [o for o in (result.offset, None if self.source_compacted(segment) else result.alone) if o is not None]
+        first = [
+            o for o in (result.offset, None if self.source_compacted(segment) else result.unmatched) if o is not None
+        ]
         same_isolation = theirs.origin.isolation_level == footer.origin.isolation_level
         # in one log no record changes or appears, and none disappears unless it is compacted or truncated
         is_fork = bool(epochs) or result.offset is not None or same_isolation

@@ -95,13 +95,13 @@ class Occupancy:
     """Whether one target partition holds records."""
 
     holds_records: bool | None  # committed ones; None: unknown
-    why: str = ""  # reason when unknown
+    reason: str = ""  # when unknown
 
 
 class TargetRecords(Protocol):
     """Checks target partitions for records. Safe to call from several threads."""
 
-    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+    def occupancies(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         """Whether each partition holds a committed record between its current log ends; aborted and deleted records,
         and those removed by retention, do not count. Bounded time and memory. Partitions that do not exist are left
         out. Raises BrokerUnavailable or TargetError when no partition can be checked."""
@@ -146,14 +146,14 @@ class LogProbe(Protocol):
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         """Partitions that do not exist are left out."""
 
-    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+    def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         """Timestamp of the first record at or after each offset, committed or not; left out if none is read in time."""
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         """Partitions whose log was truncated below the point. Left out: partitions whose log still contains it, those
         without an answer in time, and those that may not be read."""
 
-    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+    def compare_points(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
         """`truncated`, with None for partitions whose log still contains the point."""
 
 

@@ -120,7 +120,7 @@ class SourceConsumer(Protocol):
     def assignment(self) -> frozenset[TopicPartition]: ...
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the group does not accept members of this principal, and what to do; empty when it does."""
 
     def close(self, timeout: timedelta) -> None:
@@ -141,10 +141,10 @@ class Placement(Protocol):
         let a member write to a partition that it lost. From any thread; never waits."""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the group does not accept members of this principal, and what to do; empty when it does."""
 
-    def settled(self, partitions: Collection[TopicPartition]) -> None:
+    def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:
         """Returns when no transaction of an earlier owner of these partitions is pending. From any thread. Raises
         BrokerUnavailable: call again; TargetError: the cluster rejects the request."""
 

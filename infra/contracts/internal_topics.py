@@ -34,7 +34,7 @@ class EventLog(Protocol):
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]: ...
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why this principal may not read the topic, and what to do; empty when it may. Called by the reading
         thread."""
 
@@ -59,7 +59,7 @@ class CheckpointStore(Protocol):
         """Waiting records as of the last `read`; `still_waiting` tells which of them apply."""
 
     def claims(self) -> Sequence[GroupClaim]:
-        """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.standing`."""
+        """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.current_claim`."""
 
     def close(self) -> None: ...
 
@@ -95,14 +95,15 @@ class ParkedReporter(Protocol):
     def parked(self, key: CheckpointKey, parked: Parked) -> None:
         """The partition is stuck. May be called at every attempt; written only when it changes."""
 
-    def going(self, key: CheckpointKey) -> None:
+    def progressed(self, key: CheckpointKey) -> None:
         """The partition makes progress: removes its records, even an earlier owner's. Cheap enough for every run."""
 
-    def begun(self, key: CheckpointKey) -> None:
+    def started(self, key: CheckpointKey) -> None:
         """The partition's position is known: removes a parked record without a position, also another process's."""
 
     def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
-        """A listing confirmed that the partition waits since then. Written only when it changes; `going` removes it."""
+        """A listing confirmed that the partition waits since then. Written only when it changes; `progressed`
+        removes it."""
 
-    def left(self, key: CheckpointKey) -> None:
+    def revoked(self, key: CheckpointKey) -> None:
         """The partition is no longer ours: a written record stays, a pending one is dropped."""

@@ -36,7 +36,7 @@ class FailureKind(Enum):
     RETRY_NOW = "at once"  # not written, not at fault: failed with another run, or to be sent differently
     REJECTED = "refused"  # the target rejects a record of these runs, permanently; which one is unknown
     DENIED = "denied"  # not written; the target rejects every record for this topic until an operator acts
-    APART = "apart"  # not written; one topic of the call is at fault, unknown which: deliver each separately
+    DELIVER_SEPARATELY = "deliver separately"  # not written; one topic of the call is at fault, unknown which
     STALLED = "stalled"  # the target accepts nothing for this partition now; waiting would block the others
     UNKNOWN = "unknown"  # written completely, with the checkpoint, or not at all: read the position again
 
@@ -48,7 +48,7 @@ class RunFailed:
     partition: TopicPartition
     code: str
     reason: str
-    fate: FailureKind
+    kind: FailureKind
 
 
 class TargetWriter(Protocol):

@@ -27,9 +27,9 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """Objects, written once. Safe to call from several threads. Raises StoreUnavailable when a retry may succeed."""
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order. With `most`, only the
-        first `most` of them, so that the store need not send more."""
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order. With `limit`, only
+        the first `limit` of them, so that the store need not send more."""
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).
@@ -52,7 +52,7 @@ class UploadInfo:
 
     key: str
     upload_id: str
-    begun_at: datetime  # UTC, by the store's clock
+    initiated_at: datetime  # UTC, by the store's clock
 
 
 class UploadStore(Protocol):

@@ -85,18 +85,18 @@ class Broker:
         config: Mapping[str, str],
         abort: threading.Event,
         java_options: tuple[str, ...] = (),
-        behind: tuple[int, int] | None = None,
+        proxy_ports: tuple[int, int] | None = None,
         secured: bool = False,
         membership: ClusterMembership | None = None,
     ) -> None:
         """`config` overrides DEFAULTS, `java_options` (heap) override ours. `abort`: set it to end every wait.
-        `behind`: ports of a proxy; the broker also listens on the first port, and advertises the second one to clients
+        `proxy_ports`: the broker also listens on the first one, and advertises the second one, a proxy, to clients
         that connect there. `secured`: adds a listener whose principals have the permissions that ACLs give; see
         `secured_bootstrap`. `membership`: in a cluster of several brokers; None: a cluster of its own."""
         self.region = region
         self.log = log
         self._config = dict(config)
-        self._behind = behind
+        self._proxy_ports = proxy_ports
         self._secured = secured
         self._membership = membership
         self._kafka = KafkaProcess(
@@ -204,8 +204,8 @@ class Broker:
     def _listeners(self, port: int, controller_port: int, secured_port: int | None = None) -> Mapping[str, str]:
         clients = [f"PLAINTEXT://{HOST}:{port}"]
         advertised, protocols = list(clients), ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
-        if self._behind is not None:
-            own_port, proxy_port = self._behind
+        if self._proxy_ports is not None:
+            own_port, proxy_port = self._proxy_ports
             clients.append(f"PROXIED://{HOST}:{own_port}")
             advertised.append(f"PROXIED://{HOST}:{proxy_port}")
             protocols.append("PROXIED:PLAINTEXT")

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 BROKERS = 3
 CONTROLLER_ID = 100
-ASK_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
 IN_SYNC_WITHIN = timedelta(seconds=60)
 ELECTED_WITHIN = timedelta(seconds=30)
-ASK_AGAIN = timedelta(milliseconds=200)
+RETRY_INTERVAL = timedelta(milliseconds=200)
 
 
 def _replicated(brokers: int) -> Mapping[str, str]:
@@ -154,7 +154,7 @@ class BrokerCluster:
                 )
             )
 
-        if not wait_until(are_in_sync, IN_SYNC_WITHIN, interval=ASK_AGAIN):
+        if not wait_until(are_in_sync, IN_SYNC_WITHIN, interval=RETRY_INTERVAL):
             raise LocalStackError(f"the replicas on brokers {sorted(wanted)} were not in sync within {IN_SYNC_WITHIN}")
 
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
@@ -170,12 +170,12 @@ class BrokerCluster:
                 self._topics()  # the client may wait for a dead broker until it has newer metadata
             return election.done()
 
-        if not wait_until(answered, ELECTED_WITHIN, interval=ASK_AGAIN):
+        if not wait_until(answered, ELECTED_WITHIN, interval=RETRY_INTERVAL):
             raise LocalStackError(f"no answer to an election of {topic}/{partition} within {ELECTED_WITHIN}")
         for error in election.result().values():
             if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
                 raise KafkaException(error)
-        if not wait_until(lambda: self.leader(topic, partition) is not None, IN_SYNC_WITHIN, interval=ASK_AGAIN):
+        if not wait_until(lambda: self.leader(topic, partition) is not None, IN_SYNC_WITHIN, interval=RETRY_INTERVAL):
             raise LocalStackError(f"{topic}/{partition} has no leader {IN_SYNC_WITHIN} after an election")
 
     def _partition(self, topic: str, partition: int) -> PartitionMetadata | None:
@@ -185,7 +185,7 @@ class BrokerCluster:
     def _topics(self) -> Mapping[str, TopicMetadata] | None:
         """Metadata of all topics; None while no broker answers."""
         try:
-            return self._admin().list_topics(timeout=ASK_SECONDS).topics
+            return self._admin().list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException:
             return None
 

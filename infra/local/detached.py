@@ -72,7 +72,7 @@ class StackState:
             "started_at": self.started_at.isoformat(),
             "brokers": dict(self.brokers),
             "endpoint_url": self.endpoint_url,
-            "processes": {name: {"pid": one.pid, "born": one.born} for name, one in self.processes.items()},
+            "processes": {name: {"pid": one.pid, "born": one.started} for name, one in self.processes.items()},
         }
 
     @classmethod
@@ -88,7 +88,10 @@ class StackState:
             brokers=MappingProxyType(dict(values["brokers"])),
             endpoint_url=values["endpoint_url"],
             processes=MappingProxyType(
-                {name: ProcessIdentity(pid=one["pid"], born=one["born"]) for name, one in values["processes"].items()}
+                {
+                    name: ProcessIdentity(pid=one["pid"], started=one["born"])
+                    for name, one in values["processes"].items()
+                }
             ),
         )
 

@@ -12,31 +12,31 @@ class ProcessIdentity:
     """A pid and the start time of its process, as the system prints it (compared, never computed with)."""
 
     pid: int
-    born: str
+    started: str
 
     def __post_init__(self) -> None:
         if self.pid <= 1:
             raise ValueError(f"pid {self.pid} is not a process of ours")
-        if not self.born:
-            raise ValueError("born must not be empty")
+        if not self.started:
+            raise ValueError("started must not be empty")
 
     def alive(self) -> bool:
         """Whether exactly this process runs. A dead process that was not waited for yet (a zombie) does not."""
-        return birth(self.pid) == self.born
+        return process_start(self.pid) == self.started
 
 
 def identify(pid: int) -> ProcessIdentity | None:
     """The identity of the process that has `pid` now; None if there is none."""
-    born = birth(pid)
-    return ProcessIdentity(pid=pid, born=born) if born else None
+    started = process_start(pid)
+    return ProcessIdentity(pid=pid, started=started) if started else None
 
 
-def birth(pid: int) -> str:
+def process_start(pid: int) -> str:
     """Start time of the process `pid`; empty if there is none."""
-    return _birth_from_proc(pid) if Path("/proc/self/stat").exists() else _birth_from_ps(pid)
+    return _start_from_proc(pid) if Path("/proc/self/stat").exists() else _start_from_ps(pid)
 
 
-def _birth_from_proc(pid: int) -> str:
+def _start_from_proc(pid: int) -> str:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -47,7 +47,7 @@ def _birth_from_proc(pid: int) -> str:
     return "" if state in "ZXx" else f"{boot}:{start_ticks}"  # ticks since boot are unique only with the boot id
 
 
-def _birth_from_ps(pid: int) -> str:
+def _start_from_ps(pid: int) -> str:
     done = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - part of every Unix, its folder differs
         capture_output=True,

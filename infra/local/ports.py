@@ -14,7 +14,7 @@ from pathlib import Path
 from infra.local.errors import LocalStackError
 
 HOST = "127.0.0.1"
-LOWEST = 15_000
+LOWEST_PORT = 15_000
 OUTGOING_FROM = 32_768
 ATTEMPTS = 1_000
 CONNECT_SECONDS = 1.0
@@ -52,17 +52,17 @@ def free_ports(count: int) -> tuple[int, ...]:
     """`count` different ports that are free now. The caller starts its server at once, and calls this again if another
     process was faster (`lost_race`)."""
     highest = outgoing_from() - 1
-    if highest < LOWEST + count:  # a system that uses nearly all ports for outgoing connections
+    if highest < LOWEST_PORT + count:  # a system that uses nearly all ports for outgoing connections
         highest = 65_535
     found: set[int] = set()
     for _ in range(ATTEMPTS):
         if len(found) == count:
             return tuple(found)
-        port = random.randint(LOWEST, highest)
+        port = random.randint(LOWEST_PORT, highest)
         if port not in found and is_free(port):
             found.add(port)
     raise LocalStackError(
-        f"no {count} free TCP ports on {HOST} in {LOWEST}-{highest} after {ATTEMPTS} tries: "
+        f"no {count} free TCP ports on {HOST} in {LOWEST_PORT}-{highest} after {ATTEMPTS} tries: "
         "end the processes that listen there (ss -ltn lists them)"
     )
 

@@ -50,7 +50,7 @@ class Supervisor:
         self._remove = tuple(remove)
         self._identities: dict[str, ProcessIdentity] = {}
         self._closed = False
-        self._note("supervisor", self._process.pid)
+        self._record("supervisor", self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -65,7 +65,7 @@ class Supervisor:
         answer = self._ask(
             {"do": "start", "name": name, "argv": list(argv), "env": dict(env), "cwd": str(cwd), "log": str(log)}
         )
-        self._note(name, answer["pid"])
+        self._record(name, answer["pid"])
         return Process(self, name, answer["pid"], log)
 
     def poll(self, name: str) -> int | None:
@@ -107,7 +107,7 @@ class Supervisor:
         for folder in self._remove:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _note(self, name: str, pid: int) -> None:
+    def _record(self, name: str, pid: int) -> None:
         if (identity := identify(pid)) is not None:
             self._identities[name] = identity
 

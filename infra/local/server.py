@@ -48,7 +48,7 @@ class Server:
         self._ports: tuple[int, ...] = ()
         self._log_start = 0
         self._process: Process | None = None
-        self._wanted = False
+        self._should_run = False
 
     @property
     def address(self) -> str:
@@ -78,7 +78,7 @@ class Server:
     def start(self, timeout: timedelta) -> None:
         """Start the process; it answers when this returns. No error if it runs already. Raises LocalStackError with the
         last lines of the log."""
-        if self._wanted and self._process is not None and self._process.poll() is None:
+        if self._should_run and self._process is not None and self._process.poll() is None:
             return
         if self._ports:
             self._refuse_taken_ports()
@@ -96,13 +96,13 @@ class Server:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL after a deadline. No error if it does not run."""
-        self._wanted = False
+        self._should_run = False
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
         """SIGKILL. No error if it does not run."""
-        self._wanted = False
+        self._should_run = False
         if self._process is not None:
             self._process.kill()
 
@@ -122,12 +122,12 @@ class Server:
 
     def check(self) -> None:
         """Raises LocalStackError if it should run and has died."""
-        if self._wanted and self._process is not None and (code := self._process.poll()) is not None:
-            raise LocalStackError(with_log(f"{self.name} died: {_how(code)}", self.log))
+        if self._should_run and self._process is not None and (code := self._process.poll()) is not None:
+            raise LocalStackError(with_log(f"{self.name} died: {_exit_text(code)}", self.log))
 
     def _running(self) -> Process:
         self.check()
-        if self._process is None or not self._wanted:
+        if self._process is None or not self._should_run:
             raise LocalStackError(f"{self.name} does not run: start it first")
         return self._process
 
@@ -147,15 +147,15 @@ class Server:
 
         answered = wait_until(lambda: dead() or (listens(self.port) and self._answers()), timeout, stop=self._abort)
         if answered and not dead():
-            self._wanted = True
+            self._should_run = True
             return
         code = process.poll()
         if code is None:
             process.kill()
-        how = "did not answer" if code is None else _how(code)
+        how = "did not answer" if code is None else _exit_text(code)
         what = f"{self.name} did not start on {self.address} within {timeout.total_seconds():.0f} s: {how}"
         raise LocalStackError(with_log(what, self.log))
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from infra.local.process import Process
     from infra.runtime.java import Java
 
-ASK_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
 NOTICE_TIMEOUT = timedelta(seconds=30)
 _CLASSES = "org.apache.spark.deploy"
 _DAEMON_OPTIONS = (
@@ -165,7 +165,7 @@ class SparkCluster:
         """The master's own state; None if nothing answers, or another process does on its port."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: it is on this machine
         try:
-            with opener.open(f"http://{HOST}:{self._web_port}/json/", timeout=ASK_SECONDS) as answer:
+            with opener.open(f"http://{HOST}:{self._web_port}/json/", timeout=REQUEST_SECONDS) as answer:
                 state: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None

@@ -53,7 +53,7 @@ class LocalStack:
         *,
         keep_dir: bool | None = None,
         java_options: tuple[str, ...] = (),
-        behind: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        proxy_ports: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         secured: bool = False,
         clusters: tuple[str, ...] = (),
     ) -> None:
@@ -61,7 +61,7 @@ class LocalStack:
 
         `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept folder may be used again: the
         brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
-        `java_options`: those of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, `secured`: a
+        `java_options`: those of every broker, such as "-Xmx2g". `proxy_ports`: ports of a region's proxy, `secured`: a
         listener with ACLs for every broker; see Broker. `clusters`: further regions, with several brokers each.
         """
         every = (*regions, *clusters)
@@ -74,7 +74,7 @@ class LocalStack:
         self._config = dict(broker_config)
         self._kafka_version = kafka_version
         self._java_options = java_options
-        self._behind = dict(behind)
+        self._proxy_ports = dict(proxy_ports)
         self._secured = secured
         self._abort = threading.Event()
         self._dir: Path | None = None
@@ -244,7 +244,7 @@ class LocalStack:
             config=self._config,
             abort=self._abort,
             java_options=self._java_options,
-            behind=self._behind.get(region),
+            proxy_ports=self._proxy_ports.get(region),
             secured=self._secured,
         )
 

@@ -23,7 +23,7 @@ class Step(StrEnum):
     CREATE_MULTIPART = "create-multipart"
     PUT_PART = "put-part"
     COMPLETE_MULTIPART = "complete-multipart"
-    CLAIM_PLACE = "claim-place"
+    CLAIM_PATH = "claim-path"
     RECORD_BEGIN = "record-begin"
     RECORD_FORK = "record-fork"
     RECORD_GAP = "record-gap"

@@ -15,8 +15,8 @@ class Attempt(StrEnum):
     DELIVERY = "to deliver"
     POSITION = "to read the position"
     LISTING = "to list the archive"
-    LOOK = "to find the archived topics to deliver"
-    TARGET = "to check the target partition for records"
+    DISCOVERY = "to find the archived topics to deliver"
+    TARGET_CHECK = "to check the target partition for records"
     DESTINATIONS = "to describe the destination topics"
     CHECKPOINTS = "to read the checkpoint topic"
     TOPICS = "to list the source topics"
@@ -47,10 +47,10 @@ class Failures:
         self._failing[attempt] = replace(known, reason=reason, is_refusal=is_refusal, times=known.times + 1)
         return known.times
 
-    def worked(self, attempt: Attempt) -> None:
+    def succeeded(self, attempt: Attempt) -> None:
         self._failing.pop(attempt, None)
 
-    def fails(self, attempt: Attempt) -> bool:
+    def is_failing(self, attempt: Attempt) -> bool:
         """Whether the last attempt failed."""
         return attempt in self._failing
 

@@ -4,10 +4,10 @@
     Lookup     one call at a time, repeated when it is due
     Lookups    several calls at a time, each about some keys; at most one call per key
 
-    ask ──> under way ──> take_in: Answer, or Failed ──> postponed and asked again, or done
+    ask ──> under way ──> collect: Answer, or Failed ──> postponed and asked again, or done
 
 A ReplicatorError is an outcome: the source, target or archive cannot answer for now. Any other exception is a bug, and
-is raised by `take_in`. An outcome is returned once. Only the loop's thread calls these classes; time is passed in, so
+is raised by `collect`. An outcome is returned once. Only the loop's thread calls these classes; time is passed in, so
 only the calls themselves run on other threads.
 """
 
@@ -44,7 +44,7 @@ class Question(Generic[A]):
     def is_answered(self) -> bool:
         return self._future.done()
 
-    def take_in(self) -> Answer[A] | Failed | None:
+    def collect(self) -> Answer[A] | Failed | None:
         """The outcome; None while the call is under way."""
         if not self._future.done():
             return None
@@ -75,12 +75,12 @@ class Lookup(Generic[A]):
         """Submit a call. It replaces the one under way, if any."""
         self._question = ask(self.pool, question, *args, **kwargs)
 
-    def take_in(self) -> Answer[A] | Failed | None:
+    def collect(self) -> Answer[A] | Failed | None:
         """The outcome; None while there is none."""
         if self._question is None or not self._question.is_answered:
             return None
         question, self._question = self._question, None
-        return question.take_in()
+        return question.collect()
 
 
 @dataclass(slots=True)
@@ -101,12 +101,12 @@ class Lookups(Generic[K, A]):
         """Submit a call about `keys`; none of them may be under way."""
         self._asked.append((tuple(keys), ask(self.pool, question, *args, **kwargs)))
 
-    def take_in(self) -> Iterator[tuple[Sequence[K], Answer[A] | Failed]]:
+    def collect(self) -> Iterator[tuple[Sequence[K], Answer[A] | Failed]]:
         """Outcomes with their keys, in the order of the calls. A key may be obsolete by then; its owner has to
         check."""
         for asked in [a for a in self._asked if a[1].is_answered]:
             self._asked.remove(asked)
             keys, question = asked
-            outcome = question.take_in()
+            outcome = question.collect()
             if outcome is not None:
                 yield keys, outcome

@@ -10,19 +10,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-_acts: list[Callable[[], None]] = []
+_hooks: list[Callable[[], None]] = []
 """Registered clean-ups, the latest last."""
 
 
 @contextlib.contextmanager
-def on_exit(act: Callable[[], None]) -> Iterator[None]:
-    """Within the block, `exit_immediately` calls `act`, on any thread. `act` must be quick: it ends another process or
+def on_exit(hook: Callable[[], None]) -> Iterator[None]:
+    """Within the block, `exit_immediately` calls `hook`, on any thread. It must be quick: it ends another process or
     removes a file."""
-    _acts.append(act)
+    _hooks.append(hook)
     try:
         yield
     finally:
-        _acts.remove(act)
+        _hooks.remove(hook)
 
 
 def exit_process(code: int) -> NoReturn:
@@ -36,9 +36,9 @@ def exit_process(code: int) -> NoReturn:
 
 def exit_immediately(code: int) -> NoReturn:
     """End the process immediately; callable from any thread and from a signal handler."""
-    for act in reversed(_acts):
+    for hook in reversed(_hooks):
         with contextlib.suppress(Exception):
-            act()
+            hook()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # a write may be in progress
             stream.flush()

@@ -24,7 +24,7 @@ from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 
 T = TypeVar("T")
 RETRY = timedelta(seconds=1)  # delay of a loop after a cluster, a store or a queue failed for now
-TROUBLED_AFTER = 5  # attempts until `troubled` is called
+PROBLEM_AFTER = 5  # attempts until `on_problem` is called
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class RetryPolicy:
     initial: timedelta = timedelta(milliseconds=200)
     maximum: timedelta = timedelta(seconds=10)
     attempts: int | None = None  # total; None: until `Stop`
-    is_once: bool = False  # for one-shot commands: StoreRefused is raised at once
+    is_one_shot: bool = False  # for one-shot commands: StoreRefused is raised at once
 
     def __post_init__(self) -> None:
         if not timedelta() < self.initial <= self.maximum:
@@ -73,11 +73,11 @@ class Retries:
         stop: Stop,
         policy: RetryPolicy | None = None,
         random: Random | None = None,
-        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
+        on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
-        """`troubled` is called with the reason when an operation fails repeatedly, and with None when it succeeds
+        """`on_problem` is called with the reason when an operation fails repeatedly, and with None when it succeeds
         again."""
-        self._troubled = troubled
+        self._on_problem = on_problem
         self._stop = stop
         self._policy = policy or RetryPolicy()
         self._random = random or Random()
@@ -93,8 +93,8 @@ class Retries:
             error = state.outcome.exception()
             assert error is not None
             failures[:] = [error]
-            if state.attempt_number >= TROUBLED_AFTER:
-                self._troubled(operation, str(error))
+            if state.attempt_number >= PROBLEM_AFTER:
+                self._on_problem(operation, str(error))
                 reported[:] = [True]
             log.warning(
                 "retry",
@@ -111,7 +111,7 @@ class Retries:
                 raise failures[0]
 
         retrying = Retrying(
-            retry=retry_if_exception(self._is_worth_it),
+            retry=retry_if_exception(self._is_retriable),
             wait=lambda state: self._policy.wait(state.attempt_number, self._random).total_seconds(),
             stop=lambda state: self._stop.is_set() or state.attempt_number == self._policy.attempts,
             before_sleep=before_sleep,
@@ -120,11 +120,11 @@ class Retries:
         )
         result = retrying(fn)
         if reported:
-            self._troubled(operation, None)
+            self._on_problem(operation, None)
         return result
 
-    def _is_worth_it(self, error: BaseException) -> bool:
-        refused = self._policy.is_once and isinstance(error, StoreRefused)
+    def _is_retriable(self, error: BaseException) -> bool:
+        refused = self._policy.is_one_shot and isinstance(error, StoreRefused)
         return isinstance(error, TransientError) and not refused
 
     def resume(self, operation: str, error: TransientError) -> None:

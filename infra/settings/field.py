@@ -26,7 +26,7 @@ UNKNOWN = "unknown to the Kafka client"
 
 
 _KEY = "replicator"
-LONGEST = timedelta(days=3650)  # well below the longest timeout in Python or Kafka
+MAX_DURATION = timedelta(days=3650)  # well below the longest timeout in Python or Kafka
 
 Problem = tuple[str, str]
 """Path, as formatted by `dotted`, and the problem with its value."""
@@ -99,8 +99,8 @@ def outside_limits(field: dataclasses.Field[Any], value: object) -> str | None:
     if isinstance(value, timedelta):
         if known.minimum is None and value <= timedelta():
             return "must be longer than 0s"
-        if value > LONGEST:
-            return f"must be at most {format_duration(LONGEST)}"
+        if value > MAX_DURATION:
+            return f"must be at most {format_duration(MAX_DURATION)}"
     if isinstance(value, int | timedelta):
         if known.minimum is not None and value < known.minimum:  # type: ignore[operator]
             return f"must be at least {written(known, known.minimum)}, not {written(known, value)}"

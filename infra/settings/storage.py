@@ -34,7 +34,7 @@ class AwsSettings:
         metadata=setting("for temporary keys; only as ${ENV}", secret=True, check=not_blank),
     )
 
-    def half_credentials(self) -> Iterator[Problem]:
+    def incomplete_credentials(self) -> Iterator[Problem]:
         if self.access_key_id is not None and self.secret_access_key is None:
             yield "access_key_id", "needs secret_access_key; give both, or neither to use the AWS credential chain"
         if self.secret_access_key is not None and self.access_key_id is None:
@@ -91,7 +91,7 @@ class S3Settings(AwsSettings):
     )
 
     def __post_init__(self) -> None:
-        enforce(self, [*self.half_credentials(), *self._contradictions()])
+        enforce(self, [*self.incomplete_credentials(), *self._contradictions()])
 
     def _contradictions(self) -> Iterator[Problem]:
         if self.kms_key_id is not None and not (self.sse or "").startswith("aws:kms"):
@@ -121,4 +121,4 @@ class SqsSettings(AwsSettings):
     )
 
     def __post_init__(self) -> None:
-        enforce(self, self.half_credentials())
+        enforce(self, self.incomplete_credentials())

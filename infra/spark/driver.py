@@ -61,7 +61,7 @@ class SparkSettings:
 
 
 END_SECONDS = 20.0
-KEPT_LINES = 20
+LAST_LINES = 20
 LOOPBACK = "127.0.0.1"
 INTERPRETER = "spark.pyspark.python"
 _LOG4J = """\
@@ -120,7 +120,7 @@ class SparkDriver:
             self._java: subprocess.Popen[bytes] = gateway.proc
             stack.callback(self._end_java, gateway)
             stack.enter_context(on_exit(self._java.kill))  # its workers end with it
-            with _kept_interrupt():
+            with _restored_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
         except Py4JJavaError as error:
             raise self.unavailable(str(error.java_exception)) from None  # else two hundred lines of Java's stack trace
@@ -196,7 +196,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _kept_interrupt() -> Iterator[None]:
+def _restored_interrupt() -> Iterator[None]:
     """Restore the SIGINT handler, which a new SparkContext replaces: this process keeps its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -210,7 +210,7 @@ class _Output:
     """Output of Java, and of the workers of a local master: written to our log; the last lines are kept for errors."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader: threading.Thread | None = None
 
     def last(self) -> str:

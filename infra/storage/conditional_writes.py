@@ -33,16 +33,16 @@ _REFUSED = frozenset({409, 412})  # 409: another process runs the same check
 _NOT_IMPLEMENTED = 501
 
 
-_WHOLE, _IN_PARTS = "PutObject", "CompleteMultipartUpload"
+_WHOLE, _MULTIPART = "PutObject", "CompleteMultipartUpload"
 
 
-def ask(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str], checksum: Mapping[str, str]) -> str:
+def check(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str], checksum: Mapping[str, str]) -> str:
     """The problem with conditional writes, and the remedy; empty when the store honours them. Leaves an object at
     `key`. Raises StoreUnavailable when there is no answer. `arguments`: those of every new object; `checksum`: those of
     every request with a body."""
     probe = _Probe(client, bucket, key, arguments, checksum)
     with durable(Step.PROBE_STORE):
-        answers = {_WHOLE: probe.is_refused_whole(), _IN_PARTS: probe.is_refused_in_parts()}
+        answers = {_WHOLE: probe.rejects_whole(), _MULTIPART: probe.rejects_multipart()}
     ignored = [operation for operation, is_refused in answers.items() if not is_refused]
     if not ignored:
         return ""
@@ -66,17 +66,17 @@ class _Probe:
     def where(self) -> dict[str, str]:
         return {"Bucket": self.bucket, "Key": self.key}
 
-    def is_refused_whole(self) -> bool:
+    def rejects_whole(self) -> bool:
         def put() -> None:
             self.client.put_object(**self.where, Body=CONTENT, IfNoneMatch="*", **self.arguments)
 
         # the first put may create the object; the second must be rejected
         return self._is_refused(_WHOLE, put) or self._is_refused(_WHOLE, put)
 
-    def is_refused_in_parts(self) -> bool:
-        return self._upload_is_refused() or self._upload_is_refused()
+    def rejects_multipart(self) -> bool:
+        return self._rejects_upload() or self._rejects_upload()
 
-    def _upload_is_refused(self) -> bool:
+    def _rejects_upload(self) -> bool:
         with translated("CreateMultipartUpload", self.bucket, self.key):
             upload = self.where | {
                 "UploadId": self.client.create_multipart_upload(**self.where, **self.arguments)["UploadId"]
@@ -91,7 +91,7 @@ class _Probe:
             def complete() -> None:
                 self.client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
 
-            is_refused = self._is_refused(_IN_PARTS, complete)
+            is_refused = self._is_refused(_MULTIPART, complete)
         finally:
             if is_refused:  # else the upload is complete
                 with suppress(*FAILURES):  # a store may have ended the upload when it rejected it
@@ -111,12 +111,12 @@ class _Probe:
 
 
 class ProvenObjectStore:
-    """An `ObjectStore` that puts nothing until `ask` has found no problem with the store below. Belongs inside the
+    """An `ObjectStore` that puts nothing until `check` has found no problem with the store below. Belongs inside the
     retry decorator, which repeats the check and reports the reason. Thread safe."""
 
-    def __init__(self, store: ObjectStore, ask: Callable[[], str]) -> None:
-        """`ask` returns the problem, empty when there is none; it may raise StoreUnavailable."""
-        self._store, self._ask = store, ask
+    def __init__(self, store: ObjectStore, check: Callable[[], str]) -> None:
+        """`check` returns the problem, empty when there is none; it may raise StoreUnavailable."""
+        self._store, self._check = store, check
         self._mutex = threading.Lock()
         self._is_proven = False
 
@@ -125,7 +125,7 @@ class ProvenObjectStore:
         with self._mutex:
             if self._is_proven:
                 return ""
-            problem = self._ask()
+            problem = self._check()
             self._is_proven = not problem
             return problem
 
@@ -134,8 +134,8 @@ class ProvenObjectStore:
             raise StoreUnavailable(problem)
         self._store.put_new(key, body, size_bytes)
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix, start_after=start_after, most=most)
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        return self._store.list(prefix, start_after=start_after, limit=limit)
 
     def open(self, key: str) -> BinaryIO:
         return self._store.open(key)

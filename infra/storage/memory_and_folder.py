@@ -35,11 +35,11 @@ class MemoryObjectStore:
         self._objects: dict[str, _Stored] = {}
         self._version = 0
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """A snapshot taken at the first step of the iteration."""
         with self._lock:
             found = [one.info for key, one in self._objects.items() if key.startswith(prefix) and key > start_after]
-        yield from sorted(found, key=lambda info: info.key)[:most]
+        yield from sorted(found, key=lambda info: info.key)[:limit]
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         data = _read(key, body, size_bytes)
@@ -90,14 +90,14 @@ class DirectoryObjectStore:
     def __repr__(self) -> str:
         return f"DirectoryObjectStore({str(self._root)!r})"
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Reads the whole folder of `prefix` at the first step of the iteration: O(n log n) in the files below it."""
         folder, _, _ = prefix.rpartition("/")
         with self._translated(prefix):
             base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
             keys = sorted(key for key in self._keys(base) if key.startswith(prefix) and key > start_after)
         infos = (info for key in keys if (info := self.stat(key)) is not None)  # None: deleted meanwhile
-        yield from islice(infos, most)
+        yield from islice(infos, limit)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         path = self._path(key)
@@ -184,7 +184,7 @@ class DirectoryObjectStore:
 
 _SAFE = "@!$&'(),;:~ "  # not escaped, nor are letters, digits and "_.-"
 _LEAF = re.compile(r"[0-9]{20}(-[0-9]{20})?")  # names of segments and generations: recognisable as files
-_PIECE = 200  # characters; a name in a file system has 255 bytes at most
+_MAX_NAME = 200  # characters; a name in a file system has 255 bytes at most
 
 
 def key_path(key: str) -> str:
@@ -193,14 +193,14 @@ def key_path(key: str) -> str:
     The last name gets "=" appended and folders do not; for names of 20 digits (or twice 20) it is the other way round.
     """
     folder, slash, name = key.rpartition("/")
-    pieces = _escaped(name)
-    last = pieces[-1] if len(pieces) == 1 and _LEAF.fullmatch(pieces[-1]) else f"{pieces[-1]}="
-    return "/".join(([folder_path(folder)] if slash else []) + [*pieces[:-1], last])
+    names = _escaped(name)
+    last = names[-1] if len(names) == 1 and _LEAF.fullmatch(names[-1]) else f"{names[-1]}="
+    return "/".join(([folder_path(folder)] if slash else []) + [*names[:-1], last])
 
 
 def folder_path(folder: str) -> str:
     return "/".join(
-        f"{piece}=" if _LEAF.fullmatch(piece) else piece for name in folder.split("/") for piece in _escaped(name)
+        f"{part}=" if _LEAF.fullmatch(part) else part for name in folder.split("/") for part in _escaped(name)
     )
 
 
@@ -219,9 +219,9 @@ def path_key(parts: tuple[str, ...]) -> str | None:
 def _escaped(name: str) -> list[str]:
     """The names in a path for one name in a key. All but the last end in "+", which no other name does."""
     text = quote(name, safe=_SAFE) or "%"
-    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-    pieces = [f"%2E{piece[1:]}" if piece.startswith(".") else piece for piece in pieces]
-    return [f"{piece}+" for piece in pieces[:-1]] + pieces[-1:]
+    names = [text[at : at + _MAX_NAME] for at in range(0, len(text), _MAX_NAME)]
+    names = [f"%2E{part[1:]}" if part.startswith(".") else part for part in names]
+    return [f"{part}+" for part in names[:-1]] + names[-1:]
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ class MeteredObjectStore:
         self._store = store
         self._metrics = metrics
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         with self._counted("list"):
-            yield from self._store.list(prefix, start_after=start_after, most=most)
+            yield from self._store.list(prefix, start_after=start_after, limit=limit)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         with self._counted("put_new"):

@@ -33,20 +33,20 @@ class RetryingObjectStore:
         stop: Stop,
         policy: RetryPolicy | None = None,
         random: Random | None = None,
-        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
+        on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
         self._store = store
-        self._retries = Retries(stop=stop, policy=policy, random=random, troubled=troubled)
+        self._retries = Retries(stop=stop, policy=policy, random=random, on_problem=on_problem)
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """A failed listing continues after the last key it yielded."""
         last, given = start_after, 0
 
         def begin() -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
-            items = self._store.list(prefix, start_after=last, most=None if most is None else most - given)
+            items = self._store.list(prefix, start_after=last, limit=None if limit is None else limit - given)
             return next(items, None), items
 
-        while most is None or given < most:
+        while limit is None or given < limit:
             head, rest = self._retries.call("list", begin)
             if head is None:
                 return

@@ -36,7 +36,7 @@ from infra.storage.aws import (
     new_session,
     status,
 )
-from infra.storage.s3_body import Slice, cut
+from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_errors import FAILURES, translate, translated
 from infra.storage.s3_reader import open_object
 
@@ -145,15 +145,15 @@ class S3ObjectStore:
     def __repr__(self) -> str:
         return f"S3ObjectStore({self._bucket!r})"
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """One request per thousand keys, sent lazily."""
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
         if start_after:
             arguments["StartAfter"] = start_after
-        if most is not None and most < LIST_PAGE:
-            arguments["PaginationConfig"] = {"PageSize": most}
+        if limit is not None and limit < LIST_PAGE:
+            arguments["PaginationConfig"] = {"PageSize": limit}
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
-        left = most
+        left = limit
         while left is None or left > 0:
             with translated("ListObjectsV2", self._bucket):
                 page = next(pages, None)
@@ -171,8 +171,8 @@ class S3ObjectStore:
                 )
 
     def problem_of_conditional_writes(self, key: str) -> str:
-        """The result of `conditional_writes.ask`; leaves an object at `key`."""
-        return conditional_writes.ask(
+        """The result of `conditional_writes.check`; leaves an object at `key`."""
+        return conditional_writes.check(
             self._client,
             self._bucket,
             key,
@@ -182,8 +182,8 @@ class S3ObjectStore:
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` several times: for its checksum, and for each attempt."""
-        if (held := body.seek(0, io.SEEK_END)) < size_bytes:
-            raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
+        if (available := body.seek(0, io.SEEK_END)) < size_bytes:
+            raise ValueError(f"{key}: the body holds {available} bytes, not {size_bytes}")
         for _ in range(CONFLICT_ATTEMPTS):
             try:
                 if size_bytes <= self._part_size_bytes:
@@ -256,7 +256,7 @@ class S3ObjectStore:
         try:
             parts = [
                 self._put_part(upload, number, Slice(body, start, length))
-                for number, (start, length) in enumerate(cut(size_bytes, self._part_size_bytes), start=1)
+                for number, (start, length) in enumerate(part_ranges(size_bytes, self._part_size_bytes), start=1)
             ]
             with durable(Step.COMPLETE_MULTIPART), self._conditional("CompleteMultipartUpload", key):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")

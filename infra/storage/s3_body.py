@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MOST_PARTS = 10_000  # S3's limit
+MAX_PARTS = 10_000  # S3's limit
 
 
 class Slice(io.RawIOBase):
@@ -56,8 +56,8 @@ class Slice(io.RawIOBase):
         return len(data)
 
 
-def cut(size_bytes: int, part_size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Start and length of every part: all but the last have the same size, and there are at most `MOST_PARTS`."""
-    part = max(part_size_bytes, -(-size_bytes // MOST_PARTS))
+def part_ranges(size_bytes: int, part_size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Start and length of every part: all but the last have the same size, and there are at most `MAX_PARTS`."""
+    part = max(part_size_bytes, -(-size_bytes // MAX_PARTS))
     for start in range(0, size_bytes, part):
         yield start, min(part, size_bytes - start)

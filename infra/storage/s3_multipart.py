@@ -32,8 +32,8 @@ class S3Uploads:
             if page is None:
                 return
             for item in page.get("Uploads", ()):
-                begun_at = item["Initiated"].astimezone(UTC)
-                yield UploadInfo(key=item["Key"], upload_id=item["UploadId"], begun_at=begun_at)
+                initiated_at = item["Initiated"].astimezone(UTC)
+                yield UploadInfo(key=item["Key"], upload_id=item["UploadId"], initiated_at=initiated_at)
 
     def abort(self, upload: UploadInfo) -> None:
         with translated("AbortMultipartUpload", self._bucket, upload.key):

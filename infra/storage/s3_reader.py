@@ -51,12 +51,12 @@ def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = S
                 f"GetObject s3://{bucket}/{key}: the store ignores the Range header; it cannot be used"
             )
         try:
-            got = _drain(response["Body"], memoryview(tail))
+            count = _drain(response["Body"], memoryview(tail))
         except FAILURES as error:
             if attempt == ATTEMPTS:
                 raise translate(error, operation="GetObject", bucket=bucket, key=key) from error
             continue
-        if got == len(tail):
+        if count == len(tail):
             break
     else:
         raise StoreUnavailable(f"GetObject s3://{bucket}/{key}: the body ends early, {ATTEMPTS} times in a row")
@@ -162,21 +162,21 @@ class S3RangeFile(io.RawIOBase):
         """Fill `view` from the object, with as many requests as it takes."""
         done = failed = 0
         while done < len(view):
-            brought = 0
+            received = 0
             reason: BaseException | None = None
             try:
-                for count in self._pieces(start + done, view[done:]):
-                    brought += count
+                for count in self._received(start + done, view[done:]):
+                    received += count
             except FlexibleChecksumError as error:
-                brought, reason = 0, error  # not the stored bytes: none of them count
+                received, reason = 0, error  # not the stored bytes: none of them count
             except FAILURES as error:
                 reason = error
-            done += brought
-            failed = 0 if brought else failed + 1
+            done += received
+            failed = 0 if received else failed + 1
             if failed == ATTEMPTS:
                 self._give_up(reason)
 
-    def _pieces(self, start: int, view: memoryview) -> Iterator[int]:
+    def _received(self, start: int, view: memoryview) -> Iterator[int]:
         """Fill `view` with one request. Yields byte counts as data arrives, so that the bytes of a truncated body
         count."""
         with self._pinned():

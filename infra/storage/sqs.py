@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
 BATCH = 10  # SQS's limit
-LONGEST_WAIT = timedelta(seconds=20)  # SQS's limit
+MAX_WAIT = timedelta(seconds=20)  # SQS's limit
 
 _ABSENT = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _PERMISSIONS = {
@@ -77,7 +77,7 @@ class SqsQueue:
 
     def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
         """Waits 20 s at most, in whole seconds."""
-        seconds = int(min(max(wait, timedelta()), LONGEST_WAIT).total_seconds())
+        seconds = int(min(max(wait, timedelta()), MAX_WAIT).total_seconds())
         url = self._found_url()
         with self._translated("ReceiveMessage"):
             answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=seconds)

@@ -54,7 +54,7 @@ class DeliveryFailed:
 
     assignment: DeliveryTarget
     reason: str
-    fate: FailureKind
+    kind: FailureKind
     offset: int | None = None  # of the single record that is refused
 
 

@@ -314,22 +314,22 @@ class Delivery:
                 self._measure(assignment, part, seconds)
                 self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
             self._after(part)
-        elif failure.fate in (FailureKind.RETRY_NOW, FailureKind.APART):
-            if failure.fate is FailureKind.APART:
+        elif failure.kind in (FailureKind.RETRY_NOW, FailureKind.DELIVER_SEPARATELY):
+            if failure.kind is FailureKind.DELIVER_SEPARATELY:
                 self._readings.set_apart(assignment.target.topic)
             self._readings.again(reading, part.from_offset, reading.narrow)
-        elif failure.fate is FailureKind.REJECTED and in_company:  # separate rounds show whose record it is
+        elif failure.kind is FailureKind.REJECTED and in_company:  # separate rounds show whose record it is
             self._readings.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
-        elif failure.fate is FailureKind.REJECTED:
+        elif failure.kind is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
             self._refused(reading, part.from_offset, _RefusedRun(reason, part.count, part.last_offset))
         else:
-            if failure.fate is FailureKind.DENIED:
+            if failure.kind is FailureKind.DENIED:
                 self._readings.set_apart(assignment.target.topic)
-            elif failure.fate is FailureKind.STALLED:
+            elif failure.kind is FailureKind.STALLED:
                 self._readings.set_apart(assignment.target)
             self._readings.drop(assignment.epoch)
-            self.reports.put(DeliveryFailed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
+            self.reports.put(DeliveryFailed(assignment, f"{failure.code}: {failure.reason}", failure.kind))
 
     def _after(self, part: _Part) -> None:
         reading, then = part.reading, part.then

@@ -134,7 +134,7 @@ class ArchivedTopics:
         key = (region, path)
         if key not in self._claims:
             try:
-                claim = self.control.place(region, path)
+                claim = self.control.claim_of(region, path)
             except DataError as error:  # an unreadable claim must not be taken for an absent one
                 unreadable[path] = f"{error}. Copy _control/v1/places/{path} again from the source's bucket"
                 return replace(life, is_readable=False)

@@ -55,16 +55,16 @@ class DestinationWatcher:
 
     def turn(self, now: datetime) -> bool:
         """True when a refresh has succeeded."""
-        outcome = self._look.take_in()
+        outcome = self._look.collect()
         match outcome:
             case Answer(value=found):
                 self.found = found
                 self._counts, self._stopped = _counts(found), {key.source for key in found.stopped}
-                self._failures.worked(Attempt.LOOK)
+                self._failures.succeeded(Attempt.DISCOVERY)
             case Failed(error=error):
                 self._grown |= self._asked
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})
-                self._failures.failed(Attempt.LOOK, str(error), now)
+                self._failures.failed(Attempt.DISCOVERY, str(error), now)
         is_wanted_soon = bool(self._grown) and self._soon_at is not None and now >= self._soon_at
         if self._look.is_due(now) or (is_wanted_soon and not self._look.is_under_way):
             self._look.due_at, self._soon_at = now + self.interval, now + RETRY
@@ -97,7 +97,7 @@ class DestinationWatcher:
             self.health.stopped(subject, reason)
         # these have no owner, so every process reports them; withheld ones are visible without a note
         for key in before.unplaced.keys() - found.unplaced.keys():
-            self.notes.left(key)
+            self.notes.revoked(key)
         for key, reason in found.unplaced.items():
             self.notes.parked(key, Parked(None, reason, now))
 
@@ -112,10 +112,10 @@ class DestinationWatcher:
     def confirmed(self, now: datetime) -> list[TopicPartition]:
         """Partitions whose topics are confirmed, with their facts in `found`. The next refresh reports the others."""
         partitions: list[TopicPartition] = []
-        for asked, outcome in self._confirming.take_in():
+        for asked, outcome in self._confirming.collect():
             match outcome:
                 case Answer(value=facts):
-                    self._failures.worked(Attempt.DESTINATIONS)
+                    self._failures.succeeded(Attempt.DESTINATIONS)
                     self.found = self.found.with_facts(facts)
                     self._counts = _counts(self.found)
                     partitions += sorted(p for p in asked if p.topic in facts)  # else it is being deleted

@@ -19,7 +19,7 @@ from formats.messages.delivery_checkpoint import (
     still_parked,
     still_waiting,
 )
-from formats.messages.group_claim import standing
+from formats.messages.group_claim import current_claim
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.repair import operator_of
 from replicator.selection import SourceName
@@ -74,7 +74,7 @@ def show(
     with Clients(load_config(config)) as reach:
         values = reach.checkpoints.read()
         parked, waiting = reach.checkpoints.parked(), reach.checkpoints.waiting()
-        owner = standing(reach.checkpoints.claims())
+        owner = current_claim(reach.checkpoints.claims())
         topic = reach.ingress.checkpoint_topic
     known = {key: entry for key, entry in values.items() if isinstance(entry, Checkpoint)}
     conflicts = {key: str(entry) for key, entry in values.items() if isinstance(entry, CheckpointConflict)}

@@ -98,7 +98,7 @@ def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:
         yield f"{plan.source}: {'would remove' if dry_run else 'removed'} {count:,} segments, {size}"
         yield from (f"  {one.segment}: {one.reason}" for one in plan.deletions)
     for upload in report.uploads if dry_run else report.aborted:
-        begun = upload.begun_at.isoformat(timespec="seconds")
+        begun = upload.initiated_at.isoformat(timespec="seconds")
         yield f"{'would abort' if dry_run else 'aborted'} the upload of {upload.key}, begun {begun}, never completed"
     for segment, why in report.kept.items():
         yield f"kept, with all behind it: {segment}: {why}"

@@ -82,7 +82,7 @@ def status(
 
 def seed_command(partition: IngressPartition, option: Sequence[str]) -> str:
     """The command that seeds a parked partition; empty unless only that lets it continue."""
-    if partition.parked is None or not partition.parked.wants_seed or not partition.configured:
+    if partition.parked is None or not partition.parked.needs_seed or not partition.configured:
         return ""
     return shlex.join([*SEED.split(), str(partition.key.source), "--offset", "N", "--yes", *option])
 

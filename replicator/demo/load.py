@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.encode import send, slices
-from infra.kafka.client.idempotent_producer import SLICE, IdempotentProducer, producer_properties
+from infra.kafka.client.idempotent_producer import POLL_TIMEOUT, IdempotentProducer, producer_properties
 from infra.local.errors import LocalStackError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load(
 
     def wait_for_room() -> bool:
         check()
-        producer.serve(SLICE)
+        producer.serve(POLL_TIMEOUT)
         return not producer.failures
 
     try:
@@ -64,7 +64,7 @@ def load(
                 break
             producer.serve(timedelta())
             progress(piece.num_rows)
-        failures = producer.settle(wait=check, grace=SLICE)
+        failures = producer.settle(wait=check, grace=POLL_TIMEOUT)
     finally:
         producer.close(timedelta())
     if failures:
@@ -73,4 +73,4 @@ def load(
 
 
 def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:
-    return [(TopicPartition(topic, partition), piece) for piece in slices(batch, piece_bytes=PIECE_BYTES)]
+    return [(TopicPartition(topic, partition), piece) for piece in slices(batch, slice_bytes=PIECE_BYTES)]

@@ -213,7 +213,7 @@ class Restorer:
             partition.fail(f"no progress for {self.patience}; run the restore again to resume it")
 
     def _listed(self, partition: RestoringPartition, listing: RestoreListing, now: datetime) -> None:
-        match listing.answer.take_in():
+        match listing.answer.collect():
             case None:
                 return
             case Unanswered(error=error):
@@ -260,7 +260,7 @@ class Restorer:
             partition.position = Asking(ask(self.pool, self.checkpoints.read))
         if not isinstance(partition.position, Asking):
             return
-        match partition.position.answer.take_in():
+        match partition.position.answer.collect():
             case None:
                 return
             case Unanswered(error=TargetError() as error):
@@ -352,12 +352,12 @@ class Restorer:
                 partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
                 partition.work = Idle() if done else UnderWay()
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
-            case DeliveryFailed(reason=reason, fate=fate):
+            case DeliveryFailed(reason=reason, kind=kind):
                 partition.work = Idle()
                 self._warn(partition, "delivery_failed", reason)
-                if fate is FailureKind.UNKNOWN:
+                if kind is FailureKind.UNKNOWN:
                     self._ask_later(partition)
-                elif fate in (FailureKind.REJECTED, FailureKind.DENIED):
+                elif kind in (FailureKind.REJECTED, FailureKind.DENIED):
                     partition.fail(reason)
                 else:
                     self._apply(partition, sequencer.failed(now))

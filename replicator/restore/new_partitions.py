@@ -47,7 +47,7 @@ class NewPartitions:
         now = self.clock.now()
         if self._lookup.due_at is None:
             self._lookup.due_at = now + self.interval
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case None:
                 if self.found is None and self._lookup.is_due(now):
                     self._lookup.ask(self._ask)

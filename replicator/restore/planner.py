@@ -108,14 +108,14 @@ class RestorePlanner:
     def _is_empty(self, selection: Selection, topics: Sequence[TopicPlan]) -> bool:
         """Whether no stored record is selected. Also False when too many footers would have to be read."""
         infos = [info for topic in topics for partition in topic.partitions for info in partition.infos]
-        if not selection.stamps.is_bounded or not infos:
+        if not selection.timestamps.is_bounded or not infos:
             return not infos
         if len(infos) > MAX_TIME_FOOTERS or any(info.is_frozen for info in infos):
             return False
-        scope = RecordFilter(stamps=selection.stamps)
+        scope = RecordFilter(timestamps=selection.timestamps)
         infos.sort(key=lambda info: info not in self._footers)  # footers already read come first
         for some in (infos[n : n + AT_ONCE] for n in range(0, len(infos), AT_ONCE)):
-            if any(footer is None or scope.may_hold(footer) for footer in self.pool.map(self._footer, some)):
+            if any(footer is None or scope.may_match(footer) for footer in self.pool.map(self._footer, some)):
                 return False
         return True
 
@@ -262,7 +262,7 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
             found += [
                 SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
             ]
-            claim = archive.control.place(selection.region, before.path)
+            claim = archive.control.claim_of(selection.region, before.path)
     return found
 
 
@@ -326,7 +326,8 @@ def _incarnation(
         one for one in control.claimed(selection.region) if one.topic == topic
     }
     ordered, unordered = in_order(
-        ArchivedIncarnation(incarnation=one, claim=control.place(selection.region, one.path)) for one in sorted(known)
+        ArchivedIncarnation(incarnation=one, claim=control.claim_of(selection.region, one.path))
+        for one in sorted(known)
     )
     if unordered or ordered[-1].path not in {life.path for life in incarnations}:
         raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")

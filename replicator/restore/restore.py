@@ -85,7 +85,7 @@ class Restore(Closing):
         self._opened, self._clock = ExitStack(), SystemClock()
         self._terms = RestoreSettings(
             checkpoint_topic=topic,
-            scope=RecordFilter(offsets=selection.offsets, stamps=selection.stamps),
+            scope=RecordFilter(offsets=selection.offsets, timestamps=selection.timestamps),
             keep=self._options.keep,
             change=self._options.change,
             max_rate=self._options.max_rate,

@@ -38,7 +38,7 @@ class TargetTopics:
         """Why each replaced topic, by name, is another one now; as of the last answer."""
         if self._lookup.due_at is None:
             self._lookup.due_at = now + LOOK
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case None:
                 if self._lookup.is_due(now):
                     self._lookup.ask(self.replaced)

@@ -73,7 +73,7 @@ class Clients:
         from replicator.services.wiring import s3_store
 
         store = s3_store(self.config.s3, THREADS, self._opened, once=True)
-        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_once=True))
+        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_one_shot=True))
 
     @cached_property
     def store(self) -> SegmentStore:
@@ -146,7 +146,7 @@ class Clients:
         """Own `partitions` in place of ingress while the context is open."""
         from infra.kafka.consumer.placement_claim import KafkaClaim
 
-        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).held(partitions)
+        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).hold(partitions)
 
 
 class NoCheckpoints:

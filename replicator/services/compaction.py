@@ -205,7 +205,7 @@ class MergeTask:
         if worker is None:
             _workers.clear()
             worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
-        return encode_outcome(worker.carry_out(decode_plan(row)))
+        return encode_outcome(worker.execute(decode_plan(row)))
 
 
 _workers: dict[str, Worker] = {}
@@ -224,7 +224,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
-        cleaner=Cleaner(archive=archive, copies=copies_of(config, archive.segments, stop, opened)),
+        cleaner=Cleaner(archive=archive, replicas=copies_of(config, archive.segments, stop, opened)),
     )
 
 
@@ -241,14 +241,14 @@ def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
 def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> ReplicaCheck:
     sync = config.sync
     if sync is None:
-        return ReplicaCheck(here=store)
+        return ReplicaCheck(original=store)
     there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
 
-    def carried(segment: Segment) -> bool:
+    def is_synced(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
-    return ReplicaCheck(here=store, there=there, carried=carried)
+    return ReplicaCheck(original=store, copy=there, is_synced=is_synced)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:
@@ -257,6 +257,6 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
 
     def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
         worker = build_worker(config, job, program(), stop, opened)
-        return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+        return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
 
     return run

@@ -24,7 +24,7 @@ from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import checkpoint_problems, ensure_internal_topics
 from infra.kafka.internal_topics.event_log import KafkaEventLog
-from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
+from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.kafka.producer.transactional import TransactionalWriter

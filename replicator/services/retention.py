@@ -61,7 +61,7 @@ class Retention(Closing):
                 store=self._store,
                 control=self._control,
                 uploads=s3_uploads(self._config.s3, self._opened),
-                copies=copies_of(self._config, self._store, self.stop, self._opened),
+                replicas=copies_of(self._config, self._store, self.stop, self._opened),
                 pool=pool,
                 clock=self._clock,
                 stop=self.stop,

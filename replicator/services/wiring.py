@@ -44,7 +44,7 @@ START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
-ONCE = RetryPolicy(attempts=8, is_once=True)
+ONCE = RetryPolicy(attempts=8, is_one_shot=True)
 """For work that can be repeated later: retries transient errors for about a minute, others not at all."""
 
 
@@ -102,7 +102,7 @@ class ServiceContext:
             else:
                 _refuse(problem)
 
-        def troubled(operation: str, reason: str | None) -> None:
+        def on_problem(operation: str, reason: str | None) -> None:
             what = f"s3://{settings.bucket}: {operation}"
             if reason is None:
                 self.health.resumed(what)
@@ -110,7 +110,7 @@ class ServiceContext:
                 self.health.stopped(what, f"fails again and again: {reason}")
 
         metered = MeteredObjectStore(store, self.metrics)
-        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, troubled=troubled)
+        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(

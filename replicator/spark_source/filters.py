@@ -74,13 +74,15 @@ def narrowed(wanted: ArchiveQuery, conditions: Iterable[Filter]) -> ArchiveQuery
     for condition in conditions:
         match _column(condition):
             case "offset":
-                wanted = replace(wanted, offsets=wanted.offsets.cut(_span(condition)))
+                wanted = replace(wanted, offsets=wanted.offsets.intersection(_span(condition)))
             case "timestamp_ms":
-                wanted = replace(wanted, stamps=wanted.stamps.cut(_span(condition)))
+                wanted = replace(wanted, timestamps=wanted.timestamps.intersection(_span(condition)))
             case "timestamp":
                 micros = _span(condition)
                 millis = IntRange(-(-micros.low // _MICROS), micros.high // _MICROS)  # rounded inwards
-                wanted = replace(wanted, stamps=wanted.stamps.cut(millis if micros.is_bounded else IntRange()))
+                wanted = replace(
+                    wanted, timestamps=wanted.timestamps.intersection(millis if micros.is_bounded else IntRange())
+                )
     return wanted
 
 

@@ -57,14 +57,16 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     if CONFIG not in texts:
         problems.append(f"{CONFIG}: missing: the path of a replicator.toml, which names the archive")
-    stamps = IntRange(low=value(FROM, _first_ms, IntRange().low), high=value(UNTIL, _first_ms, IntRange().high + 1) - 1)
+    timestamps = IntRange(
+        low=value(FROM, _first_ms, IntRange().low), high=value(UNTIL, _first_ms, IntRange().high + 1) - 1
+    )
     wanted = ArchiveQuery(
         region=value(REGION, _region, ""),
         topics=value(TOPIC, _topics, ()),
         incarnation=value(INCARNATION, _incarnation, ""),
         partitions=value(PARTITION, _partitions, None),
         offsets=value(OFFSETS, _offsets, IntRange(0)),
-        stamps=stamps,
+        timestamps=timestamps,
     )
     max_bytes = value(MAX_BYTES, _size, DEFAULT_MAX_BYTES)
     if problems:
@@ -96,7 +98,7 @@ def _offsets(text: str) -> IntRange:
     match = _OFFSETS.fullmatch(text.strip())
     if match is None or text.strip() == "-":
         raise ValueError(f'{text!r} is not a range of offsets; write it like "1000-1999", "1000-" or "-1999"')
-    return IntRange(int(match[1] or 0), int(match[2] or IntRange().high)).cut(IntRange())
+    return IntRange(int(match[1] or 0), int(match[2] or IntRange().high)).intersection(IntRange())
 
 
 def _first_ms(text: str) -> int:

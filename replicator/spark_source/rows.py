@@ -32,15 +32,15 @@ _LARGEST_MS = (2**63 - 1) // 1_000  # about 292,000 years before and after 1970
 def table_of(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
     """`batch`, of `formats.records.schema.SCHEMA`, as rows of `TABLE`. Keys and values are not copied."""
     count = batch.num_rows
-    stamps = batch.column("timestamp").view(pa.int64())
-    fits = pc.and_(pc.greater_equal(stamps, -_LARGEST_MS), pc.less_equal(stamps, _LARGEST_MS))
-    micros = pc.multiply(pc.if_else(fits, stamps, pa.scalar(None, pa.int64())), 1_000)
+    timestamps = batch.column("timestamp").view(pa.int64())
+    fits = pc.and_(pc.greater_equal(timestamps, -_LARGEST_MS), pc.less_equal(timestamps, _LARGEST_MS))
+    micros = pc.multiply(pc.if_else(fits, timestamps, pa.scalar(None, pa.int64())), 1_000)
     columns = {
         "topic": pa.repeat(pa.scalar(source.topic), count),
         "partition": pa.repeat(pa.scalar(source.partition, pa.int32()), count),
         "incarnation": pa.repeat(pa.scalar(source.incarnation), count),
         "timestamp": micros.view(TABLE.field("timestamp").type),
-        "timestamp_ms": stamps,
+        "timestamp_ms": timestamps,
         "headers": batch.column("headers").cast(TABLE.field("headers").type),
     }
     return pa.record_batch([columns[n] if n in columns else batch.column(n) for n in TABLE.names], schema=TABLE)

@@ -124,7 +124,7 @@ class SegmentsReader(DataSourceReader):
         if not isinstance(split, ReadSplit):
             return  # the empty partition that Spark adds if the plan has none
         with _archive(self._config) as archive:
-            reader = SplitReader(archive, RecordFilter(stamps=self._wanted.stamps))
+            reader = SplitReader(archive, RecordFilter(timestamps=self._wanted.timestamps))
             for batch in reader.batches(split):
                 yield table_of(batch, split.source)
 

@@ -96,14 +96,14 @@ class EgressSources:
         cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
         fork_sources = pool.submit(self.control.fork_sources, self.region)
-        claimed = self.control.places(self.region)
+        claimed = self.control.claimed_paths(self.region)
         topics, refused = describe_each(self.admin, self._names())
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
         # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
         # reason
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
-        claims = dict(zip(topics, pool.map(lambda name: self.control.place(self.region, name), topics), strict=True))
+        claims = dict(zip(topics, pool.map(lambda name: self.control.claim_of(self.region, name), topics), strict=True))
         lives = {
             name: current(
                 name,
@@ -120,7 +120,7 @@ class EgressSources:
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
-        since = self.probe.stamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
+        since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
         forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
         here = {

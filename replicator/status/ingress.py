@@ -18,7 +18,7 @@ from formats.messages.delivery_checkpoint import (
     still_parked,
     still_waiting,
 )
-from formats.messages.group_claim import is_copied, standing, why_copied
+from formats.messages.group_claim import current_claim, is_copied, why_copied
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
@@ -211,7 +211,7 @@ class IngressSources:
             for key in sorted(configured)
         ]
         topic = self.settings.checkpoint_topic
-        owner = standing(self.checkpoints.claims())
+        owner = current_claim(self.checkpoints.claims())
         is_other = owner is not None and is_copied(owner, cluster_id.result())
         return IngressStatus(
             group_id=self.settings.group_id,

@@ -63,7 +63,7 @@ def selected(  # noqa: PLR0917
             incarnation=incarnation,
             partitions=frozenset(partitions) if partitions else None,
             offsets=_offsets(offsets),
-            stamps=IntRange(
+            timestamps=IntRange(
                 IntRange().low if from_ is None else first_ms_at_or_after(instant(from_)),
                 IntRange().high if until is None else first_ms_at_or_after(instant(until)) - 1,
             ),

@@ -169,7 +169,7 @@ class Verifier:
         if not waiting:
             return ()
         later = (Incarnation(source.topic, one) for one in self.stored.control.later_ids(source.region, source.topic))
-        claims = (self.stored.control.place(source.region, incarnation.path) for incarnation in later)
+        claims = (self.stored.control.claim_of(source.region, incarnation.path) for incarnation in later)
         return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 
     def beside_source(

@@ -207,7 +207,7 @@ class Verification(Closing):
         """`topic`: its name in `cluster`. `offsets`: the delivered ones; None: those of the selection. Raises as
         `same_as_source` does."""
         target = TopicPartition(topic, source.partition)
-        scope = RecordFilter(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
+        scope = RecordFilter(offsets=offsets or self.selection.offsets, timestamps=self.selection.timestamps)
         try:
             records, why = _from_its_beginning(cluster, target, OTHER_NAME)
             if not why:

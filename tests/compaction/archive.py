@@ -144,14 +144,14 @@ class Archive:
                 row_group_bytes=1 << 20,
                 writer="tests",
             ),
-            cleaner=Cleaner(archive=stored, copies=copies or ReplicaCheck(here=self.store)),
+            cleaner=Cleaner(archive=stored, replicas=copies or ReplicaCheck(original=self.store)),
         )
 
     def compactor(self, copies: ReplicaCheck | None = None) -> Compactor:
         worker = self.worker(copies)
 
         def execute(rows: Sequence[str], _job: CompactionJob) -> list[str]:
-            return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+            return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
 
         return Compactor(
             region=SOURCE.region,
@@ -173,7 +173,7 @@ class Archive:
             store=self.store,
             control=self.control,
             uploads=self.uploads,
-            copies=copies or ReplicaCheck(here=self.store),
+            replicas=copies or ReplicaCheck(original=self.store),
             pool=AtOnce(),
             clock=self,
             stop=self.stop,

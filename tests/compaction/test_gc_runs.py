@@ -198,7 +198,7 @@ def test_topics_without_a_rule_and_regions_of_others_are_never_touched() -> None
     assert all(archive.store.stat(name) for name in others)
 
 
-def test_a_later_life_of_the_topic_has_the_same_rule() -> None:
+def test_a_later_incarnation_of_the_topic_has_the_same_rule() -> None:
     later = replace(SOURCE, incarnation="abc")
     archive = filled(*(Segment(later, 0, OffsetRange(10 * n, 10 * n + 9)) for n in range(10)))
     [plan] = collected(archive, topics=["orders"]).removed
@@ -295,8 +295,8 @@ class TestRefused:
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.memory, name)
 
-            def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Any:
-                for n, item in enumerate(self.memory.list(prefix, start_after=start_after, most=most)):
+            def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Any:
+                for n, item in enumerate(self.memory.list(prefix, start_after=start_after, limit=limit)):
                     if n == 8 and prefix == region_prefix(PREFIX, "eu-1"):
                         raise StoreUnavailable("the second page")
                     yield item
@@ -338,7 +338,7 @@ class TestCopies:
     def test_an_unreplicated_segment_keeps_all_later_ones(self, stage: str, word: str) -> None:
         archive = ten_days()
         here: Any = Replicating(archive.store, {OLD[1]: stage})
-        report = collected(archive, copies=ReplicaCheck(here=here))
+        report = collected(archive, copies=ReplicaCheck(original=here))
         assert list(report.kept) == [OLD[1]]
         assert word in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
@@ -348,11 +348,11 @@ class TestCopies:
         archive = ten_days()
         there = SegmentStore(MemoryObjectStore(), "")
         copy_of(archive, OLD[0], there)
-        copies = ReplicaCheck(here=archive.store, there=there)
+        copies = ReplicaCheck(original=archive.store, copy=there)
         assert set(collected(archive, copies=copies).kept) == set(OLD[1:])
         assert archive.segments() == [*OLD[1:], *KEPT]
-        not_carried = replace(copies, carried=lambda _: False)
-        assert collected(archive, copies=not_carried).kept == {}
+        not_synced = replace(copies, is_synced=lambda _: False)
+        assert collected(archive, copies=not_synced).kept == {}
         assert archive.segments() == KEPT
 
     @pytest.mark.parametrize("damage", [DAMAGED, TRUNCATED, FOREIGN])
@@ -363,7 +363,7 @@ class TestCopies:
         there = SegmentStore(MemoryObjectStore(), "")
         for name in OLD:
             copy_of(archive, name, there, damage if name == OLD[1] else bytes)
-        report = collected(archive, copies=ReplicaCheck(here=archive.store, there=there))
+        report = collected(archive, copies=ReplicaCheck(original=archive.store, copy=there))
         assert list(report.kept) == [OLD[1]]
         assert f"the copy of {OLD[1]} is another object" in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
@@ -374,13 +374,13 @@ class TestCopies:
         collector = archive.collector(WEEK)
         report = collector.run(None)
         archive.memory.delete_many([format_key(PREFIX, OLD[0])])
-        assert collector.copies.uncopied(OLD[0]) == ""
+        assert collector.replicas.uncopied(OLD[0]) == ""
         collector._remove(report)
         assert (report.failed, report.refused, archive.segments()) == ({}, {}, KEPT)
 
 
 def upload(name: str, age: timedelta) -> UploadInfo:
-    return UploadInfo(key=name, upload_id=name, begun_at=T0 + 9 * DAY - age)
+    return UploadInfo(key=name, upload_id=name, initiated_at=T0 + 9 * DAY - age)
 
 
 class TestGarbage:

@@ -7,7 +7,7 @@ import socket
 from datetime import timedelta
 
 from compaction.heartbeat import sending_heartbeats
-from infra.archive.job_heartbeats import KEPT, Heartbeat, HeartbeatStore
+from infra.archive.job_heartbeats import STALE_AFTER, Heartbeat, HeartbeatStore
 from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
 from replicator.config import CompactionSettings
@@ -74,7 +74,7 @@ def test_old_heartbeats_are_removed_by_the_next_process() -> None:
     archive = Archive()
     heartbeats(archive).beat(Heartbeat(owner="old:1:word", jobs=(), until=T0))
     heartbeats(archive).beat(Heartbeat(owner="late:1:word", jobs=(), until=T0 + SPAN))
-    archive.time = T0 + KEPT + timedelta(seconds=1)
+    archive.time = T0 + STALE_AFTER + timedelta(seconds=1)
     with sending_heartbeats(heartbeats(archive), "next:1:word", [], archive):
         left = {"late:1:word", "next:1:word"}
         assert wait_until(lambda: {one.owner for one in heartbeats(archive).all()} == left, SOON)

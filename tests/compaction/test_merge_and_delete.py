@@ -260,7 +260,7 @@ def test_inputs_wait_for_the_replication_of_the_merged_segment() -> None:
 def test_inputs_wait_for_sync_to_copy_them_or_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
-    copies = ReplicaCheck(here=archive.store, there=there.store)
+    copies = ReplicaCheck(original=archive.store, copy=there.store)
     report = run(archive, copies)
     assert len(archive.segments()) == 4
     assert "copied by sync" in report.outcomes[-1].kept[str(names[1])]
@@ -277,7 +277,7 @@ def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
     merged = segment(0, 80, 1)
-    copies = ReplicaCheck(here=archive.store, there=there.store)
+    copies = ReplicaCheck(original=archive.store, copy=there.store)
     run(archive, copies)
     copy(archive, merged, there, flip_at=100)
     copy(archive, names[1], there, flip_at=100)
@@ -298,7 +298,7 @@ def test_nothing_is_read_when_nothing_may_be_deleted() -> None:
             pytest.fail(f"{key} is asked for")
 
     unread = SegmentStore(Unread(), PREFIX)
-    assert ReplicaCheck(here=unread, there=unread).missing(segment(0, 80, 1), {}) == {}
+    assert ReplicaCheck(original=unread, copy=unread).missing(segment(0, 80, 1), {}) == {}
 
 
 def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:
@@ -325,7 +325,7 @@ def test_the_ancestors_segments_merge_with_ours() -> None:
         infos = archive.store.list(source)
         before = [row for name in sorted(theirs, key=lambda s: s.offsets) for row in _rows(archive, name)]
         plans = plan_partition(infos, job(max_level=9), T0)
-        outcomes = [archive.worker().carry_out(plan) for plan in plans]
+        outcomes = [archive.worker().execute(plan) for plan in plans]
         assert [o.error for o in outcomes if o.error] == []
         merged = [plan.output for plan in plans if isinstance(plan, MergePlan)]
         for output in merged:
@@ -334,7 +334,7 @@ def test_the_ancestors_segments_merge_with_ours() -> None:
             wanted = {row["offset"]: row for row in before if row["offset"] in output.offsets}
             assert _rows(archive, output) == [wanted[offset] for offset in sorted(wanted)]
             inside = {s.segment: s.size_bytes for s in infos if _within(s.segment.offsets, output.offsets)}
-            cleaned = archive.worker().carry_out(CleanPlan(keeper=output, inside=inside))
+            cleaned = archive.worker().execute(CleanPlan(keeper=output, inside=inside))
             assert (cleaned.error, cleaned.kept, cleaned.deleted) == ("", {}, len(inside))
 
 
@@ -369,7 +369,7 @@ def test_another_process_merged_the_same_inputs() -> None:
     archive = Archive()
     names = three(archive)
     [plan] = plan_partition(archive.store.list(SOURCE), job(), T0)
-    first, second = archive.worker().carry_out(plan), archive.worker().carry_out(plan)
+    first, second = archive.worker().execute(plan), archive.worker().execute(plan)
     assert (first.error, second.error) == ("", "")
     assert archive.segments() == [*names, segment(0, 80, 1)]
 
@@ -381,7 +381,7 @@ def test_a_stale_plan_finds_its_inputs_gone() -> None:
     assert isinstance(plan, MergePlan)
     run(archive)
     other = replace(plan, output=segment(0, 39, 1), inputs=plan.inputs[:2])
-    assert "planned again" in archive.worker().carry_out(other).error
+    assert "planned again" in archive.worker().execute(other).error
     assert archive.segments() == [segment(0, 80, 1)]
 
 

@@ -63,9 +63,11 @@ class Measured:
             row_group_bytes=JOB.row_group_size,
             writer="tests",
         )
-        worker = Worker(merger=merger, cleaner=Cleaner(archive=archive, copies=ReplicaCheck(here=archive.segments)))
+        worker = Worker(
+            merger=merger, cleaner=Cleaner(archive=archive, replicas=ReplicaCheck(original=archive.segments))
+        )
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
-        outcome = encode_outcome(worker.carry_out(decode_plan(row)))
+        outcome = encode_outcome(worker.execute(decode_plan(row)))
         peak_kib = next(int(line.split()[1]) for line in status() if line.startswith("VmHWM:"))
         return json.dumps([outcome, peak_kib / 1000 * 1.024])
 

@@ -108,7 +108,7 @@ def fill(archive: Archive, *names: Segment) -> MergePlan:
 
 
 def merge(archive: Archive, plan: MergePlan) -> PlanOutcome:
-    return archive.worker().carry_out(plan)
+    return archive.worker().execute(plan)
 
 
 def encoded(name: Segment, rows: list[Row]) -> bytes:
@@ -126,7 +126,7 @@ def test_a_trimmed_input_that_is_misread_is_named_and_nothing_is_stored(
 ) -> None:
     archive = Archive(FaultyDecoder(segment=RIGHT, fault=fault(offset)))
     plan = fill(archive, LEFT, RIGHT)
-    assert [piece.offsets.start for piece in plan.inputs] == [0, 30]
+    assert [one.offsets.start for one in plan.inputs] == [0, 30]
     outcome = merge(archive, plan)
     assert list(outcome.bad) == [str(RIGHT)]
     assert "records with digest" in outcome.bad[str(RIGHT)]

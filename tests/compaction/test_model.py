@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         """A second scheduler, a task that Spark runs again, a process that was frozen."""
         plan = data.draw(st.sampled_from(self.stale))
         with killed_at(dies):
-            self.archive.worker().carry_out(plan)
+            self.archive.worker().execute(plan)
 
     # --- retention
 
@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
             settings = retention({SOURCE.topic: limits}, max_delete_percent=100)
             self.archive.collector(settings).run(self.archive.lease())
         left = set(self.archive.segments())
-        held = limits.held(SOURCE.partition)
+        held = limits.held_offsets(SOURCE.partition)
         gone = [info for info in before if info.segment not in left]
         now = self.archive.now()
         for info in gone:

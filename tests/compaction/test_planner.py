@@ -135,9 +135,7 @@ def test_plans_are_sound(listing: list[Segment], settings: CompactionJob, random
     for plan in plans:
         assert decode_plan(encode_plan(plan)) == plan
         if isinstance(plan, MergePlan):
-            offsets = [
-                o for piece in plan.inputs for o in range(piece.offsets.start, piece.segment.offsets.next_offset)
-            ]
+            offsets = [o for one in plan.inputs for o in range(one.offsets.start, one.segment.offsets.next_offset)]
             assert offsets == list(range(plan.output.offsets.start, plan.output.offsets.next_offset))
             assert 2 <= len(plan.inputs) <= settings.max_segment_count
             assert plan.output.level == max(p.segment.level for p in plan.inputs) + 1
@@ -155,5 +153,5 @@ def test_plans_are_sound(listing: list[Segment], settings: CompactionJob, random
     keepers = {plan.keeper for plan in plans if isinstance(plan, CleanPlan)}
     assert not gone & keepers, "nothing is deleted that keeps something"
     assert covered(set(listing) - gone) == covered(listing)
-    merged = {piece.segment for plan in plans if isinstance(plan, MergePlan) for piece in plan.inputs}
+    merged = {one.segment for plan in plans if isinstance(plan, MergePlan) for one in plan.inputs}
     assert not gone & merged, "nothing is deleted that the same run reads"

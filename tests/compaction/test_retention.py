@@ -118,7 +118,7 @@ class TestHolds:
         assert removed(infos, max_age=7 * DAY, hold=hold("4:0-99")) == [s.segment for s in infos[:3]]
         assert removed(infos, max_age=7 * DAY, hold=hold("4:0-99", "*:19-20")) == [segment(0, 9)]
 
-    def test_a_merged_segment_is_held_whole(self) -> None:
+    def test_a_merged_segment_with_held_offsets_stays_whole(self) -> None:
         infos = stored((segment(0, 99, 1), 9), (segment(100, 199), 1))
         assert removed(infos, max_age=7 * DAY, hold=hold("*:50-50")) == []
 
@@ -149,7 +149,7 @@ class TestWithout:
         rest = plan.without([segment(10, 19)])
         assert rest is not None
         assert rest.segments == [segment(0, 9)]
-        assert rest.stays == Extent(tuple(ranges((10, 39))))
+        assert rest.remaining == Extent(tuple(ranges((10, 39))))
         assert plan.without([segment(0, 9)]) is None
         assert plan.without([]) == plan
 
@@ -196,9 +196,9 @@ def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: R
     assert isinstance(plan, Expiry)
     gone = {one.info for one in plan.deletions}
     left = [info for info in infos if info not in gone]
-    held = rule.held(SOURCE.partition)
+    held = rule.held_offsets(SOURCE.partition)
     # the newest so many of what was read are there, and nothing that they hold is missing
-    assert {piece.segment for piece in read(infos)[-rule.keep_segments :]} <= {info.segment for info in left}
+    assert {one.segment for one in read(infos)[-rule.keep_segments :]} <= {info.segment for info in left}
     assert len(read(left)) >= min(rule.keep_segments, len(read(infos)))
     assert plan.newest in {info.segment for info in left}
     # one cut: what is not held goes when, and only when, it ends below it
@@ -225,7 +225,7 @@ def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: R
         plan = plan_expiry(left, rule, T0)
         assert not isinstance(plan, ExpiryRefused)
     newest = read(infos)[-rule.keep_segments :]
-    assert {piece.segment for piece in newest[-1:]} <= {info.segment for info in left}
+    assert {one.segment for one in newest[-1:]} <= {info.segment for info in left}
 
 
 @how(max_examples=300)

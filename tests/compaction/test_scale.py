@@ -23,9 +23,9 @@ LIMIT_SECONDS, LIMIT_BYTES = 30, 1 << 30
 class Listing:
     """A listing of an object store, generated lazily in key order."""
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         assert not start_after
-        assert most is None
+        assert limit is None
         for partition in sorted(range(PARTITIONS), key=str):
             for n in range(SEGMENTS):
                 name = Segment(SourcePartition("eu-1", "orders", partition), 0, OffsetRange(n * 10, n * 10 + 9))

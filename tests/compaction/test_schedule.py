@@ -40,13 +40,13 @@ def test_missed_runs_are_one() -> None:
     much_later = NOW + timedelta(hours=7, minutes=20)
     assert schedule.take(much_later) is not None
     assert schedule.take(much_later) is None
-    assert schedule.coming[0].at == NOW + timedelta(hours=8)
+    assert schedule.upcoming[0].at == NOW + timedelta(hours=8)
 
 
 def test_the_job_that_waits_longest_is_first() -> None:
     jobs = [job(name="late", cron="30 12 * * *"), job(name="early", cron="15 12 * * *"), job(name="never")]
     schedule = Schedule(jobs, NOW)
-    assert [due.job.name for due in schedule.coming] == ["early", "late"]
+    assert [due.job.name for due in schedule.upcoming] == ["early", "late"]
     later = NOW + timedelta(hours=1)
     taken = [schedule.take(later) for _ in range(3)]
     assert [t and t.name for t in taken] == ["early", "late", None]
@@ -54,7 +54,7 @@ def test_the_job_that_waits_longest_is_first() -> None:
 
 def test_jitter_is_a_part_of_its_span() -> None:
     nightly = job(name="n", cron="0 13 * * *", jitter=timedelta(minutes=10))
-    assert Schedule([nightly], NOW, {"n": 0.5}).coming[0].at == NOW + timedelta(hours=1, minutes=5)
+    assert Schedule([nightly], NOW, {"n": 0.5}).upcoming[0].at == NOW + timedelta(hours=1, minutes=5)
 
 
 def test_a_file_without_a_cron_names_both_ways() -> None:
@@ -78,7 +78,7 @@ def test_a_postponed_job_is_due_again() -> None:
     due = NOW + timedelta(hours=1)
     taken = schedule.take(due)
     assert taken is not None
-    schedule.put_off(taken, due + timedelta(minutes=1))
+    schedule.postpone(taken, due + timedelta(minutes=1))
     assert schedule.take(due) is None
     assert schedule.take(due + timedelta(minutes=1)) == taken
-    assert schedule.coming[0].at == NOW + timedelta(days=1, hours=1)
+    assert schedule.upcoming[0].at == NOW + timedelta(days=1, hours=1)

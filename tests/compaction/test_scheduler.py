@@ -40,7 +40,7 @@ class World:
             metrics=self.metrics,
             stop=self.stop,
         )
-        self.clock.at = self.schedule.coming[0].at
+        self.clock.at = self.schedule.upcoming[0].at
         due = self.schedule.take(self.clock.now())
         assert due is JOB
         scheduler._run(due)
@@ -110,11 +110,11 @@ def test_a_stopped_run_is_not_a_failure() -> None:
 
 def test_a_taken_lease_is_waited_for_and_is_not_a_failure() -> None:
     world = World()
-    until = world.schedule.coming[0].at + timedelta(minutes=7)
+    until = world.schedule.upcoming[0].at + timedelta(minutes=7)
 
     def taken(_: CompactionJob) -> Sequence[CompactionReport]:
         raise LeaseTaken("a", Lease(token=1, owner="other", until=until))
 
     world.run(taken)
-    assert [due.at for due in world.schedule.coming] == [until]
+    assert [due.at for due in world.schedule.upcoming] == [until]
     assert (world.stopped, world.metrics.counts["compaction_failures"]) == ([], 0)

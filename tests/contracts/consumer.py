@@ -261,7 +261,7 @@ class ConsumerContract:
             member.until_reached(p, 5000)
             assert member.offsets(p) == list(range(4990, 5000))
 
-    def test_an_end_that_comes_in_a_pause_is_told_after_it(self, world: World) -> None:
+    def test_an_end_that_comes_in_a_pause_is_reported_after_it(self, world: World) -> None:
         (p,) = world.topic()
         world.append(p, *[b"x" * 100] * 3000)
         with self.joined(world, [p]) as member:
@@ -275,7 +275,7 @@ class ConsumerContract:
             member.until_reached(p, 3000)
             assert member.offsets(p) == list(range(3000))
 
-    def test_resuming_goes_where_start_said_while_paused(self, world: World) -> None:
+    def test_resuming_continues_where_start_was_called_while_paused(self, world: World) -> None:
         (p,) = world.topic()
         world.append(p, *[b"x"] * 50)
         with self.joined(world, [p]) as member:

@@ -87,7 +87,7 @@ class EventLogContract:
         log.publish([created(1)])
         assert read(log, 2) == [created(0), created(1)]
 
-    def test_lost_records_are_told_and_reading_goes_on(self, open_log: Callable[[], EventLog]) -> None:
+    def test_lost_records_are_reported_and_reading_goes_on(self, open_log: Callable[[], EventLog]) -> None:
         log, other = open_log(), open_log()
         log.start()
         log.publish([created(0)])

@@ -127,9 +127,9 @@ class StoreContract:
         keys = [f"p/{number:02d}" for number in range(20)]
         for key in keys:
             put(store, key)
-        for most in (0, 1, 7, 20, 5000):
-            assert [info.key for info in store.list("p/", most=most)] == keys[:most]
-            assert [info.key for info in store.list("p/", start_after=keys[4], most=most)] == keys[5 : 5 + most]
+        for limit in (0, 1, 7, 20, 5000):
+            assert [info.key for info in store.list("p/", limit=limit)] == keys[:limit]
+            assert [info.key for info in store.list("p/", start_after=keys[4], limit=limit)] == keys[5 : 5 + limit]
 
     @pytest.mark.parametrize(
         "key",

@@ -133,8 +133,8 @@ class TargetContract:
         assert writer.deliver([before], should_stop=never) == []
         bad, good = self.refused(run_of(partitions[1], [row(0)])), run_of(partitions[0], [row(1)])
         failures = {f.partition: f for f in writer.deliver([bad, good], should_stop=never)}
-        assert failures.pop(partitions[1]).fate is FailureKind.REJECTED
-        assert all(failure.fate in (FailureKind.RETRY_LATER, FailureKind.RETRY_NOW) for failure in failures.values())
+        assert failures.pop(partitions[1]).kind is FailureKind.REJECTED
+        assert all(failure.kind in (FailureKind.RETRY_LATER, FailureKind.RETRY_NOW) for failure in failures.values())
         delivered = expected(before) if failures else expected(before, good)
         assert self.checkpoints()[good.key] == (before if failures else good).checkpoint
         assert bad.key not in self.checkpoints()
@@ -162,13 +162,13 @@ class TargetContract:
         assert self.checkpoints() == {one.key: again.checkpoint, other.key: other.checkpoint}
         bad = self.refused(run_of(partitions[0], [row(3)]))
         [failure] = writer.deliver([replace(other, checkpoint=bad.checkpoint), bad], should_stop=never)
-        assert (failure.partition, failure.fate) == (partitions[0], FailureKind.REJECTED)
+        assert (failure.partition, failure.kind) == (partitions[0], FailureKind.REJECTED)
         assert self.checkpoints() == {one.key: again.checkpoint, other.key: other.checkpoint}
 
     def test_nothing_to_deliver(self, writer: TargetWriter) -> None:
         assert writer.deliver([], should_stop=never) == []
 
-    def test_waiting_for_the_target_ends_when_told(
+    def test_waiting_for_the_target_ends_on_should_stop(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
         run = run_of(partitions[0], [row(0)])

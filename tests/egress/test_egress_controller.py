@@ -1146,10 +1146,10 @@ def test_a_topic_that_is_deleted_is_not_refused(make: Make) -> None:
 
 def test_a_group_that_takes_no_member_turns_readiness(world: World) -> None:
     process = joined(world)
-    process.consumer.trouble = "member of group group: planned"
+    process.consumer.problem = "member of group group: planned"
     process.turn()
     assert process.stopped == {"group": "member of group group: planned"}
-    process.consumer.trouble = ""
+    process.consumer.problem = ""
     process.turn()
     assert process.health.snapshot().is_ready
 

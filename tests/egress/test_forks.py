@@ -473,7 +473,7 @@ def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: Wor
     assert world.values(Q) + world.values(Q, FORK1) == [r.value for r in world.broker.logs[Q].records.values()]
     assert world.values(Q) == others
     world.expect(Q, 10, life=FORK1)
-    claims = {place: world.control_peek.place("a", place) for place in world.control_peek.places("a")}
+    claims = {place: world.control_peek.claim_of("a", place) for place in world.control_peek.claimed_paths("a")}
     assert {p: (c.number, c.fork, c.forked_from, c.topic_id) for p, c in claims.items() if c} == {
         "t": (0, 0, "", "id-t"),
         f"t@{FORK1}": (1, 1, "t", "id-t"),
@@ -597,7 +597,7 @@ def test_a_fork_of_the_fork(world: World) -> None:
     assert adopt(world) == FORK2
     goes_on(process)
     world.expect(P, 3, life=FORK2)
-    assert [c and (c.number, c.forked_from) for c in (world.control_peek.place("a", f"t@{FORK2}"),)] == [
+    assert [c and (c.number, c.forked_from) for c in (world.control_peek.claim_of("a", f"t@{FORK2}"),)] == [
         (2, f"t@{FORK1}")
     ]
 
@@ -696,7 +696,7 @@ def test_brokers_without_topic_ids_go_on_as_the_next_stand_in(world: World) -> N
         goes_on(process)
         world.expect(P, high, life=life)
         world.expect(Q, 10, life=life)
-        claim = world.control_peek.place("a", f"t@{life}")
+        claim = world.control_peek.claim_of("a", f"t@{life}")
         assert claim is not None
         assert (claim.number, claim.fork) == (number, number)
         cut(world, 4, 30)
@@ -1253,8 +1253,8 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     listed: list[str] = []
     listing = world.objects.list
 
-    def counted(prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        for item in listing(prefix, start_after=start_after, most=most):
+    def counted(prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        for item in listing(prefix, start_after=start_after, limit=limit):
             listed.append(item.key)
             yield item
 

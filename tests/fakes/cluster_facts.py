@@ -50,11 +50,11 @@ class FakeProbe:
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return {p: self.marks[p] for p in partitions if p in self.marks}
 
-    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+    def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         return {p: self.stamped[p] for p in offsets if p in self.stamped}
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+        return {p: truncated for p, truncated in self.compare_points(points).items() if truncated is not None}
 
-    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+    def compare_points(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
         return {p: LogTruncated(p, points[p], self.forked[p], "planned") if p in self.forked else None for p in points}

@@ -220,7 +220,7 @@ class FakeSourceConsumer:
         self.per_poll = 1000
         self.unavailable = False
         self.closed = False
-        self.trouble = ""
+        self.problem = ""
         self.topics: frozenset[str] = frozenset()
         self._listener: GroupListener | None = None
         self._changes: deque[Callable[[], None]] = deque()

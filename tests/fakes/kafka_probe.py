@@ -26,7 +26,7 @@ class BrokerProbe:
         logs = {p: self.broker.logs[p] for p in self._known(partitions)}
         return {p: LogEnds(low=log.low, stable=log.stable, high=log.high) for p, log in logs.items()}
 
-    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+    def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         found = {}
         for partition in self._known(offsets):
             records = self.broker.logs[partition].records
@@ -35,9 +35,9 @@ class BrokerProbe:
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+        return {p: truncated for p, truncated in self.compare_points(points).items() if truncated is not None}
 
-    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+    def compare_points(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
         found: dict[TopicPartition, LogTruncated | None] = {}
         for partition in self._known(points):
             point = points[partition]

@@ -92,7 +92,7 @@ class FakeTarget:
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return list(self._logs.get(partition, ()))
 
-    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+    def occupancies(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         """A TargetRecords."""
         if self.away:
             raise BrokerUnavailable("the fake target is away")
@@ -103,10 +103,10 @@ class FakeTarget:
         partition: TopicPartition,
         *,
         code: str = "INJECTED",
-        fate: FailureKind = FailureKind.RETRY_LATER,
+        kind: FailureKind = FailureKind.RETRY_LATER,
         keep: int = 0,
     ) -> None:
-        self._failing[partition] = (RunFailed(partition, code, "injected by the test", fate), keep)
+        self._failing[partition] = (RunFailed(partition, code, "injected by the test", kind), keep)
 
     def stop_next(self, *, keep: int = 0) -> None:
         self._stopping = keep
@@ -126,7 +126,10 @@ class FakeTarget:
         kept: dict[TopicPartition, int] = {}
         denied = [run for run in runs if run.partition.topic in self.denied]
         if denied and self.exactly_once and len({run.partition.topic for run in runs}) > 1:
-            return [RunFailed(run.partition, "ABORTED", "one of several topics", FailureKind.APART) for run in runs]
+            return [
+                RunFailed(run.partition, "ABORTED", "one of several topics", FailureKind.DELIVER_SEPARATELY)
+                for run in runs
+            ]
         for run in denied:
             failed[run.partition] = RunFailed(run.partition, "DENIED", "by the test", FailureKind.DENIED)
             kept[run.partition] = 0
@@ -305,7 +308,7 @@ class FakeLog:
 @dataclass(slots=True)
 class FakeEventLog:
     log: FakeLog
-    trouble: str = ""
+    problem: str = ""
     _position: int | None = None
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:

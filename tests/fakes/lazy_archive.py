@@ -26,10 +26,10 @@ class LazyArchive:
     keys: int = 0
     asked: list[str] = field(default_factory=list)  # prefixes
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self.asked.append(prefix)
         self.requests += 1
-        for number, item in enumerate(islice(self._items(prefix, start_after), most)):
+        for number, item in enumerate(islice(self._items(prefix, start_after), limit)):
             self.requests += number > 0 and number % PAGE == 0
             self.keys += 1
             yield item

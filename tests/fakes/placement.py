@@ -21,7 +21,7 @@ class FakePlacement:
     topics: frozenset[str] = frozenset()
     held: set[TopicPartition] = field(default_factory=set)
     closed: bool = False
-    trouble: str = ""
+    problem: str = ""
     pending: list[Callable[[], None]] = field(default_factory=list)
     _listener: GroupListener | None = None
     _changes: deque[Callable[[], None]] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class FakePlacement:
     def fence(self) -> object:
         return object()
 
-    def settled(self, partitions: Collection[TopicPartition]) -> None:
+    def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:
         while self.pending:
             self.pending.pop()()
 

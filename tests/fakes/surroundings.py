@@ -79,11 +79,11 @@ class FailingStore:
     def keys(self) -> list[str]:
         return [info.key for info in self.memory.list("")]
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self._called("list", prefix)
         found = [
             replace(info, modified_at=info.modified_at - self.older)
-            for info in self.memory.list(prefix, start_after=start_after, most=most)
+            for info in self.memory.list(prefix, start_after=start_after, limit=limit)
         ]
         if (hook := self.after_listing.pop(prefix, None)) is not None:
             hook()

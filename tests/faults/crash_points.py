@@ -56,7 +56,7 @@ WAYS: Mapping[Step, Way] = {
     Step.CREATE_TOPIC: Way(side=INGRESS, occurrence=1),
     Step.PUBLISH_EVENT: Way(side=INGRESS, occurrence=2),
     Step.DELETE_MESSAGE: Way(side=INGRESS, occurrence=2),
-    Step.CLAIM_PLACE: Way(side=EGRESS, occurrence=1),
+    Step.CLAIM_PATH: Way(side=EGRESS, occurrence=1),
     Step.RECORD_BEGIN: Way(side=EGRESS, occurrence=1),
     Step.BEGIN_TRANSACTION: Way(side=INGRESS, occurrence=3),
     Step.PRODUCE_RECORDS: Way(side=INGRESS, occurrence=3),

@@ -45,6 +45,6 @@ def place(run: Callable[..., AbstractContextManager[LocalStack]] = LocalStack) -
     with ExitStack() as around:
         ports = dict(zip(REGIONS, free_ports(len(REGIONS)), strict=True))
         wires = {region: around.enter_context(Wire(port)) for region, port in ports.items()}
-        behind = {region: (ports[region], wires[region].port) for region in REGIONS}
-        stack = around.enter_context(run(regions=REGIONS, broker_config=BROKER, behind=behind))
+        proxy_ports = {region: (ports[region], wires[region].port) for region in REGIONS}
+        stack = around.enter_context(run(regions=REGIONS, broker_config=BROKER, proxy_ports=proxy_ports))
         yield Place(stack=stack, wires=wires)

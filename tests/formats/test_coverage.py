@@ -94,16 +94,16 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
 @settings(max_examples=300)
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
 def test_remaining_slices_are_those_after_the_offset(segments: list[Segment], start: int, next_offset: int) -> None:
-    pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps(segments, start)))
-    left = remaining([p for p in pieces if isinstance(p, SegmentSlice)], next_offset)
-    wanted = [o for p in pieces for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
+    slices = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps(segments, start)))
+    left = remaining([p for p in slices if isinstance(p, SegmentSlice)], next_offset)
+    wanted = [o for p in slices for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
     assert [o for p in left for o in range(p.offsets.start, p.offsets.next_offset)] == wanted
 
 
-def test_merged_copy_is_preferred_to_its_pieces() -> None:
-    pieces = [Segment(SOURCE, 0, OffsetRange(0, 4)), Segment(SOURCE, 0, OffsetRange(5, 9))]
+def test_merged_copy_is_preferred_to_its_inputs() -> None:
+    slices = [Segment(SOURCE, 0, OffsetRange(0, 4)), Segment(SOURCE, 0, OffsetRange(5, 9))]
     merged = Segment(SOURCE, 1, OffsetRange(0, 9))
-    assert list(steps([*pieces, merged], 0)) == [SegmentSlice.rest(merged, 0)]
+    assert list(steps([*slices, merged], 0)) == [SegmentSlice.rest(merged, 0)]
     assert next_step([Segment(SOURCE, 0, OffsetRange(5, 9))], 0) == Gap(OffsetRange(0, 4))
 
 

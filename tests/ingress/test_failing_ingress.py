@@ -55,13 +55,13 @@ def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> No
     assert world.target.parked == {}
 
 
-@pytest.mark.parametrize("fate", [FailureKind.RETRY_LATER, FailureKind.UNKNOWN])
-def test_any_failure_that_lasts_turns_the_readiness(fate: FailureKind) -> None:
+@pytest.mark.parametrize("kind", [FailureKind.RETRY_LATER, FailureKind.UNKNOWN])
+def test_any_failure_that_lasts_turns_the_readiness(kind: FailureKind) -> None:
     world = World()
     process = delivered(world)
     world.put(5, 9)
     for second in range(80):
-        world.target.fail_next(C, code="NOPE", fate=fate)
+        world.target.fail_next(C, code="NOPE", kind=kind)
         process.later(1, turns=1)
         if second < 50:
             assert process.ready
@@ -149,7 +149,9 @@ def test_positions_that_are_refused_are_told_at_once(monkeypatch: pytest.MonkeyP
         raise TargetError("GROUP_AUTHORIZATION_FAILED: allow it")
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(process.placement.__class__, "settled", lambda _self, partitions: refuse(partitions))
+        refusing.setattr(
+            process.placement.__class__, "wait_until_settled", lambda _self, partitions: refuse(partitions)
+        )
         process.join(C)
         for _ in range(200):
             process.later(0.1, turns=1)
@@ -193,7 +195,7 @@ def test_an_alarm_is_a_row_without_a_success_that_lasts(history: list[tuple[Atte
     for attempt, works, seconds in history:
         now += timedelta(seconds=seconds)
         if works:
-            failures.worked(attempt)
+            failures.succeeded(attempt)
             since.pop(attempt, None)
         else:
             before = failures.failed(attempt, f"{attempt} {now}", now)

@@ -640,7 +640,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    world.target.fail_next(C, fate=FailureKind.REJECTED)
+    world.target.fail_next(C, kind=FailureKind.REJECTED)
     process.delivery.turn()
     process.placement.revoke(C)
     process.placement.assign(C)

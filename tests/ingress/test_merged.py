@@ -156,7 +156,7 @@ def test_every_record_of_each_once_and_in_order(ops: list[tuple[str, str, int]])
                 put(world, name, ends[name], ends[name] + number - 1)
                 ends[name] += number
             case "fail":
-                world.target.fail_next(C, fate=FailureKind[name])
+                world.target.fail_next(C, kind=FailureKind[name])
             case "stop":
                 world.target.stop_next(keep=number)
             case "crash":

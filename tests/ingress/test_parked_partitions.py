@@ -79,7 +79,7 @@ def test_a_destination_created_again_parks_without_a_position() -> None:
     (note,) = world.target.parked.values()
     assert note.next_offset is None
     assert "created again" in note.reason
-    assert note.wants_seed
+    assert note.needs_seed
 
 
 def test_a_partition_that_was_released_and_still_cannot_go_on_is_parked_again() -> None:

@@ -400,7 +400,7 @@ def test_a_first_checkpoint_that_is_refused_names_no_record(world: World) -> Non
     world.put(0, 3)
     process = world.process()
     process.turn(2)
-    world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", fate=FailureKind.REJECTED)
+    world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", kind=FailureKind.REJECTED)
     process.placement.assign(C)
     process.turn(6)
     reason = process.stopped[str(SOURCE)]
@@ -517,24 +517,24 @@ def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: boo
     assert process.stopped == {}
 
 
-Look = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
+Occupancies = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
 
 
-def without_leader(leaderless: TopicPartition) -> Look:
-    """`FakeTarget.look`, where this partition has no leader."""
-    look = FakeTarget.look
+def without_leader(leaderless: TopicPartition) -> Occupancies:
+    """`FakeTarget.occupancies`, where this partition has no leader."""
+    occupancies = FakeTarget.occupancies
 
     def found(target: FakeTarget, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         if leaderless in partitions:
             raise BrokerUnavailable(f"offsets of {leaderless}: LEADER_NOT_AVAILABLE")
-        return look(target, partitions)
+        return occupancies(target, partitions)
 
     return found
 
 
 def test_one_that_fails_for_a_minute_turns_the_readiness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(FakeTarget, "look", without_leader(C))
+        patch.setattr(FakeTarget, "occupancies", without_leader(C))
         world.put(0, 9)
         process = joined(world, C)
         for _ in range(10):
@@ -546,7 +546,7 @@ def test_one_that_fails_for_a_minute_turns_the_readiness(world: World, monkeypat
 
 
 def test_one_that_fails_for_a_partition_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeTarget, "look", without_leader(D))
+    monkeypatch.setattr(FakeTarget, "occupancies", without_leader(D))
     world.put(0, 9)
     world.put(0, 9, partition=1)
     process = joined(world, C, D)

@@ -28,7 +28,7 @@ from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
-from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
+from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop

@@ -163,7 +163,7 @@ def test_the_probe_compares_epochs(source: Forking) -> None:
     assert probe.truncated({here: LogPoint(10, 0)}) == {}
     source.lose_tail(5)
     source.produce(*[b"new"] * 20)
-    assert probe.compared({here: LogPoint(5, 0)}) == {here: None}
+    assert probe.compare_points({here: LogPoint(5, 0)}) == {here: None}
     found = probe.truncated({here: LogPoint(10, 0), absent: LogPoint(3, 0)})
     assert [(p, t.point, t.end_offset) for p, t in found.items()] == [(here, LogPoint(10, 0), 5)]
     source.admin.describe([source.topic])  # else its client asks in the name of the leader before

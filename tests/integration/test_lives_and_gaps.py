@@ -162,7 +162,7 @@ def test_created_again_while_egress_runs(source: Source, refresh: str, count: in
         source.holds([*new, b"last"], life)
     assert source.values() == old
     assert source.ranges(life)[0][0] == 0
-    assert source.control.places("a") == [source.topic, f"{source.topic}@{life}"]
+    assert source.control.claimed_paths("a") == [source.topic, f"{source.topic}@{life}"]
 
 
 def test_a_life_that_the_consumer_entered_silently_is_found_out_before_it_is_stored(source: Source) -> None:
@@ -204,7 +204,7 @@ def test_created_again_while_egress_is_down(source: Source) -> None:
         source.holds([b"third"], third)
     assert (source.values(), source.values(life)) == (old, new)
     places = [source.topic, *sorted(f"{source.topic}@{each}" for each in (life, third))]
-    assert list(source.control.places("a")) == places
+    assert list(source.control.claimed_paths("a")) == places
 
 
 def delete_records(source: Source, before: int) -> None:

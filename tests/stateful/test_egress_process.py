@@ -87,12 +87,12 @@ class EgressProcesses(RuleBasedStateMachine):
         """The incarnation id of its archive path: that of the fork, or empty for the plain path, or its own name."""
         if fork:
             return fork_id(life, fork)
-        plain = self.world.control_peek.place("a", "t")
+        plain = self.world.control_peek.claim_of("a", "t")
         return "" if plain is not None and plain.topic_id == life else life
 
     def fork(self) -> int:
         """How many forks of this incarnation were adopted."""
-        return newest_fork(later_ids(self.world.control_peek.places("a"), "t"), self.life)
+        return newest_fork(later_ids(self.world.control_peek.claimed_paths("a"), "t"), self.life)
 
     @property
     def name(self) -> str:

@@ -21,10 +21,10 @@ from formats.messages.group_claim import (
     ReadClaims,
     Withdraw,
     WriteClaim,
-    claiming,
+    claim_steps,
+    current_claim,
     encode_claim,
     encode_claim_key,
-    standing,
 )
 from tests.examples import machine
 
@@ -74,7 +74,7 @@ class GroupClaims(RuleBasedStateMachine):
             return
         process = Process(group)
         self.processes.append(process)
-        stands = standing(self.claims())
+        stands = current_claim(self.claims())
         if take_over not in ("", *GROUPS):
             take_over = stands.group_id if stands else ""
         self.begin(process, take_over if take_over != group else "")
@@ -88,7 +88,7 @@ class GroupClaims(RuleBasedStateMachine):
                 self.goes_on(0, "")
 
     def begin(self, process: Process, take_over: str) -> None:
-        process.asking = claiming(
+        process.asking = claim_steps(
             topic="checkpoints",
             group_id=process.group,
             take_over=take_over,
@@ -109,7 +109,7 @@ class GroupClaims(RuleBasedStateMachine):
         match process.asked:
             case ReadClaims():
                 answer = self.claims()
-                process.stands = standing(self.claims())
+                process.stands = current_claim(self.claims())
             case CountMembers(group_id=group):
                 answer = sum(p.is_member for p in self.processes if p.group == group)
             case WriteClaim(claim=claim):
@@ -155,7 +155,7 @@ class GroupClaims(RuleBasedStateMachine):
         process.is_member = True
         if only_joins:
             return
-        stands = standing(self.claims())
+        stands = current_claim(self.claims())
         if stands is not None and stands.group_id == process.group:
             process.delivers = True
         else:
@@ -174,12 +174,12 @@ class GroupClaims(RuleBasedStateMachine):
     @rule(until=st.integers(0, 50), forgets=st.booleans())
     def compaction(self, until: int, forgets: bool) -> None:
         """Of the older part of the log the last record of each key stays, and after a while no removal does."""
-        before = standing(self.claims())
+        before = current_claim(self.claims())
         old, young = self.log[:until], self.log[until:]
         last = {key: at for at, (key, _) in enumerate(old)}
         kept = [record for at, record in enumerate(old) if last[record[0]] == at]
         self.log = [record for record in kept if not forgets or record[1] is not None] + young
-        assert standing(self.claims()) == before
+        assert current_claim(self.claims()) == before
 
     @invariant()
     def one_group_delivers(self) -> None:
@@ -192,7 +192,7 @@ class GroupClaims(RuleBasedStateMachine):
                 break
             self.goes_on(0, "")
         assert not any(p.asked for p in self.processes)
-        stands = standing(self.claims())
+        stands = current_claim(self.claims())
         if stands is not None and not any(p.group == stands.over for p in self.processes):
             process = Process(stands.group_id)
             self.processes.append(process)
@@ -217,7 +217,7 @@ def test_two_groups_that_take_over_each_other() -> None:
         world.goes_on(1, "")
     while loser.asked:
         world.goes_on(0, "")
-    assert (winner.granted, loser.granted) == (standing(world.claims()), world.claims()[1])
+    assert (winner.granted, loser.granted) == (current_claim(world.claims()), world.claims()[1])
     world.joins_and_reads_its_positions(0, only_joins=False)
     assert world.processes == [winner], "the loser has found out"
     world.joins_and_reads_its_positions(0, only_joins=False)

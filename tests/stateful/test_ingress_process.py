@@ -272,9 +272,9 @@ class IngressProcesses(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, fate=st.sampled_from(FailureKind), keep=st.integers(0, RUN))
-    def fail_next(self, p: int, fate: FailureKind, keep: int) -> None:
-        self.world.target.fail_next(TARGETS[p], fate=fate, keep=keep)
+    @rule(p=partitions, kind=st.sampled_from(FailureKind), keep=st.integers(0, RUN))
+    def fail_next(self, p: int, kind: FailureKind, keep: int) -> None:
+        self.world.target.fail_next(TARGETS[p], kind=kind, keep=keep)
 
     @rule(keep=st.integers(-1, RUN))
     def stop_or_crash_next(self, keep: int) -> None:

@@ -38,10 +38,10 @@ class AcknowledgedWriter:
             for key, value in records:
                 self._producer.put(self._topic, key=key, value=value, owner="", wait=wait, partition=self._partition)
             for failure in self._producer.settle(wait=wait, grace=timedelta(seconds=1)).values():
-                doing = f"write to {self._topic}"
+                operation = f"write to {self._topic}"
                 if failure.code() in UNAUTHORISED:
-                    raise translate(failure, doing, needs="WRITE")
-                raise BrokerUnavailable(f"{doing}: {describe_error(failure)}")
+                    raise translate(failure, operation, needs="WRITE")
+                raise BrokerUnavailable(f"{operation}: {describe_error(failure)}")
         except (BrokerUnavailable, TargetError):
             self.close()  # records still queued must not arrive after those of the next call
             raise

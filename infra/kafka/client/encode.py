@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, Message
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.gc_pause import gc_paused
 
-PIECE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
+SLICE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
 NONE = -1  # a record without a timestamp
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
@@ -60,31 +60,31 @@ class UnsupportedTimestamps:
     first_timestamp_ms: int
 
 
-def slices(batch: pa.RecordBatch, *, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Slice the batch into pieces of about `piece_bytes`, at least one record each: `send` copies a piece at once."""
-    rows = max(1, min(PIECE_RECORDS, piece_bytes * batch.num_rows // max(batch.nbytes, 1)))
+def slices(batch: pa.RecordBatch, *, slice_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut the batch into slices of about `slice_bytes`, at least one record each: `send` copies a slice at once."""
+    rows = max(1, min(SLICE_RECORDS, slice_bytes * batch.num_rows // max(batch.nbytes, 1)))
     return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 def send(
-    piece: pa.RecordBatch,
+    batch: pa.RecordBatch,
     *,
     produce: Produce,
     partition: TopicPartition,
     report: DeliveryCallback,
     wait_for_room: Callable[[], bool],
 ) -> bool:
-    """Queue every record of `piece` in the client, in order, each exactly once. Copies the whole of `piece`.
+    """Queue every record of `batch` in the client, in order, each exactly once. Copies the whole of `batch`.
 
     When the queue is full, `wait_for_room` is called: it lets the client work for a moment, or returns False to give
     up. In that case `send` returns False too, with any number of the first records queued. Raises KafkaException when
     the client rejects a record permanently; the records before it are queued.
     """
     with gc_paused():
-        values: list[bytes | None] = piece.column("value").to_pylist()
-        keys: list[bytes | None] = piece.column("key").to_pylist()
-        timestamps: list[int] = _timestamps(piece).to_pylist()
-        rows = headers(piece.column("headers"))
+        values: list[bytes | None] = batch.column("value").to_pylist()
+        keys: list[bytes | None] = batch.column("key").to_pylist()
+        timestamps: list[int] = _timestamps(batch).to_pylist()
+        rows = headers(batch.column("headers"))
     first = 0
     while first < len(values):
         remaining: Iterator[bytes | None] = iter(values[first:])
@@ -119,11 +119,11 @@ def unsupported_timestamps(
     low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
     high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
     timestamps = _timestamps(batch)
-    bad = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
-    count = pc.sum(bad).as_py() or 0
+    unsupported = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
+    count = pc.sum(unsupported).as_py() or 0
     if not count:
         return None
-    first = pc.index(bad, value=True).as_py()
+    first = pc.index(unsupported, value=True).as_py()
     return UnsupportedTimestamps(
         count=count, first_offset=batch.column("offset")[first].as_py(), first_timestamp_ms=timestamps[first].as_py()
     )

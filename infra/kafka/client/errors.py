@@ -94,11 +94,11 @@ def remedy(error: KafkaError, needs: str) -> str:
     return f"allow {needs} on the {resource} to the principal of [kafka]" if resource else CREDENTIALS
 
 
-def translate(error: KafkaException | KafkaError, doing: str, needs: str = "DESCRIBE") -> ReplicatorError:
-    """Our error for the client's. `doing`: what was tried and where, as in `list offsets of orders/3`. `needs`: the
+def translate(error: KafkaException | KafkaError, operation: str, needs: str = "DESCRIBE") -> ReplicatorError:
+    """Our error for the client's. `operation`: what was tried and where, as in `list offsets of orders/3`. `needs`: the
     operation that an ACL must allow for it, on the topic or group that the error is about."""
     inner = error_of(error)
-    message = f"{doing}: {describe_error(inner)}"
+    message = f"{operation}: {describe_error(inner)}"
     if inner.code() in UNAUTHORISED:
         return TargetError(f"{message}; {remedy(inner, needs)}")
     if inner.code() in FENCED:

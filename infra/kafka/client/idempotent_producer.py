@@ -64,7 +64,7 @@ SECONDARY = frozenset(
 
 FailureOwner = TypeVar("FailureOwner", bound=Hashable)  # failures are recorded by owner
 
-SLICE = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
+POLL_TIMEOUT = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ class IdempotentProducer(Generic[FailureOwner]):
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[FailureOwner, KafkaError] = {}  # first cause by owner
-        self.refused_here: set[FailureOwner] = set()  # rejected by the client itself: smaller batches would not help
+        self.rejected_by_client: set[FailureOwner] = (
+            set()
+        )  # rejected by the client itself: smaller batches would not help
         self.fatal: KafkaError | None = None
         self._ended = False
 
@@ -140,9 +142,9 @@ class IdempotentProducer(Generic[FailureOwner]):
                 return
             except BufferError:
                 wait()
-                self.serve(SLICE)
+                self.serve(POLL_TIMEOUT)
             except KafkaException as error:
-                self.refused(owner, error)
+                self.record_rejection(owner, error)
                 return
 
     def send(self, run: TargetRun, owner: FailureOwner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
@@ -150,33 +152,37 @@ class IdempotentProducer(Generic[FailureOwner]):
         and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
         that are already queued are sent, those after it must not be, since that would leave a gap in the order."""
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
-        most = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
+        max_records = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
         def may_continue() -> bool:
             wait()
             return self.fatal is None and owner not in self.failures
 
         def wait_for_room() -> bool:
-            self.serve(SLICE)
+            self.serve(POLL_TIMEOUT)
             return may_continue()
 
         report = self.reporter(owner)
         try:
             for batch in run.batches:
-                for piece in slices(batch, piece_bytes=memory_bytes // 8):
+                for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
                     self.serve(timedelta())
-                    while may_continue() and len(self) >= most:
-                        self.serve(SLICE)
+                    while may_continue() and len(self) >= max_records:
+                        self.serve(POLL_TIMEOUT)
                     if not may_continue() or not send(
-                        piece, produce=self.produce, partition=run.partition, report=report, wait_for_room=wait_for_room
+                        batch_slice,
+                        produce=self.produce,
+                        partition=run.partition,
+                        report=report,
+                        wait_for_room=wait_for_room,
                     ):
                         self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
                         return
         except KafkaException as error:
-            self.refused_here.add(owner)
-            self.refused(owner, error)
+            self.rejected_by_client.add(owner)
+            self.record_rejection(owner, error)
 
-    def refused(self, owner: FailureOwner, error: KafkaException) -> None:
+    def record_rejection(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
         if (
             error.args[0].code() == KafkaError._FATAL
@@ -208,7 +214,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         to time and raises to give up. After a fatal error, the wait for records already sent lasts `grace` at most;
         records that stay unknown are failures with a code of `SECONDARY`."""
         while len(self._client) and self.fatal is None:
-            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
             if len(self._client):
                 wait()
         if self.fatal is not None:
@@ -230,7 +236,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             self._client.purge(in_queue=True, in_flight=in_flight)
             while len(self._client) and (in_flight or not deadline.expired):
                 # after the purge of in-flight records, only delivery reports remain to be served
-                self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+                self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
 
     def _reported(self, owner: FailureOwner, error: KafkaError | None, _message: Message) -> None:
         if error is None:

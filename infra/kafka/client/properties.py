@@ -24,8 +24,8 @@ ASSIGNOR = "partition.assignment.strategy"
 _BROKER_DECIDES = (ASSIGNOR, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 """Properties that KIP-848 moves to the broker; the client rejects them with `group.protocol=consumer`."""
 
-REFRESH, SHORTEST_REFRESH_MS, LONGEST_REFRESH_MS = "topic.metadata.refresh.interval.ms", 100, 3_600_000
-FETCH_SHARE, SMALLEST_FETCH, LARGEST = 2, 1_000_000, 2_000_000_000
+REFRESH, MIN_REFRESH_MS, MAX_REFRESH_MS = "topic.metadata.refresh.interval.ms", 100, 3_600_000
+FETCH_SHARE, MIN_FETCH_BYTES, MAX_BYTES = 2, 1_000_000, 2_000_000_000
 
 
 def source_properties(
@@ -49,7 +49,7 @@ def placement_properties(given: Mapping[str, str], *, group_id: str) -> dict[str
 def with_metadata_refresh(given: Mapping[str, str], every: timedelta) -> dict[str, str]:
     """Add the interval at which a member refreshes metadata, which is how it learns of new partitions of a subscribed
     topic. The client's default is five minutes, and subscribing to the same topics again sends no request (seen)."""
-    milliseconds = min(max(int(every / timedelta(milliseconds=1)), SHORTEST_REFRESH_MS), LONGEST_REFRESH_MS)
+    milliseconds = min(max(int(every / timedelta(milliseconds=1)), MIN_REFRESH_MS), MAX_REFRESH_MS)
     return {REFRESH: str(milliseconds), **given}
 
 
@@ -90,9 +90,9 @@ def _memory(memory_bytes: int, brokers: int) -> dict[str, str]:
     checks the queue again after a second, which would halve the throughput of a small queue.
     """
     queued = max(memory_bytes // FETCH_SHARE, MIB)
-    fetch = min(max((memory_bytes - queued) // max(brokers, 1), SMALLEST_FETCH), LARGEST)
+    fetch = min(max((memory_bytes - queued) // max(brokers, 1), MIN_FETCH_BYTES), MAX_BYTES)
     return {
-        "queued.max.messages.kbytes": str(min(queued, LARGEST) >> 10),
+        "queued.max.messages.kbytes": str(min(queued, MAX_BYTES) >> 10),
         "queued.min.messages": "10000000",
         "fetch.queue.backoff.ms": "10",
         "fetch.max.bytes": str(fetch),

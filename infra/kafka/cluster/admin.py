@@ -78,16 +78,16 @@ class KafkaAdmin:
             if topic.error is None
         }
 
-    def _metadata(self, doing: str) -> ClusterMetadata:
+    def _metadata(self, operation: str) -> ClusterMetadata:
         try:
-            return self._connection.wait_for(lambda: self._client.list_topics(timeout=self._seconds), doing)
+            return self._connection.wait_for(lambda: self._client.list_topics(timeout=self._seconds), operation)
         except KafkaException as error:
-            raise translate(error, doing) from error
+            raise translate(error, operation) from error
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         found: dict[str, TopicFacts] = {}
-        for some in _batches(names):
-            futures = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+        for batch in _batches(names):
+            futures = self._client.describe_topics(TopicCollection(batch), request_timeout=self._seconds)
             for name, future in futures.items():
                 topic = self._answer_or_absent(future, f"describe topic {name}")
                 if topic is not None:
@@ -95,22 +95,22 @@ class KafkaAdmin:
         return found
 
     def configs(self, topic: str) -> Mapping[str, str]:
-        doing, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
+        operation, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
         resource = ConfigResource(ResourceType.TOPIC, topic)
         while True:
             futures = self._client.describe_configs([resource], request_timeout=self._seconds)
-            entries = self._answer_or_absent(futures[resource], doing, needs="DESCRIBE_CONFIGS")
+            entries = self._answer_or_absent(futures[resource], operation, needs="DESCRIBE_CONFIGS")
             if entries is not None:
                 return {name: entry.value for name, entry in entries.items() if entry.value is not None}
             # any broker answers this request, also one that does not know yet of a topic that was just created
             if deadline.expired or self._stop.wait(POLL_INTERVAL):
-                raise TargetError(f"{doing}: there is no such topic")
+                raise TargetError(f"{operation}: there is no such topic")
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         created = self._create(name, partitions, replication_factor, configs)
         # The controller has created it; other brokers learn of it later and answer "unknown topic" until then.
-        deadline, least = Deadline(self._timeout), partitions if created else 1
-        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
+        deadline, min_count = Deadline(self._timeout), partitions if created else 1
+        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < min_count:
             if deadline.expired or self._stop.wait(POLL_INTERVAL):
                 raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
         return created
@@ -124,18 +124,18 @@ class KafkaAdmin:
         self, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_check: bool = False
     ) -> bool:
         """False when the topic exists already: another instance may have just created it."""
-        doing = f"create topic {name} of {partitions} partitions"
+        operation = f"create topic {name} of {partitions} partitions"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
         futures = self._client.create_topics(
             [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
         )
         try:
-            self._connection.wait(futures[name], doing)
+            self._connection.wait(futures[name], operation)
         except KafkaException as error:
             if _unknown_limits(error) and (older := configs_before_3_6(configs)) is not None:
                 return self._create(name, partitions, replicas, older, only_check=only_check)
             if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translate(error, doing, needs="CREATE") from error
+                raise translate(error, operation, needs="CREATE") from error
             return False
         return True
 
@@ -191,12 +191,12 @@ class KafkaAdmin:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListOffsetsResultInfo]:
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
-        for some in _batches(partitions):
+        for batch in _batches(partitions):
             try:
-                found |= self._list_offsets_of_batch(some, spec, isolation)
+                found |= self._list_offsets_of_batch(batch, spec, isolation)
             except LeaderNotFound as error:  # for the whole batch: none of its partitions exists or has a leader now
-                facts = self.describe({p.topic for p in some})
-                there = [p for p in some if p.topic in facts and p.partition < facts[p.topic].partition_count]
+                facts = self.describe({p.topic for p in batch})
+                there = [p for p in batch if p.topic in facts and p.partition < facts[p.topic].partition_count]
                 if there:
                     raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
         return found
@@ -218,23 +218,23 @@ class KafkaAdmin:
                 found[partition] = answer
         return found
 
-    def _answer(self, future: Future[T], doing: str, *, needs: str) -> T:
+    def _answer(self, future: Future[T], operation: str, *, needs: str) -> T:
         try:
-            return self._connection.wait(future, doing)
+            return self._connection.wait(future, operation)
         except KafkaException as error:
             if error_of(error).code() in ABSENT:
-                raise TargetError(f"{doing}: there is no such topic") from error
-            raise translate(error, doing, needs) from error
+                raise TargetError(f"{operation}: there is no such topic") from error
+            raise translate(error, operation, needs) from error
 
-    def _answer_or_absent(self, future: Future[T], doing: str, *, needs: str = "DESCRIBE") -> T | None:
+    def _answer_or_absent(self, future: Future[T], operation: str, *, needs: str = "DESCRIBE") -> T | None:
         try:
-            return self._connection.wait(future, doing)
+            return self._connection.wait(future, operation)
         except KafkaException as error:
             if error_of(error).code() in ABSENT:
                 return None
             if error_of(error).code() == KafkaError._NOENT:
                 raise LeaderNotFound(describe_error(error)) from error
-            raise translate(error, doing, needs) from error
+            raise translate(error, operation, needs) from error
 
 
 def _unknown_limits(error: KafkaException) -> bool:
@@ -252,5 +252,5 @@ def _topic_id(client_id: str) -> str:
 
 def _batches(names: Collection[T]) -> Iterator[list[T]]:
     rest = iter(names)
-    while some := list(islice(rest, BATCH)):
-        yield some
+    while batch := list(islice(rest, BATCH)):
+        yield batch

@@ -27,10 +27,10 @@ from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import NEXT, REASON
 
 T = TypeVar("T")
-SLICE_SECONDS = 0.1
+POLL_SECONDS = 0.1
 GRACE = timedelta(seconds=2)  # for a call, beyond the client's own timeout
 FIRST_CONTACT = timedelta(seconds=5)
-OF_A_BROKER = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
+BROKER_ERRORS = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class AdminConnection:
         except KafkaException as error:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
 
-    def wait(self, answer: Future[T], doing: str) -> T:
+    def wait(self, answer: Future[T], operation: str) -> T:
         """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
         and KafkaException when the answer is an error."""
         asked_at, warned, refresh = time.monotonic(), False, Deadline(ANSWERS_WITHIN)
@@ -65,7 +65,7 @@ class AdminConnection:
         while True:
             self.client.poll(0)
             try:
-                result = answer.result(SLICE_SECONDS)
+                result = answer.result(POLL_SECONDS)
             except FutureTimeout:
                 pass
             except KafkaException as error:
@@ -74,7 +74,7 @@ class AdminConnection:
                     raise
                 self.client.poll(0)
                 kind = ClusterUnreachable if self._unreachable.is_down else BrokerUnavailable
-                raise kind(f"{doing}: {self._unreachable.text()}") from error
+                raise kind(f"{operation}: {self._unreachable.text()}") from error
             else:
                 self._answered()
                 return result
@@ -83,20 +83,20 @@ class AdminConnection:
                 refresh = Deadline(ANSWERS_WITHIN)
             now = time.monotonic()
             if why := self._unreachable.verdict(asked_at, now, patience):
-                raise ClusterUnreachable(f"{doing}: no broker can be reached: {why}")
+                raise ClusterUnreachable(f"{operation}: no broker can be reached: {why}")
             if now - asked_at >= (self._timeout + GRACE).total_seconds():
                 raise BrokerUnavailable(
-                    f"{doing}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
+                    f"{operation}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
                 )
             if not warned and now - asked_at >= FIRST_CONTACT.total_seconds():
                 warned = True
-                text = f"{doing}: {self._unreachable.text()}"
+                text = f"{operation}: {self._unreachable.text()}"
                 log.warning(
                     "cluster_does_not_answer",
                     extra={REASON: text, NEXT: f"waiting for it, {self._timeout.total_seconds():g} s in all"},
                 )
 
-    def wait_for(self, call: Callable[[], T], doing: str) -> T:
+    def wait_for(self, call: Callable[[], T], operation: str) -> T:
         """The same for a blocking `call` of the client: it runs on a daemon thread of its own, which is abandoned when
         the wait ends first."""
         answer: Future[T] = Future()
@@ -108,7 +108,7 @@ class AdminConnection:
                 answer.set_exception(error)
 
         threading.Thread(target=run, name="kafka-admin", daemon=True).start()
-        return self.wait(answer, doing)
+        return self.wait(answer, operation)
 
     def _answered(self) -> None:
         self._was_reached = True
@@ -126,7 +126,7 @@ class AdminConnection:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable.all_down()
-        elif error.code() in OF_A_BROKER:
+        elif error.code() in BROKER_ERRORS:
             self._failed(error.str())  # the same text as the log line, which `log_level` may suppress
 
     def _failed(self, text: str) -> bool:

@@ -17,7 +17,7 @@ from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline, Stop
 
 POLL_INTERVAL = timedelta(milliseconds=20)
-SHORTEST = timedelta(milliseconds=100)
+MIN_TIMEOUT = timedelta(milliseconds=100)
 
 
 class GroupOffsets:
@@ -41,7 +41,7 @@ class GroupOffsets:
         limit = self._timeout if timeout is None else min(timeout, self._timeout)
         if not partitions:
             return {}
-        doing = f"read the committed offsets of group {self._group_id}"
+        operation = f"read the committed offsets of group {self._group_id}"
         with self._lock:
             if self._client is None:
                 self._client = Consumer(dict(self._properties), logger=client_log)
@@ -50,11 +50,11 @@ class GroupOffsets:
                 answers = self._client.committed(requested, timeout=limit.total_seconds())
                 self._client.poll(0)  # delivers its log lines
             except KafkaException as error:
-                raise translate(error, doing) from error
+                raise translate(error, operation) from error
         found: dict[TopicPartition, Committed] = {}
         for answer in answers:
             if answer.error is not None:  # an error does not mean that there is no offset
-                raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
+                raise translate(answer.error, f"{operation} for {answer.topic}/{answer.partition}")
             if answer.offset >= 0:
                 found[TopicPartition(answer.topic, answer.partition)] = Committed(
                     answer.offset, answer.metadata or "", epoch_of(answer.leader_epoch)
@@ -67,15 +67,15 @@ class GroupOffsets:
         problem = "the broker still has other offsets"
         while True:
             try:
-                found = self.committed(wanted, max(deadline.left, SHORTEST))
+                found = self.committed(wanted, max(deadline.left, MIN_TIMEOUT))
                 if all(p in found and found[p].next_offset == offset.next_offset for p, offset in wanted.items()):
                     return
             except BrokerUnavailable as error:
                 problem = str(error)
             if deadline.expired:
                 names = ", ".join(map(str, sorted(wanted)))
-                doing = f"commit {names} in group {self._group_id}"
-                raise BrokerUnavailable(f"{doing}: not seen within {timeout}: {problem}")
+                operation = f"commit {names} in group {self._group_id}"
+                raise BrokerUnavailable(f"{operation}: not seen within {timeout}: {problem}")
             self._never.wait(min(POLL_INTERVAL, deadline.left))
 
     def close(self) -> None:

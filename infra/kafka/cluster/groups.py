@@ -77,14 +77,14 @@ class KafkaGroups:
                         raise
                 self._never.wait(RETRY_AFTER)
 
-    def _ask(self, ask: Callable[[float], Future[T]], doing: str) -> T | None:
+    def _ask(self, ask: Callable[[float], Future[T]], operation: str) -> T | None:
         """None when there is no such group. Repeats the request: the first one on a new cluster makes the broker create
         `__consumer_offsets`, and the client never returns from it; the next one reaches a broker that does not know yet
         that it is the coordinator (both seen)."""
         deadline = Deadline(self._timeout)
         while True:
             try:
-                return self._connection.wait(ask(min(ATTEMPT, self._timeout).total_seconds()), doing)
+                return self._connection.wait(ask(min(ATTEMPT, self._timeout).total_seconds()), operation)
             except ClusterUnreachable:
                 raise
             except BrokerUnavailable:
@@ -93,7 +93,7 @@ class KafkaGroups:
             except KafkaException as error:
                 if error_of(error).code() == _ABSENT:
                     return None
-                problem = translate(error, doing)
+                problem = translate(error, operation)
                 if deadline.expired or not isinstance(problem, BrokerUnavailable):
                     raise problem from error
             self._never.wait(RETRY_AFTER)

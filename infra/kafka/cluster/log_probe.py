@@ -20,7 +20,7 @@ from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
 
-SLICE = timedelta(milliseconds=200)
+POLL_TIMEOUT = timedelta(milliseconds=200)
 
 
 class KafkaLogProbe:
@@ -33,7 +33,7 @@ class KafkaLogProbe:
         timeout: timedelta = timedelta(seconds=30),
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
-        """`read_within`: time limit of `stamps` and `truncated`."""
+        """`read_within`: time limit of `timestamps` and of `truncated`."""
         self._properties, self._timeout, self._read_within = properties, timeout, read_within
 
     @cached_property
@@ -44,7 +44,7 @@ class KafkaLogProbe:
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return self._admin.ends(partitions)
 
-    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+    def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         found: dict[TopicPartition, datetime] = {}
         positions = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
         for partition, message in self._first_answers(positions, "read the first records of open transactions"):
@@ -54,9 +54,9 @@ class KafkaLogProbe:
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+        return {p: truncated for p, truncated in self.compare_points(points).items() if truncated is not None}
 
-    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+    def compare_points(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
         found: dict[TopicPartition, LogTruncated | None] = {}
         positions = [
             ClientPartition(p.topic, p.partition, point.next_offset, leader_epoch=point.leader_epoch)
@@ -71,7 +71,7 @@ class KafkaLogProbe:
         return found
 
     def _first_answers(
-        self, positions: list[ClientPartition], doing: str, *, end_counts: bool = False
+        self, positions: list[ClientPartition], operation: str, *, end_counts: bool = False
     ) -> Iterator[tuple[TopicPartition, Message]]:
         """The first message of each partition at or after its position; partitions without one in time are left out.
         Each call creates a client: a new client knows no leader yet and therefore validates every position before it
@@ -94,7 +94,7 @@ class KafkaLogProbe:
         try:
             consumer.assign(positions)
             while waiting and not deadline.expired:
-                for message in consumer.consume(1000, SLICE.total_seconds()):
+                for message in consumer.consume(1000, POLL_TIMEOUT.total_seconds()):
                     partition = TopicPartition(message.topic() or "", message.partition() or 0)
                     if partition not in waiting:
                         continue
@@ -102,6 +102,6 @@ class KafkaLogProbe:
                     consumer.incremental_unassign([ClientPartition(partition.topic, partition.partition)])
                     yield partition, message
         except KafkaException as error:
-            raise translate(error, doing, needs="READ") from error
+            raise translate(error, operation, needs="READ") from error
         finally:
             consumer.close()

@@ -25,8 +25,8 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.topic_log import READER
 from infra.runtime.lifecycle import Deadline
 
-SLICE = timedelta(milliseconds=200)
-AT_ONCE = 100  # messages
+POLL_TIMEOUT = timedelta(milliseconds=200)
+MAX_MESSAGES = 100  # of one call
 EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
 
 
@@ -40,7 +40,7 @@ class KafkaTargetRecords:
         have been killed, since the read waits for the end of their open transactions."""
         self._admin, self._properties, self._read_within = admin, properties, read_within
 
-    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+    def occupancies(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         marks = self._admin.watermarks(partitions)
         found = {partition: EMPTY for partition, mark in marks.items() if mark.low == mark.high}
         if left := {partition: mark for partition, mark in marks.items() if mark.low < mark.high}:
@@ -66,7 +66,7 @@ class KafkaTargetRecords:
             try:
                 reader.assign([ClientPartition(p.topic, p.partition, mark.low) for p, mark in marks.items()])
                 while len(found) < len(marks) and not deadline.expired:
-                    for message in reader.consume(AT_ONCE, min(SLICE, deadline.left).total_seconds()):
+                    for message in reader.consume(MAX_MESSAGES, min(POLL_TIMEOUT, deadline.left).total_seconds()):
                         partition = TopicPartition(message.topic() or "", message.partition() or 0)
                         if partition not in marks or partition in found:
                             continue

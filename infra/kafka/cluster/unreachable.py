@@ -4,9 +4,9 @@
     "all brokers are down"              ──> no connection, until an answer arrives
     an answer                           ──> clears both
 
-A lasting failure, which waiting cannot fix (an unknown host, a failed TLS handshake, a rejected password), ends a call
-as soon as every broker is down because of one. Any other failure may be temporary (a broker that restarts), so the call
-keeps waiting up to the caller's timeout.
+A permanent failure, which waiting cannot fix (an unknown host, a failed TLS handshake, a rejected password), ends a
+call as soon as every broker is down because of one. Any other failure may be temporary (a broker that restarts), so the
+call keeps waiting up to the caller's timeout.
 
 The client raises none of these from a call: the call itself only times out.
 """
@@ -18,10 +18,10 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-SETTLING = timedelta(seconds=1)
+MIN_WAIT = timedelta(seconds=1)
 """The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
 by peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
-NAMED = 3  # brokers listed in one message
+MAX_LISTED = 3  # brokers listed in one message
 
 _FAILURE = re.compile(
     r"(?:FAIL \[\S+\] \[thrd:\S+\]: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: "
@@ -33,7 +33,7 @@ _FIRST_REQUEST = (
     "the connection is opened and then closed: security.protocol may not be that of this listener (TLS or SASL "
     "expected), or the broker is shutting down"
 )
-_LASTING: tuple[tuple[str, str], ...] = (
+_PERMANENT: tuple[tuple[str, str], ...] = (
     ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
     (
         "connecting to a PLAINTEXT broker listener",
@@ -49,7 +49,7 @@ _LASTING: tuple[tuple[str, str], ...] = (
     ("SASL", "correct sasl.username, sasl.password and sasl.mechanism, or the user on the broker"),
 )
 """Text in the client's line, and the remedy; the first match counts."""
-_PASSING: tuple[tuple[str, str], ...] = (
+_TEMPORARY: tuple[tuple[str, str], ...] = (
     ("Connection refused", "nothing listens there: is the broker up, and are host and port right?"),
     ("No route to host", "the network has no route to this host: check the host and the routing"),
     ("timed out", "no answer at all: a firewall, a wrong port, or a broker that hangs"),
@@ -59,12 +59,12 @@ _PASSING: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one broker is not connected. `is_lasting`: waiting cannot fix it."""
+    """Why one broker is not connected. `is_permanent`: waiting cannot fix it."""
 
     broker: str  # host:port
     reason: str
     advice: str
-    is_lasting: bool
+    is_permanent: bool
 
     def __str__(self) -> str:
         return f"{self.broker}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
@@ -76,14 +76,14 @@ def parse_failure(line: str) -> Failure | None:
     if found is None:
         return None
     broker, reason, state = found["broker"], found["reason"], found["state"]
-    for sign, advice in _LASTING:
+    for sign, advice in _PERMANENT:
         if sign in reason:
-            return Failure(broker, reason, advice, is_lasting=True)
-    for sign, advice in _PASSING:
+            return Failure(broker, reason, advice, is_permanent=True)
+    for sign, advice in _TEMPORARY:
         if sign in reason:
-            return Failure(broker, reason, advice, is_lasting=False)
+            return Failure(broker, reason, advice, is_permanent=False)
     cut_off = reason.startswith("Disconnected") and state in ("APIVERSION_QUERY", "UP")
-    return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_lasting=False)
+    return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_permanent=False)
 
 
 class Unreachable:
@@ -120,12 +120,12 @@ class Unreachable:
         """Why a call made at `asked_at` should not be waited for any longer; empty: keep waiting."""
         with self._lock:
             waited = now - asked_at
-            if not self._all_down or waited < min(SETTLING, patience).total_seconds():
+            if not self._all_down or waited < min(MIN_WAIT, patience).total_seconds():
                 return ""
             # only failures since the call: the cause of an earlier failure may be fixed
             since = [failure for failure, at in self._failures.values() if at >= asked_at]
-            is_lasting = bool(since) and all(failure.is_lasting for failure in since)
-            return self._text() if is_lasting or waited >= patience.total_seconds() else ""
+            is_permanent = bool(since) and all(failure.is_permanent for failure in since)
+            return self._text() if is_permanent or waited >= patience.total_seconds() else ""
 
     def text(self) -> str:
         """Brokers that are not connected, with the remedy; if the client has reported none, that no broker answers."""
@@ -136,5 +136,5 @@ class Unreachable:
         if not self._failures:
             return f"no answer from {self._servers}: check hosts and ports, and that no firewall drops packets"
         known = [str(failure) for failure, _ in self._failures.values()]
-        more = [f"and {len(known) - NAMED} more"] if len(known) > NAMED else []
-        return " | ".join([*known[:NAMED], *more])
+        more = [f"and {len(known) - MAX_LISTED} more"] if len(known) > MAX_LISTED else []
+        return " | ".join([*known[:MAX_LISTED], *more])

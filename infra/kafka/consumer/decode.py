@@ -49,11 +49,11 @@ def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
             groups.setdefault((topic, partition), []).extend(of_partition)
     for (topic, partition), group in groups.items():
         partition_key = TopicPartition(topic or "", -1 if partition is None else partition)
-        for item in _cut(group):
+        for item in _split(group):
             yield partition_key, item
 
 
-def _cut(group: list[Message]) -> Iterator[Item]:
+def _split(group: list[Message]) -> Iterator[Item]:
     """The items of one partition."""
     errors = _errors(group)
     if not errors:

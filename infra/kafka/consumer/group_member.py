@@ -35,8 +35,8 @@ from infra.runtime.log_fields import ERROR, NEXT
 from infra.runtime.metrics import Metrics
 
 PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
-STEP = timedelta(milliseconds=100)
-TROUBLE_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
+POLL_TIMEOUT = timedelta(milliseconds=100)
+PROBLEM_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class Membership:
     ) -> None:
         self._metrics = metrics
         self._listener: GroupListener | None = None
-        self._held: set[TopicPartition] = set()
-        self._kept: list[BaseException] = []
+        self._assigned: set[TopicPartition] = set()
+        self._exceptions: list[BaseException] = []
         self._fatal: KafkaError | None = None
         self._group_id = group_id
-        self._trouble, self._trouble_lasts = "", Deadline(timedelta())
+        self._problem, self._problem_lasts = "", Deadline(timedelta())
         self._diverged = ""  # why the client's assignment differs from ours
         self._closed = False
         self._joining_again = False
@@ -73,14 +73,14 @@ class Membership:
         self.client = Consumer(config, logger=client_log)
 
     @property
-    def held(self) -> frozenset[TopicPartition]:
+    def assignment(self) -> frozenset[TopicPartition]:
         """The partitions assigned to this member, until they are revoked or lost."""
-        return frozenset(self._held)
+        return frozenset(self._assigned)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the cluster rejects this member, and what to do; empty when it does not."""
-        return "" if self._trouble_lasts.expired else self._trouble
+        return "" if self._problem_lasts.expired else self._problem
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._listener = listener
@@ -108,20 +108,20 @@ class Membership:
         try:
             messages = self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
-            self._kept.append(error)
+            self._exceptions.append(error)
             messages = []
         except BaseException as error:  # Ctrl-C inside the call: a caller that continues must learn of it
-            self._kept.append(_Interrupted(_reason(error)))
+            self._exceptions.append(_Interrupted(_reason(error)))
             raise
-        if self._kept and self._fatal is None:
-            self._compare(self._kept[-1])
+        if self._exceptions and self._fatal is None:
+            self._compare(self._exceptions[-1])
         return messages
 
     def _compare(self, error: BaseException) -> None:
         of_client = _ours(self.client.assignment())
-        if of_client != self._held:
+        if of_client != self._assigned:
             self._diverged = (
-                f"{_reason(error)}: its client is assigned {_names(of_client)}, the member {_names(self._held)}"
+                f"{_reason(error)}: its client is assigned {_names(of_client)}, the member {_names(self._assigned)}"
             )
             self._end(self._diverged)
 
@@ -131,17 +131,17 @@ class Membership:
 
     @property
     def disturbed(self) -> bool:
-        return bool(self._kept)
+        return bool(self._exceptions)
 
     def disturbances(self) -> list[ConsumerDisturbed]:
         """Failures since the last call. An interrupt that occurred inside a callback is raised here, and counts as a
         disturbance in the next call."""
-        kept, self._kept = self._kept, []
-        for error in kept:
+        exceptions, self._exceptions = self._exceptions, []
+        for error in exceptions:
             if not isinstance(error, Exception):
-                self._kept.append(_Interrupted(_reason(error)))
+                self._exceptions.append(_Interrupted(_reason(error)))
                 raise error
-        return [ConsumerDisturbed(_reason(error)) for error in kept]
+        return [ConsumerDisturbed(_reason(error)) for error in exceptions]
 
     def close(self, timeout: timedelta) -> None:
         """Leave the group and release the client, in bounded time. The listener is called on this thread."""
@@ -152,14 +152,14 @@ class Membership:
         try:
             self.client.unsubscribe()
             # `consume` serves revocations. Its result is not used: no records are read after this.
-            while self._held and not deadline.expired and self._fatal is None:
-                self.consume(1000, min(STEP, deadline.left))
+            while self._assigned and not deadline.expired and self._fatal is None:
+                self.consume(1000, min(POLL_TIMEOUT, deadline.left))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
         # The client's own `close` may block forever after an exception in a callback: not on this thread.
         closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
         closer.start()
-        closer.join(max(deadline.left, STEP).total_seconds())
+        closer.join(max(deadline.left, POLL_TIMEOUT).total_seconds())
         if closer.is_alive():
             log.warning("consumer_close_unfinished", extra={NEXT: "the broker drops this member by session timeout"})
         for disturbed in self.disturbances():
@@ -178,7 +178,7 @@ class Membership:
             try:
                 callback(*args)
             except BaseException as error:
-                self._kept.append(error)
+                self._exceptions.append(error)
 
         return guarded
 
@@ -188,28 +188,28 @@ class Membership:
         client.incremental_assign(paused)
         client.pause(paused)
         added = _ours(partitions)
-        self._held |= added
+        self._assigned |= added
         if self._listener is not None and added:
             self._listener.assigned(added)
 
     def _on_revoke(self, client: Consumer, partitions: list[ClientPartition]) -> None:
-        gone = _ours(partitions)
+        revoked = _ours(partitions)
         try:
-            if self._listener is not None and gone:
-                self._listener.revoked(gone)  # first: once unassigned, they cannot be committed
+            if self._listener is not None and revoked:
+                self._listener.revoked(revoked)  # first: once unassigned, they cannot be committed
         finally:
-            self._held -= gone
+            self._assigned -= revoked
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
         """Once this member has ended, the group sends no more callbacks, and all its partitions are lost."""
         ended = self._fatal is not None or bool(self._diverged)
-        gone = self.held if ended else _ours(partitions)
+        lost = self.assignment if ended else _ours(partitions)
         self._joining_again = True
-        self._held -= gone
+        self._assigned -= lost
         try:
-            if self._listener is not None and gone:
-                self._listener.lost(gone)
+            if self._listener is not None and lost:
+                self._listener.lost(lost)
         finally:
             if not ended:
                 client.incremental_unassign(partitions)
@@ -221,8 +221,8 @@ class Membership:
     def count_error(self, error: KafkaError) -> None:
         self._metrics.count("broker_errors")
         if error.code() in UNAUTHORISED:
-            self._trouble = str(translate(error, f"member of group {self._group_id}", needs="READ"))
-            self._trouble_lasts = Deadline(TROUBLE_LASTS)
+            self._problem = str(translate(error, f"member of group {self._group_id}", needs="READ"))
+            self._problem_lasts = Deadline(PROBLEM_LASTS)
         if error.fatal() or error.code() == KafkaError._FATAL:  # an error from `consume` lacks the flag
             self._fatal = error
             log.error("broker_error", extra={ERROR: describe_error(error)})

@@ -28,8 +28,8 @@ from infra.runtime.lifecycle import Deadline
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-AT_ONCE = 5_000  # records of one call, and thereby of a batch
-SLICE_SECONDS = 0.05  # the client waits so long for AT_ONCE records, although there are some
+BATCH_RECORDS = 5_000  # of one call
+POLL_SECONDS = 0.05  # the client waits so long for BATCH_RECORDS, although there are some records
 PATIENCE = timedelta(seconds=60)  # without progress
 MEMORY_KBYTES = 16 << 10
 
@@ -66,7 +66,7 @@ def read_partition(
         while at < next_offset:
             before = at
             try:
-                messages = consumer.consume(AT_ONCE, SLICE_SECONDS)
+                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
             except (KafkaException, RuntimeError) as error:
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
             for _, item in items(messages):
@@ -100,7 +100,7 @@ def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError)
         return at
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise TargetError(f"{partition} does not hold offset {at} any more: {describe_error(error)}")
-    doing = f"read {partition} from offset {at}"
+    operation = f"read {partition} from offset {at}"
     if error.code() in UNAUTHORISED:
-        raise translate(error, doing, needs="READ")
-    raise TargetError(f"{doing}: {describe_error(error)}")
+        raise translate(error, operation, needs="READ")
+    raise TargetError(f"{operation}: {describe_error(error)}")

@@ -21,27 +21,27 @@ class Mode(Enum):
 
 @dataclass(slots=True)
 class PartitionState:
-    """State of one partition. `next_offset` lies after the records in `kept`; it and `point` are undefined in IDLE."""
+    """`next_offset` lies after the records in `buffered`; it and `point` are undefined in IDLE."""
 
     mode: Mode = Mode.IDLE
     next_offset: int = 0
     point: LogPoint | None = None  # the last known one at or before `next_offset`; no record lies between the two
-    refused: bool = False  # the client has rejected `point` once
-    kept: list[Run | Reached] = field(default_factory=list)  # items taken during the pause, delivered at its end
+    is_point_rejected: bool = False  # the client has rejected `point` once
+    buffered: list[Run | Reached] = field(default_factory=list)  # items taken during the pause, delivered at its end
 
     def begin(self, next_offset: int, point: LogPoint | None) -> None:
-        """Restart at `next_offset`. Drops the kept items: they belong to another position."""
-        self.mode, self.next_offset, self.point, self.refused = Mode.STARTING, next_offset, point, False
-        self.kept.clear()
+        """Restart at `next_offset`. Drops the buffered items: they belong to another position."""
+        self.mode, self.next_offset, self.point, self.is_point_rejected = Mode.STARTING, next_offset, point, False
+        self.buffered.clear()
 
     def end(self) -> None:
         """Stop reading until `begin`."""
         self.mode = Mode.IDLE
-        self.kept.clear()
+        self.buffered.clear()
 
-    def take_kept(self) -> list[Run | Reached]:
-        kept, self.kept = self.kept, []
-        return kept
+    def take_buffered(self) -> list[Run | Reached]:
+        buffered, self.buffered = self.buffered, []
+        return buffered
 
 
 @dataclass(slots=True)

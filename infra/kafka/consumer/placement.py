@@ -16,7 +16,7 @@ from infra.kafka.client.properties import placement_properties
 from infra.kafka.consumer.group_member import Membership
 from infra.runtime.metrics import Metrics, NoMetrics
 
-ANSWER = timedelta(seconds=15)
+ANSWER_TIMEOUT = timedelta(seconds=15)
 NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
 """Prefix of the client's group metadata while it is in no generation: the client's magic, and -1."""
 
@@ -48,12 +48,12 @@ class KafkaPlacement:
         return self._member.disturbances()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return self._member.held
+        return self._member.assignment
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """See Placement."""
-        return self._member.trouble
+        return self._member.problem
 
     def fence(self) -> object | None:
         """See Placement. The client's opaque group metadata, for `send_offsets_to_transaction`."""
@@ -70,13 +70,13 @@ class KafkaPlacement:
             return None
         return metadata
 
-    def settled(self, partitions: Collection[TopicPartition]) -> None:
+    def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:
         """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under
         `read_committed` the broker does not answer while a transaction of any member has a pending offset for one of
         the partitions (seen)."""
         requested = [ClientPartition(p.topic, p.partition) for p in partitions]
         try:
-            answers = self._member.client.committed(requested, timeout=ANSWER.total_seconds())
+            answers = self._member.client.committed(requested, timeout=ANSWER_TIMEOUT.total_seconds())
         except KafkaException as error:
             raise translate(error, f"offsets of {self._group_id}") from error
         for each in answers:

@@ -1,9 +1,9 @@
 """Assigns partitions to a command in the workers' group, so that no worker delivers to them meanwhile.
 
-    join ──> all are assigned ──> no earlier owner has a pending transaction ──> held: the caller writes ──> leave
+    join ──> all are assigned ──> no earlier owner has a pending transaction ──> the caller writes ──> leave
                └ another member has, or gets, some of them: TargetError, nothing is written
 
-A worker that starts meanwhile is assigned them only after the command has given them up, and looks its position up
+A worker that starts meanwhile is assigned them only after the command has assigned them up, and looks its position up
 after that.
 """
 
@@ -18,12 +18,12 @@ from infra.contracts.cluster import TopicPartition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.runtime.lifecycle import Deadline
 
-TURN = timedelta(milliseconds=100)
-LEAVE = timedelta(seconds=10)
+POLL_TIMEOUT = timedelta(milliseconds=100)
+CLOSE_TIMEOUT = timedelta(seconds=10)
 
 
 class KafkaClaim:
-    """`held` may be called more than once."""
+    """`hold` may be called more than once."""
 
     def __init__(
         self, properties: Mapping[str, str], *, group_id: str, within: timedelta = timedelta(seconds=30)
@@ -35,7 +35,7 @@ class KafkaClaim:
         self._within = within
 
     @contextmanager
-    def held(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+    def hold(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
         """Hold `partitions` within the block.
 
         Raises TargetError when the group does not assign all of them, and BrokerUnavailable when that is unknown, or
@@ -44,25 +44,25 @@ class KafkaClaim:
         placement, losses = KafkaPlacement(self._properties, group_id=self._group_id), _Losses()
         try:
             self._join(placement, wanted, losses)
-            placement.settled(wanted)
+            placement.wait_until_settled(wanted)
             yield  # without polling nothing is revoked: partitions are lost only when the session or the poll times out
             placement.poll(timedelta())
             if losses.seen:
                 raise BrokerUnavailable(f"group {self._group_id} took partitions away while they were written to")
         finally:
-            placement.close(LEAVE)
+            placement.close(CLOSE_TIMEOUT)
 
     def _join(self, placement: KafkaPlacement, wanted: set[TopicPartition], losses: _Losses) -> None:
         placement.subscribe({p.topic for p in wanted}, losses)
         deadline = Deadline(self._within)
         while not wanted <= placement.assignment():
             if deadline.expired:
-                given = ", ".join(map(str, sorted(placement.assignment()))) or "nothing"
+                assigned = ", ".join(map(str, sorted(placement.assignment()))) or "nothing"
                 raise TargetError(
-                    f"group {self._group_id} gave {given} of {', '.join(map(str, sorted(wanted)))} within "
+                    f"group {self._group_id} gave {assigned} of {', '.join(map(str, sorted(wanted)))} within "
                     f"{self._within}: has ingress been started meanwhile? Stop it first"
                 )
-            placement.poll(TURN)
+            placement.poll(POLL_TIMEOUT)
 
 
 class _Losses:

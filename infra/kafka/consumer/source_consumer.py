@@ -47,7 +47,7 @@ from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION
 from infra.runtime.metrics import Metrics, NoMetrics
 
 BATCH_BYTES = 4 << 20  # of one `poll`: more would cost memory and CPU cache, less would cost calls
-MOST, FEWEST, AT_FIRST = 10_000, 16, 500  # records of one `poll`
+MAX_RECORDS, MIN_RECORDS, INITIAL_RECORDS = 10_000, 16, 500  # records of one `poll`
 WATERMARK_TIMEOUT = timedelta(seconds=2)
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
@@ -81,7 +81,7 @@ class KafkaSourceConsumer:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}
         self._consuming = False
-        self._count = AT_FIRST
+        self._count = INITIAL_RECORDS
         self._linger = linger
         self._queue_bytes = int(config["queued.max.messages.kbytes"]) << 10  # of the client
 
@@ -95,8 +95,8 @@ class KafkaSourceConsumer:
         self._seek_starting()
         fetched: list[Fetched] = []
         for state in self._states.values():
-            if state.kept and state.mode is Mode.READING:
-                fetched += state.take_kept()
+            if state.buffered and state.mode is Mode.READING:
+                fetched += state.take_buffered()
         fetched += self._take(self._consume(timedelta() if fetched else timeout))[0]
         self._adapt(fetched)
         if any(state.mode is Mode.DRAINING for state in self._states.values()):
@@ -124,7 +124,7 @@ class KafkaSourceConsumer:
                 state.mode = Mode.DRAINING  # the next `poll` drains it
             elif state.mode is Mode.STARTING:
                 state.mode = Mode.PAUSED  # the client's messages belong to another position
-                self._quiet(partition)
+                self._stop_fetching(partition)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         for _, state in self._known(partitions):
@@ -166,8 +166,8 @@ class KafkaSourceConsumer:
         return self._offsets.committed(partitions)
 
     @property
-    def trouble(self) -> str:
-        return self._member.trouble
+    def problem(self) -> str:
+        return self._member.problem
 
     def close(self, timeout: timedelta) -> None:
         """Waits at most `timeout` for the brokers, but as long as it takes for the listener."""
@@ -199,10 +199,10 @@ class KafkaSourceConsumer:
         while not is_empty and left > 0 and not self._member.disturbed:
             self._consuming = True
             try:
-                messages = self._member.consume(MOST, timedelta())
+                messages = self._member.consume(MAX_RECORDS, timedelta())
             finally:
                 self._consuming = False
-            is_empty = len(messages) < MOST
+            is_empty = len(messages) < MAX_RECORDS
             found, size_bytes = self._take(messages)
             fetched += found
             left -= size_bytes
@@ -212,7 +212,7 @@ class KafkaSourceConsumer:
         return fetched
 
     def _take(self, messages: Sequence[Message]) -> tuple[list[Fetched], int]:
-        """The items to pass on, and the size of all items in bytes. Items of draining partitions are kept instead."""
+        """The items to pass on, and the size of all in bytes. Items of draining partitions are buffered instead."""
         fetched: list[Fetched] = []
         size_bytes = 0
         for partition, item in items(messages):
@@ -223,7 +223,7 @@ class KafkaSourceConsumer:
             if draining is None:
                 fetched += found
                 continue
-            draining.kept += [one for one in found if isinstance(one, Run | Reached)]
+            draining.buffered += [one for one in found if isinstance(one, Run | Reached)]
             if any(isinstance(one, PartitionFailed | LogTruncated) for one in found):
                 self._pause(partition, draining)
         return fetched, size_bytes
@@ -243,7 +243,7 @@ class KafkaSourceConsumer:
 
     def _pause(self, partition: TopicPartition, state: PartitionState) -> None:
         state.mode = Mode.PAUSED
-        self._quiet(partition)
+        self._stop_fetching(partition)
 
     def _records(
         self, partition: TopicPartition, state: PartitionState, messages: Sequence[Message]
@@ -257,7 +257,7 @@ class KafkaSourceConsumer:
         outcome = convert(partition, messages)
         for item in outcome:
             if isinstance(item, Run):
-                state.next_offset, state.point, state.refused = item.last_offset + 1, item.point, False
+                state.next_offset, state.point, state.is_point_rejected = item.last_offset + 1, item.point, False
             elif state.mode is Mode.READING:
                 self._stop(partition, state)
         return outcome
@@ -289,7 +289,7 @@ class KafkaSourceConsumer:
         if error.code() == PARTITION_EOF:
             if offset < state.next_offset:
                 return ()
-            state.next_offset, state.refused = offset, False
+            state.next_offset, state.is_point_rejected = offset, False
             if state.point is None or state.point.next_offset < offset:
                 # after a hole: the client knows the epoch of the marker that ends it
                 state.point = self._position(partition, offset) or state.point
@@ -322,10 +322,10 @@ class KafkaSourceConsumer:
     ) -> Sequence[LogTruncated]:
         point = state.point
         ours = point is not None and found.point in (None, point)
-        if point is None or not ours or not state.refused:
+        if point is None or not ours or not state.is_point_rejected:
             # About the client's own position, or the answer to an earlier request. A truncation counts only when it is
             # reported twice for our point, since an operator has to resolve it.
-            state.mode, state.refused = Mode.STARTING, ours
+            state.mode, state.is_point_rejected = Mode.STARTING, ours
             return ()
         self._stop(partition, state)
         log.warning(
@@ -369,9 +369,9 @@ class KafkaSourceConsumer:
 
     def _stop(self, partition: TopicPartition, state: PartitionState) -> None:
         state.end()
-        self._quiet(partition)
+        self._stop_fetching(partition)
 
-    def _quiet(self, partition: TopicPartition) -> None:
+    def _stop_fetching(self, partition: TopicPartition) -> None:
         """Stop fetching the partition. Best effort: messages that arrive nevertheless are not passed on."""
         with suppress(KafkaException):
             self._client.pause([ClientPartition(partition.topic, partition.partition)])
@@ -412,7 +412,7 @@ class KafkaSourceConsumer:
         if runs:
             mean = sum(run.size_bytes for run in runs) / sum(run.count for run in runs)
             fits = int(BATCH_BYTES / (mean + 1))
-            self._count = max(FEWEST, min(MOST, fits, self._count * 2))
+            self._count = max(MIN_RECORDS, min(MAX_RECORDS, fits, self._count * 2))
 
     def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, PartitionState]]:
         return [(partition, self._states[partition]) for partition in partitions if partition in self._states]

@@ -36,7 +36,7 @@ from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicL
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
 
-SLICE = timedelta(milliseconds=200)
+POLL_TIMEOUT = timedelta(milliseconds=200)
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class KafkaCheckpointStore:
                     f"{self._topic}/{partition}: read up to {self._log.positions[partition]} of {end} in "
                     f"{self._read_within}; the broker is down or slow, or a transaction is open"
                 )
-            self._apply(self._log.fetch(min(SLICE, deadline.left)))
+            self._apply(self._log.fetch(min(POLL_TIMEOUT, deadline.left)))
 
     def _apply(self, messages: Sequence[Message]) -> None:
         """Apply every record, in order: a position that moves back is detected only by comparison with the one before

@@ -61,7 +61,7 @@ class KafkaEventLog:
         self._lost, self._refused, self._retry = "", "", None
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         return self._refused
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
@@ -84,7 +84,7 @@ class KafkaEventLog:
         except PositionLost as error:
             self._lost = str(error)
             return self._start_over()
-        if self._log.is_heard:
+        if self._log.has_received:
             self._refused = ""
         return self._decoded(messages)
 

@@ -48,9 +48,9 @@ QUICK: Mapping[str, object] = {
 }
 """Defaults that the configuration may change."""
 
-AT_ONCE = 1000  # records
+MAX_RECORDS = 1000  # of one `fetch`
 
-MOVING = frozenset(
+LEADER_CHANGES = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 """Errors for a partition, of an existing topic, that was just created or moved: retry, since the admin client does not
@@ -66,7 +66,7 @@ class LogFacts:
     """The topic's state in the cluster. Offsets are by partition."""
 
     topic_id: str
-    starts: Mapping[int, int]  # first offset still held
+    starts: Mapping[int, int]  # first offset still in the log
     ends: Mapping[int, int]  # next offset to be written; records of open transactions lie before it
 
 
@@ -104,9 +104,9 @@ class TopicLog:
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
-        self._trouble = ""
+        self._problem = ""
         self.positions: dict[int, int] = {}  # by partition: next offset that `fetch` returns
-        self.is_heard = False  # a record or a partition EOF arrived since `read_from` or the last authorisation error
+        self.has_received = False  # a record or an EOF arrived since `read_from` or the last authorisation error
         self._is_refused = False
 
     def facts(self) -> LogFacts:
@@ -131,7 +131,7 @@ class TopicLog:
         self._assign()
 
     def _assign(self) -> None:
-        self.is_heard = self._is_refused = False
+        self.has_received = self._is_refused = False
         self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self.positions.items()])
 
     def fetch(self, timeout: timedelta) -> Sequence[Message]:
@@ -144,7 +144,7 @@ class TopicLog:
         try:
             # the client would wait until all requested records are there, so request one first
             messages = self._consumer.consume(1, timeout.total_seconds())
-            messages += self._consumer.consume(AT_ONCE, 0) if messages else []
+            messages += self._consumer.consume(MAX_RECORDS, 0) if messages else []
         except (KafkaException, RuntimeError) as error:
             raise PositionLost(f"reading {self._topic} failed, and may have lost records: {error}") from error
         if any(map(Message.error, messages)):
@@ -152,7 +152,7 @@ class TopicLog:
                 self._on_error(message)
             messages = list(filterfalse(Message.error, messages))
         elif messages:
-            self._trouble = ""
+            self._problem = ""
         # the last offset of each partition counts; a partition EOF follows its last record
         last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
         for partition, offset in last.items():
@@ -164,7 +164,7 @@ class TopicLog:
         self._consumer.close()
 
     def _passed(self, partition: int, next_offset: int) -> None:
-        self.is_heard = True
+        self.has_received = True
         self.positions[partition] = max(self.positions.get(partition, 0), next_offset)
 
     def _on_error(self, message: Message) -> None:
@@ -183,8 +183,8 @@ class TopicLog:
             raise translate(error, f"read {self._topic}", needs="READ")
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             pass  # the client looks up the coordinator of a group that it never joins
-        elif error.name() != self._trouble:  # log once, until records arrive again
-            self._trouble = error.name()
+        elif error.name() != self._problem:  # log once, until records arrive again
+            self._problem = error.name()
             log.warning(
                 "log_not_readable",
                 extra={TOPIC: self._topic, ERROR: describe_error(error), NEXT: "nothing, if it ends"},
@@ -237,4 +237,4 @@ class TopicLog:
 
 
 def _leader_moves(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in MOVING
+    return isinstance(error, KafkaException) and error.args[0].code() in LEADER_CHANGES

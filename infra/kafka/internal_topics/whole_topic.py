@@ -10,7 +10,7 @@ from formats.errors import BrokerUnavailable
 from infra.kafka.internal_topics.topic_log import PositionLost, TopicLog
 from infra.runtime.lifecycle import Deadline
 
-SLICE = timedelta(milliseconds=200)
+POLL_TIMEOUT = timedelta(milliseconds=200)
 NEVER = timedelta(days=1)
 
 
@@ -28,7 +28,7 @@ def read_whole(
             while any(log.positions[p] < end for p, end in facts.ends.items()):
                 if deadline.expired:
                     raise BrokerUnavailable(f"{topic} was not read to its end within {within}")
-                records += [(m.key(), m.value()) for m in log.fetch(min(SLICE, deadline.left))]
+                records += [(m.key(), m.value()) for m in log.fetch(min(POLL_TIMEOUT, deadline.left))]
         except PositionLost as error:
             raise BrokerUnavailable(f"read {topic}: {error}") from error
         return records

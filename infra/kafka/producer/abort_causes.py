@@ -31,7 +31,7 @@ class Abort:
 
     partitions: Sequence[TopicPartition]  # of its runs
     failures: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)  # from delivery reports
-    refused_here: Collection[TopicPartition] = ()  # rejected by the client itself: smaller batches would not help
+    rejected_by_client: Collection[TopicPartition] = ()  # rejected by the client itself: smaller batches would not help
     stalled: str = ""  # why it was aborted, when records were not acknowledged for too long
     cause: KafkaError | None = None  # of the transaction as a whole, if the client reports one
     reason: str = ""  # for the partitions that did not cause it
@@ -56,7 +56,9 @@ def attribute_failures(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
     if abort.cause is None and not (abort.stalled and abort.failures):
         return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # for example, the client did not answer
     if len({p.topic for p in abort.partitions}) > 1:
-        return _all(abort, FailureKind.APART, "ABORTED", f"one of several topics is the cause: {abort.reason}")
+        return _all(
+            abort, FailureKind.DELIVER_SEPARATELY, "ABORTED", f"one of several topics is the cause: {abort.reason}"
+        )
     if abort.stalled:
         return [_stalled(p, abort) for p in abort.partitions]
     assert abort.cause is not None
@@ -64,8 +66,8 @@ def attribute_failures(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
 
 
 def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: BatchSizes) -> RunFailed:
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.refused_here:
-        return sizes.refused(partition, error)
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.rejected_by_client:
+        return sizes.reduce(partition, error)
     return run_failed(partition, error)
 
 
@@ -79,5 +81,5 @@ def _unaffected(partition: TopicPartition, abort: Abort) -> RunFailed:
     return RunFailed(partition, "ABORTED", f"another partition's failure: {abort.reason}", FailureKind.RETRY_NOW)
 
 
-def _all(abort: Abort, fate: FailureKind, code: str, reason: str) -> Sequence[RunFailed]:
-    return [RunFailed(p, code, reason, fate) for p in abort.partitions]
+def _all(abort: Abort, kind: FailureKind, code: str, reason: str) -> Sequence[RunFailed]:
+    return [RunFailed(p, code, reason, kind) for p in abort.partitions]

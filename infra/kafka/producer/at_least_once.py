@@ -38,8 +38,8 @@ from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
-UNKNOWN_FATE = frozenset(KafkaError(code).name() for code in SECONDARY)
-ASK_WITHIN = timedelta(seconds=5)
+UNKNOWN_OUTCOME = frozenset(KafkaError(code).name() for code in SECONDARY)
+METADATA_WITHIN = timedelta(seconds=5)
 GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
 
 
@@ -57,7 +57,7 @@ class AtLeastOnceWriter:
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
-        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
+        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -104,7 +104,7 @@ class AtLeastOnceWriter:
             self.close(timedelta())
             raise
         partitions = {run.partition for run in last.values()}
-        if partitions and all(p in failed and failed[p].code in UNKNOWN_FATE for p in partitions):
+        if partitions and all(p in failed and failed[p].code in UNKNOWN_OUTCOME for p in partitions):
             raise BrokerUnavailable(f"the outcome of all runs is unknown: {next(iter(failed.values())).reason}")
         return list(failed.values())
 
@@ -119,8 +119,8 @@ class AtLeastOnceWriter:
         self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
     ) -> dict[TopicPartition, RunFailed]:
         """Failures by partition. Raises WriterRefused when the writer is rejected and not a partition."""
-        refused_here = producer.refused_here.copy()
-        producer.refused_here.clear()
+        rejected_by_client = producer.rejected_by_client.copy()
+        producer.rejected_by_client.clear()
         causes = self._settle(producer, wait)
         named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
         if causes and not named and (refused := writer_rejection(producer.fatal, "deliver")) is not None:
@@ -130,8 +130,8 @@ class AtLeastOnceWriter:
             if named and partition not in named:
                 reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
                 found[partition] = RunFailed(partition, cause.name(), reason, FailureKind.RETRY_NOW)
-            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
-                found[partition] = self._sizes.refused(partition, cause)
+            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in rejected_by_client:
+                found[partition] = self._sizes.reduce(partition, cause)
             else:
                 found[partition] = run_failed(partition, cause)
         return found
@@ -140,8 +140,8 @@ class AtLeastOnceWriter:
         """Check the checkpoint topic after it has rejected some: records whose checkpoint is rejected would be
         duplicated by the next attempt. Raises WriterRefused."""
         topic = self._checkpoint_topic
-        if self._doubts_checkpoints:
-            refused = checkpoint_rejection(producer.topic_error(topic, within=ASK_WITHIN), topic)
+        if self._checkpoints_rejected:
+            refused = checkpoint_rejection(producer.topic_error(topic, within=METADATA_WITHIN), topic)
             if refused is not None:
                 raise refused
 
@@ -161,9 +161,9 @@ class AtLeastOnceWriter:
         failures = self._settle(producer, wait)
         for error in failures.values():
             if (refused := checkpoint_rejection(error, topic)) is not None:
-                self._doubts_checkpoints = True
+                self._checkpoints_rejected = True
                 raise refused
-        self._doubts_checkpoints &= bool(failures)
+        self._checkpoints_rejected &= bool(failures)
         what = f"the records are delivered, but their checkpoint in {topic} is not: "
         return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
 

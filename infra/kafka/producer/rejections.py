@@ -88,17 +88,17 @@ def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = ""
         return RunFailed(partition, error.name(), f"{prefix}{error.str()}", FailureKind.RETRY_LATER)
     if refusal.about is RejectionScope.WRITER:
         raise WriterRefused(f"{prefix}{describe_error(error)}: {refusal.remedy}")
-    fate = FailureKind.REJECTED if refusal.about is RejectionScope.RECORD else FailureKind.DENIED
+    kind = FailureKind.REJECTED if refusal.about is RejectionScope.RECORD else FailureKind.DENIED
     where = f" ({partition.topic})" if refusal.about is RejectionScope.TOPIC else ""
-    return RunFailed(partition, error.name(), f"{prefix}{error.str()}; {refusal.remedy}{where}", fate)
+    return RunFailed(partition, error.name(), f"{prefix}{error.str()}; {refusal.remedy}{where}", kind)
 
 
-def writer_rejection(error: KafkaError | None, doing: str) -> WriterRefused | None:
+def writer_rejection(error: KafkaError | None, operation: str) -> WriterRefused | None:
     """The error of a rejected writer; None when the cause is another one, or may be temporary."""
     refusal = REJECTIONS.get(error.code()) if error is not None else None
     if error is None or refusal is None or refusal.about is not RejectionScope.WRITER:
         return None
-    return WriterRefused(f"{doing}: {describe_error(error)}: {refusal.remedy}")
+    return WriterRefused(f"{operation}: {describe_error(error)}: {refusal.remedy}")
 
 
 def checkpoint_rejection(error: KafkaError | None, topic: str) -> WriterRefused | None:
@@ -126,7 +126,7 @@ class BatchSizes:
     def of(self, topic: str) -> int:
         return self._known.get(topic, BATCH_BYTES[0])
 
-    def refused(self, partition: TopicPartition, error: KafkaError) -> RunFailed:
+    def reduce(self, partition: TopicPartition, error: KafkaError) -> RunFailed:
         """Record that a batch of the current size was too large: the next attempt uses the next smaller size, if
         any."""
         topic, size = partition.topic, self.of(partition.topic)

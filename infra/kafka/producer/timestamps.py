@@ -16,14 +16,14 @@ from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 
 SLACK_MS = 60_000  # between clamping a record and the broker's check of it, including clock skew
-FRESH_SECONDS = 60.0  # topic configs are read again after this time
+REFRESH_SECONDS = 60.0  # topic configs are read again after this time
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
     before_max_ms: int
     after_max_ms: int
-    kept: bool  # the producer's timestamps are stored; else the broker stores its own and accepts any
+    keeps_timestamps: bool  # the producer's timestamps are stored; else the broker stores its own and accepts any
     until: float
 
 
@@ -37,13 +37,13 @@ class TargetTimestamps:
 
     def check(self, topic: str, batches: Sequence[pa.RecordBatch], *, clamp: bool) -> Checked:
         limits = self._of(topic)
-        if not limits.kept:
+        if not limits.keeps_timestamps:
             return Checked(batches, 0)
         now_ms = int(self.clock.now().timestamp() * 1000)
         before_max_ms, after_max_ms = limits.before_max_ms, limits.after_max_ms
         if clamp:  # the broker checks later, and by its own clock
             before_max_ms, after_max_ms = _with_slack(before_max_ms), _with_slack(after_max_ms)
-        fit: list[pa.RecordBatch] = []
+        accepted: list[pa.RecordBatch] = []
         altered = 0
         for batch in batches:
             bad = unsupported_timestamps(batch, before_max_ms=before_max_ms, after_max_ms=after_max_ms, now_ms=now_ms)
@@ -57,7 +57,7 @@ class TargetTimestamps:
                 return Checked(
                     (),
                     0,
-                    f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_shown(timestamp_ms)}), {why}; "
+                    f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_as_text(timestamp_ms)}), {why}; "
                     f"the same holds for {bad.count - 1} more records. Raise {topic}'s message.timestamp.before.max.ms "
                     "and after.max.ms, or set on_timestamp = 'clamp' for this source",
                 )
@@ -66,8 +66,8 @@ class TargetTimestamps:
                 high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
                 batch, changed = clamp_timestamps(batch, low, high)  # noqa: PLW2901
                 altered += changed
-            fit.append(batch)
-        return Checked(fit, altered)
+            accepted.append(batch)
+        return Checked(accepted, altered)
 
     def _of(self, topic: str) -> _Limits:
         known = self._limits.get(topic)
@@ -78,7 +78,7 @@ class TargetTimestamps:
                 before_max_ms,
                 after_max_ms,
                 configs.get("message.timestamp.type", "CreateTime") == "CreateTime",
-                time.monotonic() + FRESH_SECONDS,
+                time.monotonic() + REFRESH_SECONDS,
             )
         return known
 
@@ -87,7 +87,7 @@ def _with_slack(limit_ms: int) -> int:
     return limit_ms if limit_ms >= LATEST else limit_ms - min(SLACK_MS, limit_ms // 2)
 
 
-def _shown(timestamp_ms: int) -> str:
+def _as_text(timestamp_ms: int) -> str:
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

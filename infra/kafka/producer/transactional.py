@@ -39,7 +39,7 @@ from formats.messages.delivery_checkpoint import (
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.errors import describe_error
-from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
+from infra.kafka.client.idempotent_producer import POLL_TIMEOUT, SECONDARY, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.abort_causes import Abort, attribute_failures
 from infra.kafka.producer.ownership import Owner
@@ -51,11 +51,11 @@ STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: a partition
 ABORT_WITHIN = timedelta(seconds=10)
 FENCED_WITHIN = timedelta(seconds=10)
 COMMITTED_WITHIN = timedelta(seconds=20)
-STEP = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
+CALL_TIMEOUT = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
 CHECKPOINTS = TopicPartition("", -1)  # the owner under which failures of checkpoint records are recorded
 
 
-class _Refused(ReplicatorError):
+class _MustAbort(ReplicatorError):
     """The transaction has to be aborted: none of it will be visible in the target. `abortable`: the client itself
     requires the abort and can continue after it. `cause`: the error of a call into the client."""
 
@@ -65,7 +65,7 @@ class _Refused(ReplicatorError):
         self.cause = cause
 
 
-class _CheckpointsRefused(ReplicatorError):
+class _CheckpointsRejected(ReplicatorError):
     """The records are acknowledged, but their checkpoints are not: the transaction has to be aborted."""
 
     def __init__(self, reason: str, refused: WriterRefused | None) -> None:
@@ -106,7 +106,7 @@ class TransactionalWriter:
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
         self._owner: Owner | None = None  # checked after each init; None: a group fences
-        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
+        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -154,23 +154,23 @@ class TransactionalWriter:
         except _Unknown as error:
             self._renew(batch_size_class, producer)
             raise BrokerUnavailable(f"it is unknown whether a transaction was committed: {error}") from error
-        except _CheckpointsRefused as error:
+        except _CheckpointsRejected as error:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
             if error.refused is not None:
-                self._doubts_checkpoints = True
+                self._checkpoints_rejected = True
                 raise error.refused from error
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
-        except _Refused as error:
+        except _MustAbort as error:
             return self._aborted(batch_size_class, producer, last, error)
         except BrokerUnavailable:  # stopped: the partitions may be about to be revoked, so end quickly
             self._producers.pop(batch_size_class, None)
-            producer.end(STEP)
+            producer.end(CALL_TIMEOUT)
             raise
         except BaseException:
             self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
             raise
-        self._doubts_checkpoints = False
+        self._checkpoints_rejected = False
         return []
 
     def close(self, timeout: timedelta) -> None:
@@ -186,17 +186,17 @@ class TransactionalWriter:
             if batch_size_class in self._producers
             else self._connect(batch_size_class, should_stop)
         )
-        if self._doubts_checkpoints:
+        if self._checkpoints_rejected:
             topic = self._checkpoint_topic
-            if (refused := checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)) is not None:
+            if (refused := checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)) is not None:
                 raise refused
         try:
             with durable(Step.BEGIN_TRANSACTION):
                 producer.begin()
-        except _Refused as error:
+        except _MustAbort as error:
             self._renew(batch_size_class, producer)
-            doing = "begin a transaction"
-            raise writer_rejection(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            operation = "begin a transaction"
+            raise writer_rejection(error.cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         return producer
 
     def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
@@ -205,13 +205,13 @@ class TransactionalWriter:
         producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"})
         try:
             producer.init(should_stop)
-        except (_Refused, BrokerUnavailable) as error:
+        except (_MustAbort, BrokerUnavailable) as error:
             producer.end(timedelta())
-            doing, cause = (
+            operation, cause = (
                 f"transactional id {self._id}.{batch_size_class}",
-                error.cause if isinstance(error, _Refused) else None,
+                error.cause if isinstance(error, _MustAbort) else None,
             )
-            raise writer_rejection(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         if self._owner is not None:
             try:
                 self._owner.confirm()
@@ -228,9 +228,9 @@ class TransactionalWriter:
             self._write(producer, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
-        except (_Refused, _Unknown, _CheckpointsRefused) as error:
+        except (_MustAbort, _Unknown, _CheckpointsRejected) as error:
             self._producers.pop(batch_size_class).end(timedelta())
-            if isinstance(error, _CheckpointsRefused) and error.refused is not None:
+            if isinstance(error, _CheckpointsRejected) and error.refused is not None:
                 raise error.refused from error
             raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
 
@@ -267,7 +267,7 @@ class TransactionalWriter:
         self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
     ) -> None:
         """Write records to the checkpoint topic and wait for their acknowledgement. All earlier records are already
-        acknowledged, so any failure is theirs. Raises _CheckpointsRefused."""
+        acknowledged, so any failure is theirs. Raises _CheckpointsRejected."""
         topic = self._checkpoint_topic
         try:
             for key, value in records:
@@ -280,24 +280,24 @@ class TransactionalWriter:
                     partition=CHECKPOINT_PARTITION,
                 )
             producer.acknowledged(should_stop)
-        except _Refused as error:
+        except _MustAbort as error:
             named = producer.failures.get(CHECKPOINTS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
             refused = checkpoint_rejection(cause, topic) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
-            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)
-            raise _CheckpointsRefused(f"cannot write checkpoints to {topic}: {error}", refused) from error
+            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)
+            raise _CheckpointsRejected(f"cannot write checkpoints to {topic}: {error}", refused) from error
 
     def _aborted(
         self,
         batch_size_class: int,
         producer: _Transactions,
         last: Mapping[CheckpointKey, TargetRun],
-        error: _Refused,
+        error: _MustAbort,
     ) -> Sequence[RunFailed]:
         """The failures by partition, once no record of the transaction can become visible."""
         cause = error.cause or producer.cause()  # before `_renew` closes the client
-        stalled, refused_here = producer.stalled, producer.refused_here.copy()
+        stalled, rejected_by_client = producer.stalled, producer.rejected_by_client.copy()
         with durable(Step.ABORT_TRANSACTION):
             # The client's own abort purges its queues, which continues in the background and drops records of the next
             # transaction, too (seen). Therefore the next producer of this id aborts the transaction in its init.
@@ -305,7 +305,7 @@ class TransactionalWriter:
         abort = Abort(
             partitions=_partitions(last),
             failures=producer.failures,
-            refused_here=refused_here,
+            rejected_by_client=rejected_by_client,
             stalled=f"no acknowledgement for {STALLED_AFTER}" if stalled else "",
             cause=cause,
             reason=str(error) if cause is None else describe_error(cause),
@@ -319,37 +319,37 @@ def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartit
 
 
 class _Transactions(IdempotentProducer[TopicPartition]):
-    """A transactional producer. Its methods raise _Refused when the transaction has to be aborted, _Unknown when it may
-    have been committed, and BrokerUnavailable when stopped before either."""
+    """A transactional producer. Its methods raise _MustAbort when the transaction has to be aborted, _Unknown when it
+    may have been committed, and BrokerUnavailable when stopped before either."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
         super().__init__(properties)
         self.stalled = False
-        self._left, self._since = 0, time.monotonic()
+        self._unacknowledged, self._progress_at = 0, time.monotonic()
         timeout_ms = int(str(properties["transaction.timeout.ms"]))
         # init waits for the transaction of a dead process, until its timeout
         self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
-        self._hangs = False  # a call into the client did not return: the client must not be used any more
+        self._is_stuck = False  # a call into the client did not return: the client must not be used any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
-        self._bounded(
-            lambda: self._client.init_transactions(STEP.total_seconds()), should_stop, within=self._init_within
+        self._call_within(
+            lambda: self._client.init_transactions(CALL_TIMEOUT.total_seconds()), should_stop, within=self._init_within
         )
 
     def begin(self) -> None:
-        self.stalled, self.failures, self._left = False, {}, 0
-        self._until(self._client.begin_transaction, lambda: True)
+        self.stalled, self.failures, self._unacknowledged = False, {}, 0
+        self._repeat(self._client.begin_transaction, lambda: True)
 
     def progress_check(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
         """A check to call while waiting; it raises when the transaction cannot succeed any more."""
 
         def check() -> None:
             self._refuse_failures()
-            if len(self) != self._left:
-                self._left, self._since = len(self), time.monotonic()
-            elif self._left and time.monotonic() - self._since > STALLED_AFTER.total_seconds():
+            if len(self) != self._unacknowledged:
+                self._unacknowledged, self._progress_at = len(self), time.monotonic()
+            elif self._unacknowledged and time.monotonic() - self._progress_at > STALLED_AFTER.total_seconds():
                 self.stalled = True
-                raise _Refused(f"{self._left} records are not acknowledged for {STALLED_AFTER}")
+                raise _MustAbort(f"{self._unacknowledged} records are not acknowledged for {STALLED_AFTER}")
             if should_stop():
                 raise BrokerUnavailable("stopped before the transaction was complete")
 
@@ -359,7 +359,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         """Wait until all records queued so far are in the target's log."""
         check = self.progress_check(should_stop)
         while len(self) and not self.failures and self.fatal is None:
-            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
             if len(self):
                 check()
         self._refuse_failures()
@@ -369,32 +369,34 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         # one offset for each partition, from any of its sources: the value is not used
         nexts = {run.partition: run.checkpoint.next_offset for run in runs}
         offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
-        self._bounded(
-            lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
+        self._call_within(
+            lambda: self._client.send_offsets_to_transaction(offsets, fence, CALL_TIMEOUT.total_seconds()),
             should_stop,
             within=FENCED_WITHIN,
         )
 
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
-            self._bounded(
-                lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop, within=COMMITTED_WITHIN
+            self._call_within(
+                lambda: self._client.commit_transaction(CALL_TIMEOUT.total_seconds()),
+                should_stop,
+                within=COMMITTED_WITHIN,
             )
         except BrokerUnavailable as error:
             raise _Unknown(str(error)) from error
-        except _Refused as error:
+        except _MustAbort as error:
             if not error.abortable:
                 raise _Unknown(str(error)) from error
             raise
 
     def cause(self) -> KafkaError | None:
         """The client's reason why the transaction has to be aborted; None when it has none."""
-        if self._hangs:
+        if self._is_stuck:
             return None
         try:
             # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
-            self._bounded(self._client.begin_transaction, lambda: True, within=STEP)
-        except _Refused as error:
+            self._call_within(self._client.begin_transaction, lambda: True, within=CALL_TIMEOUT)
+        except _MustAbort as error:
             return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
         except BrokerUnavailable:
             return None
@@ -403,32 +405,33 @@ class _Transactions(IdempotentProducer[TopicPartition]):
     def end(self, grace: timedelta) -> None:
         """Abort if possible within `grace`, else leave that to the next producer of this id or to the timeout; close
         the client."""
-        if self._hangs:
+        if self._is_stuck:
             return
         if grace > timedelta() and self.fatal is None:
             deadline = Deadline(grace)
             with contextlib.suppress(ReplicatorError):  # no transaction is open, or it will time out
-                self._until(
-                    lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
+                self._repeat(
+                    lambda: self._client.abort_transaction(min(CALL_TIMEOUT, grace).total_seconds()),
+                    lambda: deadline.expired,
                 )
         self.close(timedelta())
 
     def _refuse_failures(self) -> None:
         if self.failures:
             owner, cause = next(iter(self.failures.items()))
-            raise _Refused(f"{owner}: {describe_error(cause)}")
+            raise _MustAbort(f"{owner}: {describe_error(cause)}")
         if self.fatal is not None:
-            raise _Refused(describe_error(self.fatal), abortable=False, cause=self.fatal)
+            raise _MustAbort(describe_error(self.fatal), abortable=False, cause=self.fatal)
 
-    def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
-        """`_until` with a time limit. The client's own timeouts do not always hold: after the connection to a
+    def _call_within(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
+        """`_repeat` with a time limit. The client's own timeouts do not always hold: after the connection to a
         coordinator was lost, a call may never return (librdkafka issue 5456; seen). Therefore the call runs on a thread
         that can be abandoned, together with its client; the next producer of this id ends the transaction."""
         answer: Future[None] = Future()
 
         def run() -> None:
             try:
-                self._until(call, should_stop)
+                self._repeat(call, should_stop)
             except BaseException as error:
                 answer.set_exception(error)
             else:
@@ -436,15 +439,15 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
         threading.Thread(target=run, name="transaction", daemon=True).start()
         deadline = Deadline(within)
-        while not wait([answer], SLICE.total_seconds()).done:
-            if should_stop() and deadline.left > 2 * STEP:
-                deadline = Deadline(2 * STEP)  # the call itself notices the stop within one STEP
+        while not wait([answer], POLL_TIMEOUT.total_seconds()).done:
+            if should_stop() and deadline.left > 2 * CALL_TIMEOUT:
+                deadline = Deadline(2 * CALL_TIMEOUT)  # the call itself notices the stop within one CALL_TIMEOUT
             if deadline.expired:
-                self._hangs = True
-                raise _Refused(f"the client did not answer within {within}", abortable=False)
+                self._is_stuck = True
+                raise _MustAbort(f"the client did not answer within {within}", abortable=False)
         answer.result()
 
-    def _until(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
+    def _repeat(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
         """Repeat the call while its error is retriable: the client continues where it was."""
         while True:
             try:
@@ -454,8 +457,10 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 error = raised.args[0]
                 if error.fatal():
                     self._set_fatal(raised)
-                    raise _Refused(describe_error(error), abortable=False, cause=error) from raised
+                    raise _MustAbort(describe_error(error), abortable=False, cause=error) from raised
                 if error.txn_requires_abort() or not error.retriable():
-                    raise _Refused(describe_error(error), abortable=error.txn_requires_abort(), cause=error) from raised
+                    raise _MustAbort(
+                        describe_error(error), abortable=error.txn_requires_abort(), cause=error
+                    ) from raised
                 if should_stop():
                     raise BrokerUnavailable(describe_error(error)) from raised

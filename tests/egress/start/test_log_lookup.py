@@ -76,7 +76,9 @@ def test_a_log_is_another_one_when_it_is_refused_twice(broker: FakeBroker) -> No
 
 def test_a_failure_is_no_answer(broker: FakeBroker) -> None:
     class Away(BrokerProbe):
-        def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        def compare_points(
+            self, points: Mapping[TopicPartition, LogPoint]
+        ) -> Mapping[TopicPartition, LogTruncated | None]:
             raise BrokerUnavailable("compare leader epochs: planned")
 
     assert compared(Away(broker), POINTS) == {}

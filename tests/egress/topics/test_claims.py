@@ -66,7 +66,7 @@ def test_the_first_incarnation_has_the_plain_path_and_later_ones_separate_paths(
     assert archive.incarnation("two") == "two"
     assert archive.incarnation("three") == "three"
     assert archive.incarnation("one") == ""
-    claims = {place: archive.control.place("a", place) for place in archive.control.places("a")}
+    claims = {place: archive.control.claim_of("a", place) for place in archive.control.claimed_paths("a")}
     assert {place: claim.number for place, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
     assert claims["t@two"] == TopicClaim(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
 
@@ -91,7 +91,7 @@ def test_a_process_that_claims_and_stores_while_we_look_is_no_stranger(archive: 
 def test_segments_without_a_claim_are_adopted_by_an_operator_only(archive: Archive) -> None:
     archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
     assert "replicator adopt t" in archive.refusal("one")
-    assert archive.control.places("a") == []
+    assert archive.control.claimed_paths("a") == []
     assert archive.adopt("one") == ""
     assert archive.adopt("one") == ""
     assert archive.incarnation("one") == ""
@@ -122,13 +122,13 @@ def test_a_store_without_an_answer_claims_nothing(archive: Archive) -> None:
         with pytest.raises(StoreUnavailable):
             archive.life("one")
     archive.objects.away = set()
-    assert archive.control.places("a") == []
+    assert archive.control.claimed_paths("a") == []
 
 
 def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive) -> None:
     archive.put(claim_key("data", "a", "t"), b"{}")
     assert "replicator adopt t" in archive.refusal("one")
-    assert archive.control.places("a") == ["t"]
+    assert archive.control.claimed_paths("a") == ["t"]
 
 
 def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
@@ -140,7 +140,7 @@ def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
 
 def test_without_topic_ids_the_cluster_and_a_counter_name_the_incarnation(archive: Archive) -> None:
     assert archive.incarnation("", "c/+") == ""
-    claim = archive.control.place("a", "t")
+    claim = archive.control.claim_of("a", "t")
     assert claim is not None
     assert claim.topic_id == "c__-0"
     assert "replicator adopt t" in archive.refusal("", "d")

@@ -11,18 +11,18 @@ import pytest
 
 from formats.errors import MalformedEvent, OtherGroup
 from formats.messages.group_claim import (
-    YOUNG,
+    RECHECK_PERIOD,
     Ask,
     CountMembers,
     GroupClaim,
     ReadClaims,
     Withdraw,
     WriteClaim,
-    claiming,
+    claim_steps,
+    current_claim,
     decode_claim,
     encode_claim,
     encode_claim_key,
-    standing,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ def asks(
     def make(number: int, over: str) -> GroupClaim:
         return GroupClaim(id="new", number=number, group_id=group_id, cluster_id=cluster_id, over=over, at=now)
 
-    return claiming(
+    return claim_steps(
         topic="checkpoints",
         group_id=group_id,
         take_over=take_over,
@@ -66,7 +66,7 @@ def test_an_unclaimed_topic_is_claimed_and_the_claim_is_read_back() -> None:
 
 
 def test_the_first_of_two_claims_stands_and_the_other_is_withdrawn() -> None:
-    assert standing([FIRST, SECOND]) == FIRST
+    assert current_claim([FIRST, SECOND]) == FIRST
     asking = asks("second", own={"2"})
     next(asking)
     assert asking.send([FIRST, SECOND]) == Withdraw(SECOND)
@@ -119,7 +119,8 @@ def test_a_group_without_members_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "take_over", "asked"), [(YOUNG / 2, "", True), (YOUNG, "", False), (2 * YOUNG, "first", True)]
+    ("age", "take_over", "asked"),
+    [(RECHECK_PERIOD / 2, "", True), (RECHECK_PERIOD, "", False), (2 * RECHECK_PERIOD, "first", True)],
 )
 def test_a_process_that_starts_soon_after_a_take_over_counts_members_too(
     age: timedelta, take_over: str, asked: bool

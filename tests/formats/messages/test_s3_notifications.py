@@ -127,7 +127,7 @@ def test_the_documented_encodings() -> None:
 )
 def test_envelopes(wrap: Any, body: str, wanted: Parsed) -> None:
     assert read(wrap(body)) == wanted
-    assert wanted.understood
+    assert wanted.is_valid
 
 
 def test_eventbridge_keys_are_plain() -> None:
@@ -171,7 +171,7 @@ def test_a_malformed_part_spoils_the_message_but_not_the_events_beside_it() -> N
     assert parsed.foreign == 1
     assert [problem.split(":")[0] for problem in parsed.problems] == ["record 1", "record 3"]
     assert "my data/eu-west-1/t/0/0/1-2" in parsed.problems[0]
-    assert not parsed.understood
+    assert not parsed.is_valid
 
 
 def without(*path: str) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def bent(draw: st.DrawFn) -> str:
 @example('{"Records": [' + "9" * 5000 + "]}")
 def test_any_text_is_parsed_without_an_error(body: str) -> None:
     parsed = read(body)
-    assert parsed.understood == (not parsed.problems)
+    assert parsed.is_valid == (not parsed.problems)
     for problem in parsed.problems:
         problem.encode()
     for event in parsed.events:
@@ -312,7 +312,7 @@ def test_events_keep_their_order(parts: list[tuple[object, object]], wrap: Any) 
     parsed = read(wrap(s3(*(part for part, _ in parts))))
     assert list(parsed.events) == [event for _, event in parts if event is not None]
     assert parsed.foreign == sum(event is None for _, event in parts)
-    assert parsed.understood
+    assert parsed.is_valid
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_equal_however_cut(records: list[Row], at: list[int], also: list[int]) -
     result = compared(records, records, at, also)
     assert result == Comparison(both=len(records), only_first=0, only_second=0)
     assert result.equal
-    assert not result.thinned
+    assert not result.differs_in_presence_only
 
 
 @PROPERTY
@@ -42,8 +42,8 @@ def test_offsets_are_counted_by_the_copies_that_hold_them(
     assert result == Comparison(
         both=where.count("both"), only_first=where.count("first"), only_second=where.count("second")
     )
-    assert result.thinned == ("first" in where or "second" in where)
-    assert result.equal != result.thinned
+    assert result.differs_in_presence_only == ("first" in where or "second" in where)
+    assert result.equal != result.differs_in_presence_only
 
 
 CHANGES: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_the_first_difference_is_found(records: list[Row], at: list[int], also: 
         assert result.column == changed[min(changed)]
         assert result.column in result.detail
         assert not result.equal
-        assert not result.thinned
+        assert not result.differs_in_presence_only
 
 
 @pytest.mark.parametrize("column", [name for name in SCHEMA.names if name != "offset"])
@@ -100,7 +100,7 @@ def test_the_order_of_headers_matters() -> None:
     assert compared(first, second).column == "headers"
 
 
-def test_one_batch_of_each_is_held() -> None:
+def test_one_batch_of_each_is_in_memory() -> None:
     """Neither stream is read ahead of the other by more than a batch."""
     log: list[tuple[str, int]] = []
 

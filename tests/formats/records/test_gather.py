@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.parquet.writer import ParquetFormat
-from formats.records.gather import ENOUGH_BYTES, ENOUGH_ROWS, gathered
+from formats.records.gather import MIN_BYTES, MIN_ROWS, gathered
 from tests.formats.sample_records import ORIGIN, batch_of, rows_of, sample_rows, segment
 
-ROWS = sample_rows(3 * ENOUGH_ROWS)
+ROWS = sample_rows(3 * MIN_ROWS)
 
 
 def cut(sizes: Sequence[int]) -> list[pa.RecordBatch]:
@@ -28,16 +28,16 @@ def cut(sizes: Sequence[int]) -> list[pa.RecordBatch]:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.integers(0, 3) | st.integers(0, ENOUGH_ROWS), max_size=20).filter(lambda s: sum(s) <= len(ROWS)))
+@given(st.lists(st.integers(0, 3) | st.integers(0, MIN_ROWS), max_size=20).filter(lambda s: sum(s) <= len(ROWS)))
 def test_the_same_records_in_few_batches(sizes: list[int]) -> None:
     found = list(gathered(cut(sizes)))
     assert rows_of(found) == ROWS[: sum(sizes)]
     assert all(batch.num_rows for batch in found)
-    assert all(batch.num_rows >= ENOUGH_ROWS or batch.nbytes >= ENOUGH_BYTES for batch in found[:-1])
+    assert all(batch.num_rows >= MIN_ROWS or batch.nbytes >= MIN_BYTES for batch in found[:-1])
 
 
 def test_large_batches_are_not_copied() -> None:
-    batches = cut([ENOUGH_ROWS, ENOUGH_ROWS])
+    batches = cut([MIN_ROWS, MIN_ROWS])
     assert [a is b for a, b in zip(gathered(batches), batches, strict=True)] == [True, True]
 
 
@@ -62,7 +62,7 @@ def test_a_segment_does_not_depend_on_how_its_records_were_batched() -> None:
 @pytest.mark.cpu
 def test_records_written_one_by_one_cost_little_more() -> None:
     """It used to cost a hundred times as much: each batch was measured, checked and digested separately."""
-    ones, whole = cut([1] * ENOUGH_ROWS), cut([ENOUGH_ROWS])
+    ones, whole = cut([1] * MIN_ROWS), cut([MIN_ROWS])
 
     def cost(batches: Sequence[pa.RecordBatch]) -> float:
         best = float("inf")

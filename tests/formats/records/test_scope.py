@@ -30,19 +30,19 @@ def spans(values: list[int]) -> st.SearchStrategy[IntRange]:
 @given(data=st.data(), found=rows(min_size=1, max_size=12))
 def test_records_match_when_both_ranges_contain_them(data: st.DataObject, found: list[Row]) -> None:
     offsets = data.draw(spans([row["offset"] for row in found]))
-    stamps = data.draw(spans([row["timestamp"] for row in found]))
+    timestamps = data.draw(spans([row["timestamp"] for row in found]))
     wanted = [
         row
         for row in rows_of([batch_of(found)])
-        if offsets.low <= row["offset"] <= offsets.high and stamps.low <= row["timestamp"] <= stamps.high
+        if offsets.low <= row["offset"] <= offsets.high and timestamps.low <= row["timestamp"] <= timestamps.high
     ]
-    assert rows_of([RecordFilter(offsets=offsets, stamps=stamps).of(batch_of(found))]) == wanted
+    assert rows_of([RecordFilter(offsets=offsets, timestamps=timestamps).of(batch_of(found))]) == wanted
 
 
 def test_everything_is_the_batch_itself() -> None:
     batch = batch_of(ROWS)
     assert RecordFilter().of(batch) is batch
-    assert RecordFilter(offsets=IntRange(0), stamps=IntRange()).of(batch) is batch
+    assert RecordFilter(offsets=IntRange(0), timestamps=IntRange()).of(batch) is batch
 
 
 @pytest.mark.parametrize("offsets", [IntRange(-5, -1), IntRange(10, 5), IntRange(139), IntRange(0, 99)])
@@ -63,33 +63,33 @@ def footer_of(found: list[Row]) -> SegmentFooter:
 
 
 def test_a_footer_shows_whether_a_record_may_match() -> None:
-    stamps = [row["timestamp"] for row in ROWS]
+    timestamps = [row["timestamp"] for row in ROWS]
     footer = footer_of(ROWS)
-    assert RecordFilter().may_hold(footer)
-    assert RecordFilter(stamps=IntRange(max(stamps))).may_hold(footer)
-    assert RecordFilter(stamps=IntRange(high=min(stamps))).may_hold(footer)
-    assert not RecordFilter(stamps=IntRange(max(stamps) + 1)).may_hold(footer)
-    assert not RecordFilter(stamps=IntRange(high=min(stamps) - 1)).may_hold(footer)
+    assert RecordFilter().may_match(footer)
+    assert RecordFilter(timestamps=IntRange(max(timestamps))).may_match(footer)
+    assert RecordFilter(timestamps=IntRange(high=min(timestamps))).may_match(footer)
+    assert not RecordFilter(timestamps=IntRange(max(timestamps) + 1)).may_match(footer)
+    assert not RecordFilter(timestamps=IntRange(high=min(timestamps) - 1)).may_match(footer)
 
 
 def test_a_footer_without_timestamp_bounds_excludes_nothing() -> None:
-    assert RecordFilter(stamps=IntRange(5, 6)).may_hold(footer_of([]))
+    assert RecordFilter(timestamps=IntRange(5, 6)).may_match(footer_of([]))
 
 
-# --- through a reader of pieces ---------------------------------------------------------------------------------------
+# --- through a reader of slices ---------------------------------------------------------------------------------------
 
 
 def runs(scope: RecordFilter, *, records: int = 4) -> list[SegmentRun]:
-    """Of offsets 0 to 29 in three pieces."""
+    """Of offsets 0 to 29 in three slices."""
     world = World()
-    pieces = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
-    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(pieces))
+    slices = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
+    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(slices))
 
 
 @pytest.mark.parametrize(
     "scope",
     [
-        RecordFilter(stamps=IntRange(STAMP + 1000)),
+        RecordFilter(timestamps=IntRange(STAMP + 1000)),
         RecordFilter(offsets=IntRange(50)),
         RecordFilter(offsets=IntRange(5, 4)),
     ],
@@ -101,14 +101,17 @@ def test_dropped_records_still_advance_the_position(scope: RecordFilter) -> None
 
 
 @settings(max_examples=50, deadline=None)
-@given(offsets=spans([0, 9, 10, 29]), stamps=spans([STAMP, STAMP + 9, STAMP + 29]), records=st.integers(1, 12))
+@given(offsets=spans([0, 9, 10, 29]), timestamps=spans([STAMP, STAMP + 9, STAMP + 29]), records=st.integers(1, 12))
 def test_matching_records_are_in_order_and_the_position_rises(
-    offsets: IntRange, stamps: IntRange, records: int
+    offsets: IntRange, timestamps: IntRange, records: int
 ) -> None:
-    found = runs(RecordFilter(offsets=offsets.cut(ANY_OFFSET), stamps=stamps.cut(ANY_TIME)), records=records)
+    found = runs(
+        RecordFilter(offsets=offsets.intersection(ANY_OFFSET), timestamps=timestamps.intersection(ANY_TIME)),
+        records=records,
+    )
     given_ = [row["offset"] for run in found for row in rows_of(list(run.batches))]
     assert given_ == [
-        o for o in range(30) if offsets.low <= o <= offsets.high and stamps.low <= STAMP + o <= stamps.high
+        o for o in range(30) if offsets.low <= o <= offsets.high and timestamps.low <= STAMP + o <= timestamps.high
     ]
     assert [run.next_offset for run in found] == sorted({run.next_offset for run in found})
     assert (found[-1].next_offset, found[-1].last) == (30, True)

@@ -169,7 +169,7 @@ def test_a_module_that_fails_while_it_is_imported_is_a_problem_too(
     assert second == "divides:keep: ZeroDivisionError: division by zero"
 
 
-# --- through a reader of pieces ---------------------------------------------------------------------------------------
+# --- through a reader of slices ---------------------------------------------------------------------------------------
 
 
 def reader(world: World, transform: Transform) -> SegmentRunReader:
@@ -178,8 +178,8 @@ def reader(world: World, transform: Transform) -> SegmentRunReader:
 
 def test_dropped_records_still_advance_the_position() -> None:
     world = World()
-    pieces = [SegmentSlice.rest(world.put(0, 9), 0), SegmentSlice.rest(world.put(10, 19), 10)]
-    [run] = reader(world, keeping(nothing)).runs(pieces)
+    slices = [SegmentSlice.rest(world.put(0, 9), 0), SegmentSlice.rest(world.put(10, 19), 10)]
+    [run] = reader(world, keeping(nothing)).runs(slices)
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 20, True)
 
 

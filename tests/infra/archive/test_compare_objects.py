@@ -41,7 +41,7 @@ SHA = ("ChecksumSHA256", "AAAAAAAAAAA=")
         ({"etag": ""}, {"etag": ""}, Likeness.UNPROVEN),
     ],
 )
-def test_likeness_by_metadata(here: dict[str, Any], there: dict[str, Any], expected: Likeness) -> None:
+def test_comparison_by_metadata(here: dict[str, Any], there: dict[str, Any], expected: Likeness) -> None:
     assert likeness(replace(INFO, **here), replace(INFO, **there)) is expected
 
 

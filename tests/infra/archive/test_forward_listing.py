@@ -80,15 +80,15 @@ def near(segments: Sequence[Segment], data: st.DataObject) -> int:
     return max(data.draw(st.sampled_from(edges)) + data.draw(st.sampled_from([-1, 0, 0, 0, 1, 700])), 0)
 
 
-def expected(segments: Sequence[Segment], position: int, most: int) -> tuple[list[Segment], bool]:
-    """All that reaches the position, and the first `most` of each level that start there."""
+def expected(segments: Sequence[Segment], position: int, limit: int) -> tuple[list[Segment], bool]:
+    """All that reaches the position, and the first `limit` of each level that start there."""
     found: list[Segment] = []
     is_cut = False
     for level in sorted({s.level for s in segments}, key=str):
         all_ = of_level(segments, level)
         behind = [s for s in all_ if s.offsets.start >= position]
-        found += [s for s in all_ if s.offsets.start < position <= s.offsets.end] + behind[:most]
-        is_cut |= len(behind) > most
+        found += [s for s in all_ if s.offsets.start < position <= s.offsets.end] + behind[:limit]
+        is_cut |= len(behind) > limit
     return found, is_cut
 
 
@@ -109,14 +109,14 @@ class TestAgainstAll:
     @settings(max_examples=400, deadline=None)
     @given(archives(), st.data(), st.integers(1, 6), st.dictionaries(st.sampled_from(LEVELS), st.integers(1, 10**10)))
     def test_needed_segments_are_not_missed(
-        self, segments: list[Segment], data: st.DataObject, most: int, reach: dict[int, int]
+        self, segments: list[Segment], data: st.DataObject, limit: int, reach: dict[int, int]
     ) -> None:
         """Whatever was known of how far segments reach: a reader makes the same of what was found as of all there is,
         but for a segment that has too many others inside of it."""
         store, position = stored(segments), near(segments, data)
-        wanted, is_cut = expected(segments, position, most)
-        first = ahead(store, SOURCE, position, reach=reach, most=most)
-        for found in (first, ahead(store, SOURCE, position, reach=first.reach, most=most)):
+        wanted, is_cut = expected(segments, position, limit)
+        first = ahead(store, SOURCE, position, reach=reach, limit=limit)
+        for found in (first, ahead(store, SOURCE, position, reach=first.reach, limit=limit)):
             assert found.is_cut == is_cut
             assert set(segments_of(found)) <= set(wanted)
             assert len(segments_of(found)) == len(set(segments_of(found)))
@@ -133,21 +133,21 @@ class TestAgainstAll:
     @settings(max_examples=400, deadline=None)
     @given(anything, st.data(), st.integers(1, 6))
     def test_ahead_finds_no_more_than_the_full_listing(
-        self, segments: list[Segment], data: st.DataObject, most: int
+        self, segments: list[Segment], data: st.DataObject, limit: int
     ) -> None:
         """A hidden segment is a gap to the reader, which never uses another segment instead."""
         store, position = stored(segments), near(segments, data)
-        found = segments_of(ahead(store, SOURCE, position, most=most))
-        wanted, _ = expected(segments, position, most)
+        found = segments_of(ahead(store, SOURCE, position, limit=limit))
+        wanted, _ = expected(segments, position, limit)
         assert set(found) <= set(wanted)
         assert [s for s in found if s.offsets.start >= position] == [s for s in wanted if s.offsets.start >= position]
 
     @settings(max_examples=300, deadline=None)
     @given(anything, st.data(), st.integers(1, 6))
-    def test_all_ahead_finds_every_segment(self, segments: list[Segment], data: st.DataObject, most: int) -> None:
+    def test_all_ahead_finds_every_segment(self, segments: list[Segment], data: st.DataObject, limit: int) -> None:
         store, position = stored(segments), near(segments, data)
-        found = all_ahead(store, SOURCE, position, most=most)
-        assert (segments_of(found), found.is_cut) == expected(segments, position, most)
+        found = all_ahead(store, SOURCE, position, limit=limit)
+        assert (segments_of(found), found.is_cut) == expected(segments, position, limit)
         of_found, of_all = next_step(segments_of(found), position), next_step(segments, position)
         if not found.is_cut or isinstance(of_all, Gap):
             assert of_found == of_all
@@ -172,8 +172,8 @@ class TestAgainstAll:
         foreign = [f"{prefix}/{n:020d}-{n:020d}.tmp" for n in range(0, 100, 5)]
         store = stored(segments, *foreign, "p/a/t/0/notes.txt", "p/a/t/0/x/y")
         for position in range(110):
-            assert segments_of(ahead(store, SOURCE, position, most=4)) == expected(segments, position, 4)[0]
-            assert segments_of(all_ahead(store, SOURCE, position, most=4)) == expected(segments, position, 4)[0]
+            assert segments_of(ahead(store, SOURCE, position, limit=4)) == expected(segments, position, 4)[0]
+            assert segments_of(all_ahead(store, SOURCE, position, limit=4)) == expected(segments, position, 4)[0]
 
 
 def test_segments_merged_meanwhile_are_found_in_their_new_level() -> None:

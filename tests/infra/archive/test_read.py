@@ -75,16 +75,16 @@ class Archive:
         self.store.delete_many(inside)
 
     def batches(
-        self, within: OffsetRange = ALL, *, stamps: IntRange = ALL_TIMES, max_bytes: int = 1 << 20
+        self, within: OffsetRange = ALL, *, timestamps: IntRange = ALL_TIMES, max_bytes: int = 1 << 20
     ) -> Iterator[pa.RecordBatch]:
         infos = self.store.list(SOURCE)
         found = [part for part in parts((info.segment for info in infos), within) if isinstance(part, SegmentSlice)]
         planned = list(read_splits(SOURCE, found, {info.segment: info.size_bytes for info in infos}, max_bytes))
-        reader = SplitReader(archive_of(self.store, FORMAT), RecordFilter(stamps=stamps))
+        reader = SplitReader(archive_of(self.store, FORMAT), RecordFilter(timestamps=timestamps))
         return (batch for stretch in planned for batch in reader.batches(stretch))
 
-    def expected(self, offsets: OffsetRange, stamps: IntRange = ALL_TIMES) -> list[Row]:
-        return [r for r in self.rows if r["offset"] in offsets and stamps.low <= r["timestamp"] <= stamps.high]
+    def expected(self, offsets: OffsetRange, timestamps: IntRange = ALL_TIMES) -> list[Row]:
+        return [r for r in self.rows if r["offset"] in offsets and timestamps.low <= r["timestamp"] <= timestamps.high]
 
 
 def test_a_segment_outside_of_the_wanted_offsets_is_not_opened() -> None:
@@ -95,9 +95,9 @@ def test_a_segment_outside_of_the_wanted_offsets_is_not_opened() -> None:
 
 def test_times_are_exact() -> None:
     archive = Archive((0, 49), (50, 99))
-    stamps = IntRange(123, 456)
-    assert rows_of(list(archive.batches(stamps=stamps))) == archive.expected(ALL, stamps)
-    assert list(archive.batches(stamps=IntRange(2_000))) == []
+    timestamps = IntRange(123, 456)
+    assert rows_of(list(archive.batches(timestamps=timestamps))) == archive.expected(ALL, timestamps)
+    assert list(archive.batches(timestamps=IntRange(2_000))) == []
 
 
 def test_a_segment_of_other_times_is_not_decoded() -> None:
@@ -108,9 +108,9 @@ def test_a_segment_of_other_times_is_not_decoded() -> None:
     body[20] ^= 1
     archive.objects.delete_many([key])
     archive.objects.put_new(key, io.BytesIO(body), len(body))
-    assert rows_of(list(archive.batches(stamps=IntRange(500)))) == archive.rows[50:]
+    assert rows_of(list(archive.batches(timestamps=IntRange(500)))) == archive.rows[50:]
     with pytest.raises(CorruptSegment):
-        list(archive.batches(stamps=IntRange(490)))
+        list(archive.batches(timestamps=IntRange(490)))
 
 
 def test_replaced_before_it_is_read() -> None:
@@ -167,15 +167,15 @@ def test_every_wanted_record_once_and_in_order(
     max_bytes: int,
 ) -> None:
     archive = Archive(*ranges)
-    offsets, stamps = OffsetRange(*within), IntRange(times[0], times[0] + times[1])
+    offsets, timestamps = OffsetRange(*within), IntRange(times[0], times[0] + times[1])
     stored = {o for start, end in ranges for o in range(start, end + 1)}
-    batches, read = archive.batches(offsets, stamps=stamps, max_bytes=max_bytes), []
+    batches, read = archive.batches(offsets, timestamps=timestamps, max_bytes=max_bytes), []
     for level, (after, (start, end)) in enumerate(changes, 1):
         if not set(range(start, end + 1)) <= stored:
             continue  # nobody merges over a gap
         read += [batch for _, batch in zip(range(after), batches, strict=False)]
         archive.replace(segment(start, end, level))
-    expected = [row for row in archive.expected(offsets, stamps) if row["offset"] in stored]
+    expected = [row for row in archive.expected(offsets, timestamps) if row["offset"] in stored]
     assert rows_of([*read, *batches]) == expected
 
 

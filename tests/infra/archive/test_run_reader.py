@@ -23,15 +23,15 @@ def runs(
 
 
 def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[SegmentRun]:
-    pieces = [SegmentSlice.rest(segment, segment.offsets.start) for segment in segments]
-    return SegmentRunReader(world.archive, records, 1 << 20).runs(pieces)
+    slices = [SegmentSlice.rest(segment, segment.offsets.start) for segment in segments]
+    return SegmentRunReader(world.archive, records, 1 << 20).runs(slices)
 
 
 def offsets(run: SegmentRun) -> list[int]:
     return [o for batch in run.batches for o in batch.column(0).to_pylist()]
 
 
-def test_small_piece_is_one_run() -> None:
+def test_small_slice_is_one_run() -> None:
     world = World()
     [run] = runs(world, world.put(3, 9, holes=(3, 9)))
     assert offsets(run) == [4, 5, 6, 7, 8]
@@ -86,13 +86,13 @@ def test_range_without_records_only_moves_the_position(from_offset: int) -> None
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 10, True)
 
 
-def test_rest_of_a_piece_may_be_a_hole() -> None:
+def test_rest_of_a_slice_may_be_a_hole() -> None:
     world = World()
     [run] = runs(world, world.put(0, 9, holes=range(5, 10)), from_offset=5)
     assert (run.count, run.next_offset, run.last) == (0, 10, True)
 
 
-def test_adjoining_pieces_share_runs() -> None:
+def test_adjoining_slices_share_runs() -> None:
     world = World()
     found = list(runs_of(world, world.put(0, 3), world.put(4, 5), world.put(6, 9), records=6))
     assert [(offsets(run), run.next_offset, run.last) for run in found] == [
@@ -103,16 +103,16 @@ def test_adjoining_pieces_share_runs() -> None:
 
 def test_holes_at_the_end_of_a_slice_are_delivered_with_it() -> None:
     world = World()
-    pieces = world.put(0, 9, holes=range(3, 10)), world.put(10, 19, holes=range(10, 20)), world.put(20, 23)
-    found = list(runs_of(world, *pieces, records=4))
+    slices = world.put(0, 9, holes=range(3, 10)), world.put(10, 19, holes=range(10, 20)), world.put(20, 23)
+    found = list(runs_of(world, *slices, records=4))
     assert [(offsets(run), run.next_offset) for run in found] == [([0, 1, 2], 20), ([20, 21, 22, 23], 24)]
 
 
 def test_records_read_before_an_error_are_yielded_first() -> None:
     world = World()
-    pieces = world.put(0, 3), world.put(4, 9, holes=range(4, 10)), world.put(10, 12)
-    world.damage(pieces[2])
-    found = runs_of(world, *pieces)
+    slices = world.put(0, 3), world.put(4, 9, holes=range(4, 10)), world.put(10, 12)
+    world.damage(slices[2])
+    found = runs_of(world, *slices)
     first = next(found)
     assert (offsets(first), first.next_offset, first.last) == ([0, 1, 2, 3], 10, False)
     with pytest.raises(CorruptSegment):
@@ -121,9 +121,9 @@ def test_records_read_before_an_error_are_yielded_first() -> None:
 
 def test_a_slice_without_records_before_an_error_is_delivered() -> None:
     world = World()
-    pieces = world.put(0, 9, holes=range(10)), world.put(10, 12)
-    world.remove(pieces[1])
-    found = runs_of(world, *pieces)
+    slices = world.put(0, 9, holes=range(10)), world.put(10, 12)
+    world.remove(slices[1])
+    found = runs_of(world, *slices)
     assert next(found) == SegmentRun((), 0, 0, 10, last=False)
     with pytest.raises(SegmentNotFound):
         next(found)
@@ -151,7 +151,7 @@ def test_errors_are_raised() -> None:
     records=st.integers(1, 40),
     damaged=st.none() | st.integers(0, 29),
 )
-def test_runs_of_adjoining_pieces_are_their_records_in_order(
+def test_runs_of_adjoining_slices_are_their_records_in_order(
     holes: set[int], ends: set[int], records: int, damaged: int | None
 ) -> None:
     world, segments, start = World(), [], 0
@@ -183,7 +183,7 @@ def test_runs_of_adjoining_pieces_are_their_records_in_order(
     records=st.integers(1, 40),
     size=st.integers(1, 3000),
 )
-def test_runs_are_the_piece_in_order_and_positions_rise(
+def test_runs_are_the_slice_in_order_and_positions_rise(
     holes: set[int], from_offset: int, records: int, size: int
 ) -> None:
     world = World()
@@ -201,9 +201,9 @@ def test_nothing_after_the_last_offset_is_read(last: int) -> None:
     """A merged segment reaches further than what was planned: the position ends where the records do, so that whoever
     goes on later misses none."""
     world = World()
-    pieces = [SegmentSlice.rest(world.put(0, 9, holes=(4, 9)), 0), SegmentSlice.rest(world.put(10, 29), 10)]
+    slices = [SegmentSlice.rest(world.put(0, 9, holes=(4, 9)), 0), SegmentSlice.rest(world.put(10, 29), 10)]
     reader = SegmentRunReader(world.archive, 3, 1 << 20, last_offset=lambda _: last)
-    found = list(reader.runs(pieces))
+    found = list(reader.runs(slices))
     assert [o for run in found for o in offsets(run)] == [o for o in range(min(last, 29) + 1) if o not in (4, 9)]
     assert (found[-1].next_offset, found[-1].last) == (min(last, 29) + 1, True)
     assert all(run.next_offset <= last + 1 for run in found)

@@ -213,7 +213,7 @@ def test_listings_show_exactly_what_is_stored(archive: set[Segment], choose: st.
             start_at = choose.draw(st.integers(0, 6))
             wanted = sorted(one for one in mine if one.level == level and one.offsets.start >= start_at)
             assert [info.segment for info in store.level(source, level, start_at=start_at)] == wanted
-            assert [info.segment for info in store.level(source, level, start_at=start_at, most=2)] == wanted[:2]
+            assert [info.segment for info in store.level(source, level, start_at=start_at, limit=2)] == wanted[:2]
             reaching = sorted(one for one in mine if one.level == level and one.offsets.end >= start_at)
             assert [info.segment for info in store.level_reaching(source, level, start_at)] == reaching
         assert list(store.each_level(source)) == sorted({one.level for one in mine}, key=str)

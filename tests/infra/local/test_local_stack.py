@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from infra.local import aws, detached, ports
 from infra.local.cache import CACHE_VARIABLE, cache_dir
 from infra.local.errors import LocalStackError, tail
-from infra.local.identity import ProcessIdentity, birth, identify
+from infra.local.identity import ProcessIdentity, identify, process_start
 from infra.local.jars import is_fetched, kafka_jars
 from infra.local.process import Supervisor
 from infra.local.server import Server
@@ -213,7 +213,7 @@ class TestPorts:
     def test_free_ports_differ_and_are_outside_the_outgoing_range(self) -> None:
         found = ports.free_ports(50)
         assert len(set(found)) == 50
-        assert all(ports.LOWEST <= port < ports.outgoing_from() for port in found)
+        assert all(ports.LOWEST_PORT <= port < ports.outgoing_from() for port in found)
 
     def test_a_taken_port_is_not_free(self) -> None:
         with socket.socket() as server:
@@ -267,7 +267,7 @@ class TestIdentity:
         myself = identify(os.getpid())
         assert myself is not None
         assert myself.alive()
-        assert not ProcessIdentity(pid=os.getpid(), born="another moment").alive()
+        assert not ProcessIdentity(pid=os.getpid(), started="another moment").alive()
 
     def test_an_ended_process_is_not_alive_before_it_is_reaped(self) -> None:
         with child(WAIT_FOREVER) as process:
@@ -275,12 +275,12 @@ class TestIdentity:
             assert one is not None
             process.kill()
             assert eventually(lambda: not one.alive())
-        assert birth(process.pid) == ""
+        assert process_start(process.pid) == ""
 
     @pytest.mark.parametrize("pid", [1, 0, -1])
     def test_pids_of_more_than_one_process_are_rejected(self, pid: int) -> None:
         with pytest.raises(ValueError, match="not a process of ours"):
-            ProcessIdentity(pid=pid, born="x")
+            ProcessIdentity(pid=pid, started="x")
 
 
 class TestSupervisor:
@@ -371,7 +371,7 @@ def a_state(folder: Path, processes: Mapping[str, ProcessIdentity]) -> detached.
 
 class TestState:
     def test_the_state_is_read_as_written(self, tmp_path: Path) -> None:
-        one = a_state(tmp_path, {"supervisor": ProcessIdentity(pid=77, born="b")})
+        one = a_state(tmp_path, {"supervisor": ProcessIdentity(pid=77, started="b")})
         assert detached.StackState.from_json(json.loads(json.dumps(one.to_json()))) == one
 
     def test_a_missing_state_file_is_no_error(self, tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ class TestState:
 
     def test_down_ignores_a_process_that_only_has_the_same_pid(self, tmp_path: Path) -> None:
         with child(WAIT_FOREVER) as innocent:
-            forged = ProcessIdentity(pid=innocent.pid, born="before the machine was restarted")
+            forged = ProcessIdentity(pid=innocent.pid, started="before the machine was restarted")
             written = a_state(tmp_path, {"supervisor": forged, "broker-a": forged})
             (tmp_path / detached.STATE_FILE).write_text(json.dumps(written.to_json()), encoding="utf-8")
             found = detached.status(dir=tmp_path)
@@ -402,7 +402,7 @@ class TestState:
         with child(WAIT_FOREVER) as orphan:
             one = identify(orphan.pid)
             assert one is not None
-            gone = ProcessIdentity(pid=orphan.pid, born="gone")
+            gone = ProcessIdentity(pid=orphan.pid, started="gone")
             written = a_state(tmp_path, {"supervisor": gone, "broker-a": one})
             (tmp_path / detached.STATE_FILE).write_text(json.dumps(written.to_json()), encoding="utf-8")
             detached.down(dir=tmp_path)
@@ -642,7 +642,7 @@ class TestStack:
         assert f"logs: {temp_dir}" in done.stdout
         pids = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()]
         assert len(pids) == 4
-        assert not any(birth(pid) for pid in pids)
+        assert not any(process_start(pid) for pid in pids)
         assert is_empty(temp_dir)
 
     def test_a_detached_stack_runs_until_down_and_keeps_a_chosen_folder(self, tmp_path: Path, topic_name: str) -> None:

@@ -86,7 +86,7 @@ def listeners(
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
     }
-    with run_stack(regions=("secured",), broker_config=config, behind={"secured": (port, port)}) as stack:
+    with run_stack(regions=("secured",), broker_config=config, proxy_ports={"secured": (port, port)}) as stack:
         yield Listeners(stack.brokers["secured"].bootstrap, f"{HOST}:{port}", authority)
 
 

@@ -59,11 +59,11 @@ class LookupsMachine(RuleBasedStateMachine):
         self.ready.append(self.waiting.pop(0))
 
     @rule()
-    def take_in(self) -> None:
-        taken = [(keys, seen(found)) for keys, found in self.lookups.take_in()]
+    def collect(self) -> None:
+        taken = [(keys, seen(found)) for keys, found in self.lookups.collect()]
         assert taken == [(keys, outcome(number, fails=fails)) for keys, number, fails in self.ready]
         self.ready = []
-        assert list(self.lookups.take_in()) == []
+        assert list(self.lookups.collect()) == []
 
     @invariant()
     def each_key_is_asked_about_once(self) -> None:
@@ -111,8 +111,8 @@ class LookupMachine(RuleBasedStateMachine):
         self.is_ready = True
 
     @rule(sooner=st.booleans())
-    def take_in(self, sooner: bool) -> None:
-        found = self.lookup.take_in()
+    def collect(self, sooner: bool) -> None:
+        found = self.lookup.collect()
         if not self.is_ready:
             assert found is None
             return
@@ -123,7 +123,7 @@ class LookupMachine(RuleBasedStateMachine):
         if fails and sooner:
             self.due_at = self.lookup.due_at = None
             assert self.lookup.is_due(self.now)
-        assert self.lookup.take_in() is None
+        assert self.lookup.collect() is None
 
     @invariant()
     def one_at_a_time(self) -> None:
@@ -140,17 +140,17 @@ def test_a_question_tells_its_outcome_as_often_as_it_is_asked_for(fails: bool) -
     pool = HandExecutor(holding=True)
     question = ask(pool, answered, 7, fails=fails)
     assert not question.is_answered
-    assert question.take_in() is None
+    assert question.collect() is None
     pool.run_all()
     assert question.is_answered
-    assert [seen(question.take_in()) for _ in range(2)] == [outcome(7, fails=fails)] * 2
+    assert [seen(question.collect()) for _ in range(2)] == [outcome(7, fails=fails)] * 2
 
 
 def test_a_mistake_of_ours_comes_out_where_it_is_taken_in() -> None:
     lookup: Lookup[float] = Lookup(HandExecutor())
     lookup.ask(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        lookup.take_in()
+        lookup.collect()
     assert not lookup.is_under_way
 
 
@@ -160,6 +160,6 @@ def test_the_question_under_way_gives_way_to_another() -> None:
     lookup.ask(answered, 1, fails=False)
     lookup.ask(answered, 2, fails=False)
     pool.run_next()
-    assert lookup.take_in() is None
+    assert lookup.collect() is None
     pool.run_next()
-    assert lookup.take_in() == Answer(2)
+    assert lookup.collect() == Answer(2)

@@ -30,7 +30,7 @@ def test_durations(text: str, wanted: timedelta) -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "5", "5 m", "m", "-5m", "5min", "30m1h", "5m5m", "1.5h", "5M", "٥m", "1h ago"]
 )
-def test_what_is_no_duration_is_told_with_examples(text: str) -> None:
+def test_what_is_no_duration_is_rejected_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=r'is not a duration.*"1h30m"'):
         parse_duration(text)
 
@@ -60,7 +60,7 @@ def test_sizes(value: str | int, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1MiB", "1.5GiB", "100mib", "100 Mbit", "1e6", "ten"])
-def test_what_is_no_size_is_told_with_examples(text: str) -> None:
+def test_what_is_no_size_is_rejected_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=r'is not a size.*"100MiB"'):
         parse_size(text)
 

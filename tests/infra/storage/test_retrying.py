@@ -32,7 +32,7 @@ from infra.storage.retrying import RetryingColdStore, RetryingObjectStore, Retry
 from tests.contracts.store import KEY, StoreContract, get, put
 
 THREE = RetryPolicy(attempts=3)
-ONCE = RetryPolicy(attempts=3, is_once=True)
+ONCE = RetryPolicy(attempts=3, is_one_shot=True)
 
 
 class FastStop(Stop):
@@ -72,9 +72,9 @@ class FlakyStore(MemoryObjectStore):
         self.runs = list(runs)
         self.failures = failures
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         run = self.runs.pop(0) if self.runs else None
-        for number, info in enumerate(super().list(prefix, start_after=start_after, most=most)):
+        for number, info in enumerate(super().list(prefix, start_after=start_after, limit=limit)):
             if number == run:
                 raise StoreUnavailable("as the test says")
             yield info
@@ -182,7 +182,7 @@ def test_after_a_stop_each_call_has_one_attempt() -> None:
 
 def test_repeated_failures_and_their_end_are_reported() -> None:
     told: list[tuple[str, str | None]] = []
-    retries = Retries(stop=FastStop(), troubled=lambda operation, reason: told.append((operation, reason)))
+    retries = Retries(stop=FastStop(), on_problem=lambda operation, reason: told.append((operation, reason)))
     retries.call("put", Failing(*[StoreUnavailable("down")] * 4))
     assert told == []
     retries.call("put", Failing(*[StoreUnavailable("down")] * 6))

@@ -23,7 +23,7 @@ from infra.local.aws import CREDENTIALS
 from infra.local.ports import HOST, free_ports
 from infra.storage.aws import READ_TIMEOUT, AwsCredentials
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
-from infra.storage.s3_body import MOST_PARTS, Slice, cut
+from infra.storage.s3_body import MAX_PARTS, Slice, part_ranges
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.s3_reader import open_object
 from replicator.config import S3Settings
@@ -116,7 +116,8 @@ class S3Contract(StoreContract):
             self.client.create_multipart_upload(Bucket=self.bucket, Key=key)
         found = sorted(uploads.list("data/"), key=lambda upload: upload.key)
         assert [upload.key for upload in found] == ["data/a", "data/b"]
-        assert all(upload.begun_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)  # moto returns 2010
+        # moto returns 2010
+        assert all(upload.initiated_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)
         uploads.abort(found[0])
         uploads.abort(found[0])
         assert {upload["Key"] for upload in self.uploads()} == {"data/b", "other"}
@@ -236,7 +237,7 @@ class TestS3StoreOnMoto(S3Contract):
             objects = s3_store(settings, 1, resources)
             ControlStore(objects, settings.prefix).claim("a", "t", claim)
             put(objects, "data/a/t/0/0/segment", b"x")
-            assert ControlStore(objects, settings.prefix).place("a", "t") == claim
+            assert ControlStore(objects, settings.prefix).claim_of("a", "t") == claim
         head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
         assert head["StorageClass"] == "GLACIER"
 
@@ -570,8 +571,8 @@ def test_contradictory_options_are_rejected() -> None:
 
 @given(st.integers(1, 10**13), st.integers(PART, 100 * MIB))
 def test_parts_cover_the_body_and_are_few_enough(size_bytes: int, part_size_bytes: int) -> None:
-    parts = list(cut(size_bytes, part_size_bytes))
-    assert 1 <= len(parts) <= MOST_PARTS
+    parts = list(part_ranges(size_bytes, part_size_bytes))
+    assert 1 <= len(parts) <= MAX_PARTS
     ends = [start + length for start, length in parts]
     assert [start for start, _ in parts] == [0, *ends[:-1]]
     assert ends[-1] == size_bytes

@@ -137,7 +137,7 @@ class TestOnMoto:
             objects.put_new("elsewhere", BytesIO(b""), 0)
             store.delete_many([segment])
         parsed = [parse(m.body, prefix="my data", regions={"eu-west-1"}, bucket=bucket) for m in drain(queue)]
-        assert all(one.understood for one in parsed)
+        assert all(one.is_valid for one in parsed)
         assert sum(one.test_event for one in parsed) == 1
         assert sum(one.foreign for one in parsed) == 1
         created, removed = [event for one in parsed for event in one.events]

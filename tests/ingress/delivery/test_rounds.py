@@ -167,14 +167,14 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
         assert world.offsets(C) == [*range(poison)]
 
 
-@pytest.mark.parametrize(("fate", "shared"), [(FailureKind.STALLED, False), (FailureKind.RETRY_LATER, True)])
-def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: FailureKind, shared: bool) -> None:
+@pytest.mark.parametrize(("kind", "shared"), [(FailureKind.STALLED, False), (FailureKind.RETRY_LATER, True)])
+def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(kind: FailureKind, shared: bool) -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 3), epoch=1)
-    world.target.fail_next(C, fate=fate)
+    world.target.fail_next(C, kind=kind)
     hand.delivery.turn()
-    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [fate]
+    assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [kind]
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     hand.begin(world.put(4, 7), epoch=3)
     before = len(world.target.rounds)
@@ -207,7 +207,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     hand.begin(world.put(0, 9, partition=4), epoch=4, target=TopicPartition("other", 0))
     while hand.delivery.turn():
         pass
-    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.DENIED]
+    assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.DENIED]
     world.target.denied.clear()
     hand.begin(world.put(10, 19, partition=3), epoch=5, target=C)
     while hand.delivery.turn():
@@ -259,7 +259,7 @@ def test_refused_in_company_only_goes_on_as_before() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9), epoch=1)
-    world.target.fail_next(C, fate=FailureKind.REJECTED)
+    world.target.fail_next(C, kind=FailureKind.REJECTED)
     while hand.delivery.turn():
         pass
     assert Progressed(given, 10, True) in hand.reports()
@@ -276,7 +276,7 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     while hand.delivery.turn():
         pass
     failed = [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
-    assert [(f.assignment, f.fate, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
+    assert [(f.assignment, f.kind, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
@@ -328,7 +328,7 @@ def test_unknown_outcome_is_said() -> None:
     hand.begin(world.put(0, 9))
     world.target.stop_next(keep=1)
     hand.delivery.turn()
-    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.UNKNOWN]
+    assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.UNKNOWN]
     assert world.checkpoint() == 4  # it was committed, in fact
 
 
@@ -341,7 +341,7 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     hand.delivery.turn()
     reports = hand.reports()
     assert len(reports) == 2
-    assert all(isinstance(r, DeliveryFailed) and r.fate is FailureKind.UNKNOWN for r in reports)
+    assert all(isinstance(r, DeliveryFailed) and r.kind is FailureKind.UNKNOWN for r in reports)
     world.target.away = False
     assert not hand.delivery.turn()
 

@@ -100,7 +100,7 @@ class Choice:
 
     partitions: frozenset[int] | None = None
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME
+    timestamps: IntRange = ANY_TIME
     life: str | None = None
 
     def answer(self, archive: Archive) -> Mapping[int, list[Row]]:
@@ -112,7 +112,7 @@ class Choice:
                 for row in history.rows
                 if history.holds(row["offset"])
                 and self.offsets.low <= row["offset"] <= self.offsets.high
-                and self.stamps.low <= row["timestamp"] <= self.stamps.high
+                and self.timestamps.low <= row["timestamp"] <= self.timestamps.high
             ]
             for history in archive.histories
             if history.life == life and (self.partitions is None or history.partition in self.partitions)
@@ -146,11 +146,13 @@ def archives(draw: st.DrawFn) -> Archive:
 
 @st.composite
 def choices(draw: st.DrawFn, archive: Archive) -> Choice:
-    stamps = st.integers(FIRST_STAMP, LAST_STAMP)
+    timestamps = st.integers(FIRST_STAMP, LAST_STAMP)
     offsets = st.integers(0, COUNT)
     return Choice(
         partitions=draw(st.none() | st.sets(st.integers(0, PARTITIONS - 1), min_size=1).map(frozenset)),
         offsets=draw(st.just(ANY_OFFSET) | st.builds(IntRange, offsets, offsets) | st.builds(IntRange, offsets)),
-        stamps=draw(st.just(ANY_TIME) | st.builds(IntRange, stamps, stamps) | st.builds(IntRange, stamps)),
+        timestamps=draw(
+            st.just(ANY_TIME) | st.builds(IntRange, timestamps, timestamps) | st.builds(IntRange, timestamps)
+        ),
         life=draw(st.sampled_from([None, "", SECOND_LIFE] if archive.has_second_life else [None, ""])),
     )

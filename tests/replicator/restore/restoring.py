@@ -43,7 +43,7 @@ class Restoring:
         world: World,
         *,
         offsets: IntRange = ANY_OFFSET,
-        stamps: IntRange = ANY_TIME,
+        timestamps: IntRange = ANY_TIME,
         records: int = 4,
         width: int = 8,
         skip_missing: bool = False,
@@ -55,7 +55,7 @@ class Restoring:
         reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
             reader=SegmentRunReader(
-                world.archive, records, 1 << 20, scope=RecordFilter(offsets=offsets, stamps=stamps)
+                world.archive, records, 1 << 20, scope=RecordFilter(offsets=offsets, timestamps=timestamps)
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
@@ -80,7 +80,7 @@ class Restoring:
             width=width,
             patience=patience,
         )
-        self.plan = self._plan(offsets, stamps)
+        self.plan = self._plan(offsets, timestamps)
         checkpoints = world.target.checkpoint_store()
         positions, given_up = checkpoints.read(), checkpoints.skipped()
         self.partitions: dict[int, RestoringPartition] = {}  # in the order of their turns
@@ -92,7 +92,7 @@ class Restoring:
                 partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
                 self.partitions[planned.source.partition] = partition
 
-    def _plan(self, offsets: IntRange, stamps: IntRange) -> RestorePlan:
+    def _plan(self, offsets: IntRange, timestamps: IntRange) -> RestorePlan:
         world = self.world
         planner = RestorePlanner(
             archive=archive_of(world.peek, world.format),
@@ -104,7 +104,7 @@ class Restoring:
             region=REGION,
             topics=[TopicPattern("t")],
             offsets=offsets,
-            stamps=stamps,
+            timestamps=timestamps,
             renaming=Renaming({"t": "copy"}),
         )
         return planner.plan(selection, selection.digest, TargetOptions(), world.target.checkpoint_store())

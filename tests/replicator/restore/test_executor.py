@@ -180,7 +180,7 @@ def test_a_stalled_partition_fails_and_says_how_to_resume() -> None:
     world.put(0, 9, partition=1)
     restoring = Restoring(world)
     for _ in range(int(PATIENCE.total_seconds())):
-        world.target.fail_next(C, fate=FailureKind.STALLED)
+        world.target.fail_next(C, kind=FailureKind.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
     assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to resume it"}
@@ -368,7 +368,7 @@ def test_only_records_in_the_time_range_are_restored() -> None:
     world = restorable()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
-    restoring = Restoring(world, stamps=IntRange(STAMP + 15, STAMP + 22))
+    restoring = Restoring(world, timestamps=IntRange(STAMP + 15, STAMP + 22))
     restoring.finish()
     assert world.offsets(C) == numbers((15, 22))
     assert world.checkpoint() == 40
@@ -461,7 +461,7 @@ def test_positions_that_conflict_fail_the_partition() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world)
-    world.target.fail_next(C, fate=FailureKind.UNKNOWN)
+    world.target.fail_next(C, kind=FailureKind.UNKNOWN)
     world.target.conflicts[key()] = CheckpointConflict("both cannot be true")
     restoring.finish()
     assert restoring.failed == {0: "both cannot be true"}
@@ -610,12 +610,12 @@ class RestoreMachine(RuleBasedStateMachine):
         data=st.data(),
         skip=st.booleans(),
         offsets=st.just(ANY_OFFSET) | st.builds(IntRange, st.integers(0, COUNT), st.integers(COUNT // 2, COUNT)),
-        stamps=st.just(ANY_TIME) | st.builds(IntRange, st.integers(STAMP, STAMP + COUNT // 2)),
+        timestamps=st.just(ANY_TIME) | st.builds(IntRange, st.integers(STAMP, STAMP + COUNT // 2)),
         width=st.integers(1, 3),
     )
-    def begin(self, data: st.DataObject, skip: bool, offsets: IntRange, stamps: IntRange, width: int) -> None:
+    def begin(self, data: st.DataObject, skip: bool, offsets: IntRange, timestamps: IntRange, width: int) -> None:
         self.world = restorable()
-        self.skip, self.offsets, self.stamps, self.width = skip, offsets, stamps, width
+        self.skip, self.offsets, self.timestamps, self.width = skip, offsets, timestamps, width
         self.stored: set[Segment] = set()
         self.garbage: list[Segment] = []  # merged, not deleted yet
         self.damaged: dict[Segment, bytes] = {}
@@ -663,7 +663,7 @@ class RestoreMachine(RuleBasedStateMachine):
         self.running = Restoring(
             self.world,
             offsets=self.offsets,
-            stamps=self.stamps,
+            timestamps=self.timestamps,
             records=RUN,
             width=self.width,
             skip_missing=self.skip,
@@ -768,9 +768,9 @@ class RestoreMachine(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, fate=st.sampled_from(FailureKind))
-    def fail_next(self, p: int, fate: FailureKind) -> None:
-        self.world.target.fail_next(TARGETS[p], fate=fate)
+    @rule(p=partitions, kind=st.sampled_from(FailureKind))
+    def fail_next(self, p: int, kind: FailureKind) -> None:
+        self.world.target.fail_next(TARGETS[p], kind=kind)
 
     @rule(how=st.sampled_from(["committed", "not committed", "crashed"]))
     def stop_next(self, how: str) -> None:
@@ -789,8 +789,8 @@ class RestoreMachine(RuleBasedStateMachine):
         return self.within(sorted(self.ever[p] - self.holes[p]))
 
     def within(self, offsets: Iterable[int]) -> list[int]:
-        span, stamps = self.offsets, self.stamps
-        return [o for o in offsets if span.low <= o <= span.high and stamps.low <= STAMP + o <= stamps.high]
+        span, timestamps = self.offsets, self.timestamps
+        return [o for o in offsets if span.low <= o <= span.high and timestamps.low <= STAMP + o <= timestamps.high]
 
     @invariant()
     def once_and_in_order_and_nothing_is_left_out(self) -> None:

@@ -34,9 +34,9 @@ class Many(MemoryObjectStore):
                 name = Segment(source, 0, OffsetRange(n * 10, n * 10 + 9))
                 self.replace(format_key("data", name), b"")
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self.listed[prefix] += 1
-        return super().list(prefix, start_after=start_after, most=most)
+        return super().list(prefix, start_after=start_after, limit=limit)
 
     def open(self, key: str) -> BinaryIO:
         if key.startswith("data/a/_control/"):

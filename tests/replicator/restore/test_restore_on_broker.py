@@ -52,7 +52,7 @@ def select(name: str, choice: Choice) -> Selection:
         incarnation=choice.life,
         partitions=choice.partitions,
         offsets=choice.offsets,
-        stamps=choice.stamps,
+        timestamps=choice.timestamps,
         renaming=Renaming({TOPIC: name}),
     )
 

@@ -82,14 +82,18 @@ def test_a_time_window_without_records_is_empty(monkeypatch: pytest.MonkeyPatch)
     world = World()
     world.put(0, 9, stamp=1_000)
     world.put(10, 19, stamp=2_000)
-    for stamps, is_empty in ((IntRange(1_500, 1_900), True), (IntRange(1_500, 2_000), False), (IntRange(2_001), True)):
-        assert plan(world, select(stamps=stamps)).is_empty == is_empty
+    for timestamps, is_empty in (
+        (IntRange(1_500, 1_900), True),
+        (IntRange(1_500, 2_000), False),
+        (IntRange(2_001), True),
+    ):
+        assert plan(world, select(timestamps=timestamps)).is_empty == is_empty
     assert not plan(world).is_empty
     assert plan(world, select(offsets=IntRange(50, 60))).is_empty
     monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 2)
-    assert plan(world, select(stamps=IntRange(2_001))).is_empty
+    assert plan(world, select(timestamps=IntRange(2_001))).is_empty
     monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 1)
-    assert not plan(world, select(stamps=IntRange(2_001))).is_empty
+    assert not plan(world, select(timestamps=IntRange(2_001))).is_empty
 
 
 # --- which topics -----------------------------------------------------------------------------------------------------
@@ -448,9 +452,9 @@ class ListedStore(FailingStore):
         super().__init__(clock)
         self.prefixes: list[str] = []
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self.prefixes.append(prefix)
-        return super().list(prefix, start_after=start_after, most=most)
+        return super().list(prefix, start_after=start_after, limit=limit)
 
 
 def test_each_partition_is_listed_once() -> None:
@@ -538,7 +542,7 @@ def test_an_illegal_id_is_refused(name: str) -> None:
         {"incarnation": ""},
         {"partitions": frozenset({0})},
         {"offsets": IntRange(1)},
-        {"stamps": IntRange(1)},
+        {"timestamps": IntRange(1)},
         {"renaming": Renaming({"t": "u"})},
         {"renaming": Renaming(template="{topic}.x")},
         {"transforms": ["a:b"]},

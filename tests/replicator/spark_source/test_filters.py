@@ -93,7 +93,7 @@ def test_no_matching_record_is_left_out(conditions: list[Filter], offset: int, s
         assert all(admits(condition, SOURCE) for condition in conditions)
         wanted = narrowed(ALL, conditions)
         assert wanted.offsets.overlaps(offset, offset)
-        assert wanted.stamps.overlaps(stamp_ms, stamp_ms)
+        assert wanted.timestamps.overlaps(stamp_ms, stamp_ms)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_offsets_and_times_are_narrowed() -> None:
         ALL, [GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9), GreaterThan(("timestamp",), at)]
     )
     assert wanted.offsets == IntRange(5, 8)
-    assert wanted.stamps.low == 3
+    assert wanted.timestamps.low == 3
 
 
 def test_other_columns_are_ignored() -> None:

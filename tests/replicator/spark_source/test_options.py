@@ -47,7 +47,7 @@ def test_all_of_them(config: str) -> None:
     assert (wanted.region, wanted.incarnation, wanted.partitions) == ("b", "a1b2", frozenset({0, 3}))
     assert [str(pattern) for pattern in wanted.topics] == ["orders", "^sensor[.].*"]
     assert wanted.offset_range == OffsetRange(10, 19)
-    assert wanted.stamps == IntRange(1, 999), (
+    assert wanted.timestamps == IntRange(1, 999), (
         "from a time on, and until before another; a part of a millisecond is after it"
     )
     assert options.max_partition_bytes == MIB

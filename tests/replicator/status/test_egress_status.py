@@ -209,10 +209,10 @@ class Later:
     def __init__(self, objects: ObjectStore, act: Callable[[], None]) -> None:
         self._objects, self._act = objects, act
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         if prefix == "data/a/t/0/":
             self._act()
-        return self._objects.list(prefix, start_after=start_after, most=most)
+        return self._objects.list(prefix, start_after=start_after, limit=limit)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._objects, name)

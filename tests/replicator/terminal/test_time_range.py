@@ -13,9 +13,9 @@ from replicator.terminal.options import selected
 NOON = first_ms_at_or_after(datetime(2026, 1, 1, 12, tzinfo=UTC))
 
 
-def stamps(from_: str | None, until: str | None) -> IntRange:
+def timestamps(from_: str | None, until: str | None) -> IntRange:
     unused = None  # the region is given
-    return selected(unused, ["t"], "r", None, None, None, from_, until, None, ()).stamps  # type: ignore[arg-type]
+    return selected(unused, ["t"], "r", None, None, None, from_, until, None, ()).timestamps  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def stamps(from_: str | None, until: str | None) -> IntRange:
     ],
 )
 def test_a_time_between_two_milliseconds_cuts_between_them(text: str, first_ms: int) -> None:
-    assert stamps(text, None) == IntRange(low=first_ms)
-    assert stamps(None, text) == IntRange(high=first_ms - 1)
+    assert timestamps(text, None) == IntRange(low=first_ms)
+    assert timestamps(None, text) == IntRange(high=first_ms - 1)

@@ -84,12 +84,14 @@ def calls(given_rows: Sequence[Row]) -> list[tuple[object, ...]]:
 @settings(deadline=None)
 @given(rows(), st.lists(st.integers(0, 6), max_size=10), st.integers(0, 10), st.integers(0, 1000))
 def test_every_record_is_sent_once_and_in_order_with_any_queue(
-    given_rows: list[Row], rooms: list[int], skip: int, piece_bytes: int
+    given_rows: list[Row], rooms: list[int], skip: int, slice_bytes: int
 ) -> None:
     queue = Queue(rooms)
     batch = batch_of(given_rows).slice(skip)  # a slice, whose offsets into the buffers are not zero
-    for piece in slices(batch, piece_bytes=piece_bytes):
-        assert send(piece, produce=queue.produce, partition=PLACE, report=report, wait_for_room=queue.wait_for_room)
+    for batch_slice in slices(batch, slice_bytes=slice_bytes):
+        assert send(
+            batch_slice, produce=queue.produce, partition=PLACE, report=report, wait_for_room=queue.wait_for_room
+        )
     assert queue.taken == calls(given_rows[skip:])
 
 
@@ -108,12 +110,12 @@ def test_a_permanently_rejected_record_raises_and_no_record_follows() -> None:
     assert queue.taken == calls(some[:7])
 
 
-def test_pieces_are_bounded_in_records_and_bytes() -> None:
+def test_slices_are_bounded_in_records_and_bytes() -> None:
     small = batch_of([row(n, b"") for n in range(10_000)])
-    assert [p.num_rows for p in slices(small, piece_bytes=10**9)] == [4096, 4096, 1808]
+    assert [p.num_rows for p in slices(small, slice_bytes=10**9)] == [4096, 4096, 1808]
     large = batch_of([row(n, bytes(1000)) for n in range(100)])
-    assert max(p.nbytes for p in slices(large, piece_bytes=10_000)) <= 10_000
-    assert [p.num_rows for p in slices(large, piece_bytes=0)] == [1] * 100
+    assert max(p.nbytes for p in slices(large, slice_bytes=10_000)) <= 10_000
+    assert [p.num_rows for p in slices(large, slice_bytes=0)] == [1] * 100
 
 
 @settings(deadline=None)

@@ -144,7 +144,7 @@ def test_a_rejection_has_the_reason(admin: KafkaAdmin, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "doing"),
+    ("call", "operation"),
     [
         (lambda admin: admin.cluster_id(), "describe the cluster"),
         (lambda admin: admin.topics(), "list the topics"),
@@ -154,6 +154,6 @@ def test_a_rejection_has_the_reason(admin: KafkaAdmin, topic_name: str) -> None:
         (lambda admin: admin.watermarks([TopicPartition("orders", 3)]), "list offsets of orders/3"),
     ],
 )
-def test_calls_without_a_broker_fail(nobody: KafkaAdmin, call: Callable[[KafkaAdmin], object], doing: str) -> None:
-    with pytest.raises(BrokerUnavailable, match=doing):
+def test_calls_without_a_broker_fail(nobody: KafkaAdmin, call: Callable[[KafkaAdmin], object], operation: str) -> None:
+    with pytest.raises(BrokerUnavailable, match=operation):
         call(nobody)

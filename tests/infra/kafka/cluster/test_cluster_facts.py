@@ -82,7 +82,7 @@ class TestProbe:
                 producer.produce(topic_name, b"x", partition=0, timestamp=int(begun.timestamp() * 1000) + n)
             producer.flush()
             assert probe.ends([here]) == {here: LogEnds(low=2, stable=5, high=8)}
-            assert probe.stamps({here: 5}) == {here: begun}
+            assert probe.timestamps({here: 5}) == {here: begun}
             producer.abort_transaction()
         assert wait_until(lambda: probe.ends([here])[here].stable == 9, PATIENCE)
 
@@ -90,8 +90,8 @@ class TestProbe:
         here, there = cluster.create(topic_name, 2)
         cluster.put(topic_name, None, b"x")
         probe = KafkaLogProbe(properties(cluster), read_within=timedelta(seconds=3))
-        assert list(probe.stamps({here: 0, there: 0})) == [here]
-        assert probe.stamps({}) == {}
+        assert list(probe.timestamps({here: 0, there: 0})) == [here]
+        assert probe.timestamps({}) == {}
 
 
 def test_an_unreachable_broker_is_no_answer() -> None:

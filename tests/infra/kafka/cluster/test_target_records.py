@@ -71,7 +71,7 @@ def test_only_a_committed_record_counts(
             producer.abort_transaction()
         write(producer, behind, 1)
         producer.commit_transaction()
-    found = records(cluster).look(partitions)
+    found = records(cluster).occupancies(partitions)
     assert found == {empty: EMPTY, plain: FULL, aborted: EMPTY, committed: FULL, behind: FULL, cut: FULL}
 
 
@@ -79,7 +79,7 @@ def test_a_deleted_record_does_not_count(cluster: Cluster, unique: Callable[[str
     (partition,) = cluster.create(unique("target"))
     cluster.put(partition.topic, None, b"x")
     cluster.cut(partition.topic)
-    assert records(cluster).look([partition]) == {partition: EMPTY}
+    assert records(cluster).occupancies([partition]) == {partition: EMPTY}
 
 
 def test_the_wait_for_an_open_transaction_is_limited(
@@ -88,14 +88,14 @@ def test_the_wait_for_an_open_transaction_is_limited(
     opened, beside = partitions[:2]
     with transactions(cluster, unique("tx")) as producer:
         write(producer, opened, 1)
-        found = records(cluster, read_within=2).look([opened, beside])
+        found = records(cluster, read_within=2).occupancies([opened, beside])
         assert (found[opened].holds_records, found[beside]) == (None, EMPTY)
-        assert "an open transaction" in found[opened].why
+        assert "an open transaction" in found[opened].reason
         producer.abort_transaction()
-    assert records(cluster).look([opened]) == {opened: EMPTY}
+    assert records(cluster).occupancies([opened]) == {opened: EMPTY}
 
 
 def test_an_unreachable_cluster_raises(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
     asked = records(cluster)
     with cluster.frozen(), pytest.raises(BrokerUnavailable):
-        asked.look(partitions)
+        asked.occupancies(partitions)

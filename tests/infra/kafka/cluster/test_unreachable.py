@@ -19,7 +19,7 @@ from infra.kafka.cluster import admin_connection
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.groups import KafkaGroups
-from infra.kafka.cluster.unreachable import SETTLING, Failure, Unreachable, parse_failure
+from infra.kafka.cluster.unreachable import MIN_WAIT, Failure, Unreachable, parse_failure
 from infra.runtime.log_fields import NEXT
 
 AT_ONCE = 20.0  # seconds, on a busy machine; the call takes two, and its timeout is 30
@@ -82,15 +82,17 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("broker", "line", "advice", "is_lasting"), LINES, ids=[line[:40] for _, line, _, _ in LINES])
-def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: str, is_lasting: bool) -> None:
+@pytest.mark.parametrize(
+    ("broker", "line", "advice", "is_permanent"), LINES, ids=[line[:40] for _, line, _, _ in LINES]
+)
+def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: str, is_permanent: bool) -> None:
     found = parse_failure(HEAD.format(broker) + line)
     assert found is not None
     assert found == parse_failure(f"{broker}/bootstrap: {line}")  # the text of an error
     assert found.broker == broker.rpartition("//")[2]
     assert found.reason == line.partition(" (after")[0]
     assert advice in found.advice
-    assert found.is_lasting is is_lasting
+    assert found.is_permanent is is_permanent
 
 
 @pytest.mark.parametrize("line", ["", "CONFWARN [rdkafka#producer-1] [thrd:app]: something", "REQTMOUT of nothing"])
@@ -142,9 +144,9 @@ def test_a_call_ends_early_only_when_all_brokers_are_down(
     for wait, event in events:
         now += wait
         match event:
-            case ("failed", str(broker), bool(is_lasting)):
-                known.failed(Failure(broker, "reason", "", is_lasting=is_lasting), now)
-                said[broker] = is_lasting, now
+            case ("failed", str(broker), bool(is_permanent)):
+                known.failed(Failure(broker, "reason", "", is_permanent=is_permanent), now)
+                said[broker] = is_permanent, now
             case ("down",):
                 known.all_down()
                 down = True
@@ -153,8 +155,8 @@ def test_a_call_ends_early_only_when_all_brokers_are_down(
                 down, said = False, {}
         waited = now - asked
         verdict = known.verdict(asked, now, timedelta(seconds=patience))
-        since = [is_lasting for is_lasting, at in said.values() if at >= asked]
-        settled = waited >= min(SETTLING.total_seconds(), timedelta(seconds=patience).total_seconds())
+        since = [is_permanent for is_permanent, at in said.values() if at >= asked]
+        settled = waited >= min(MIN_WAIT.total_seconds(), timedelta(seconds=patience).total_seconds())
         hopeless = settled and bool(since) and all(since)
         over = waited >= timedelta(seconds=patience).total_seconds()
         assert bool(verdict) == (down and (hopeless or over))
@@ -166,7 +168,7 @@ def test_a_call_ends_early_only_when_all_brokers_are_down(
 def test_many_brokers_are_counted_not_listed() -> None:
     known = Unreachable("x")
     for n in range(9):
-        known.failed(Failure(f"b{n}", "refused", "", is_lasting=False), 0.0)
+        known.failed(Failure(f"b{n}", "refused", "", is_permanent=False), 0.0)
     assert known.text() == "b0: refused | b1: refused | b2: refused | and 6 more"
 
 

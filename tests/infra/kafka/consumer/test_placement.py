@@ -193,14 +193,14 @@ def test_a_group_without_permission_is_reported(
     owner, placement = Owner(), KafkaPlacement({**principal.properties, "group.protocol": protocol}, group_id=group)
     try:
         placement.subscribe([topic_name], owner)
-        drive(placement, until=lambda: placement.trouble)
-        assert re.search(f"{group}.*GROUP_AUTHORIZATION_FAILED.*allow READ on the group", placement.trouble)
+        drive(placement, until=lambda: placement.problem)
+        assert re.search(f"{group}.*GROUP_AUTHORIZATION_FAILED.*allow READ on the group", placement.problem)
         assert drive(placement, until=iter([False] * 60 + [True]).__next__) == []
-        assert placement.trouble, "as long as it lasts"
+        assert placement.problem, "as long as it lasts"
         principal.allow(GROUP, group, READ)
         drive(placement, until=lambda: owner.owned == partitions)
-        placement.settled(partitions)
-        drive(placement, until=lambda: not placement.trouble)
+        placement.wait_until_settled(partitions)
+        drive(placement, until=lambda: not placement.problem)
     finally:
         placement.close(PATIENCE)
 

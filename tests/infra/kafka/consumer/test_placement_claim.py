@@ -67,7 +67,7 @@ def test_a_worker_that_starts_during_a_claim_reads_the_seed(group: Group) -> Non
     seed = Checkpoint(5, "id", T0, Author.SEED)
     editor, store = group.editor(), group.store()
     worker: list[tuple[KafkaPlacement, Owner]] = []
-    with group.claim().held(group.partitions):
+    with group.claim().hold(group.partitions):
         placement, owner = group.worker()
         worker.append((placement, owner))
         turns = iter([False] * 20 + [True])
@@ -76,7 +76,7 @@ def test_a_worker_that_starts_during_a_claim_reads_the_seed(group: Group) -> Non
         editor.seed(key, seed)
     ((placement, owner),) = worker
     drive(placement, until=lambda: owner.owned == set(group.partitions))
-    placement.settled(group.partitions)
+    placement.wait_until_settled(group.partitions)
     assert store.read() == {key: seed}
 
 
@@ -86,7 +86,7 @@ def test_a_worker_that_started_first_keeps_its_partitions(group: Group) -> None:
     drive(placement, until=lambda: owner.owned == set(group.partitions))
     with (
         pytest.raises(TargetError, match=r"gave nothing of .* Stop it first"),
-        group.claim(SHORT).held(group.partitions),
+        group.claim(SHORT).hold(group.partitions),
     ):
         pytest.fail("somebody else has them")
     assert owner.owned == set(group.partitions)

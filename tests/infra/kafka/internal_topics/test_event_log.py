@@ -191,10 +191,10 @@ def test_a_lost_read_permission_loses_no_position(
 
         def polled() -> bool:
             found.extend(log.poll(timedelta(milliseconds=50)))
-            return bool(log.trouble)
+            return bool(log.problem)
 
         assert wait_until(polled, PATIENCE)
-        assert re.search(f"read {topic_name}.*TOPIC_AUTHORIZATION_FAILED.*allow READ on the topic", log.trouble)
+        assert re.search(f"read {topic_name}.*TOPIC_AUTHORIZATION_FAILED.*allow READ on the topic", log.problem)
         other.publish([created(1)])
         for _ in range(20):
             assert polled()

@@ -50,7 +50,7 @@ class TestFakeTarget(TargetContract):
         return self._target.skipped
 
     def refused(self, run: TargetRun) -> TargetRun:
-        self._target.fail_next(run.partition, fate=FailureKind.REJECTED)
+        self._target.fail_next(run.partition, kind=FailureKind.REJECTED)
         return run
 
     @contextmanager
@@ -64,7 +64,7 @@ class TestFakeTarget(TargetContract):
             return
         writer, run = target.writer(), run_of(partitions[0], [row(0), row(1), row(2)])
         target.fail_next(partitions[0], code="X", keep=2)
-        assert [(f.code, f.fate) for f in writer.deliver([run], should_stop=never)] == [("X", FailureKind.RETRY_LATER)]
+        assert [(f.code, f.kind) for f in writer.deliver([run], should_stop=never)] == [("X", FailureKind.RETRY_LATER)]
         assert [r.source_offset for r in target.records(partitions[0])] == [0, 1]
         target.stop_next(keep=1)
         with pytest.raises(BrokerUnavailable):
@@ -165,7 +165,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         run = run_of(small, [row(o, os.urandom(1000)) for o in range(200)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [[(f.code, f.fate) for f in failures] for failures in tries] == [
+        assert [[(f.code, f.kind) for f in failures] for failures in tries] == [
             [("MSG_SIZE_TOO_LARGE", FailureKind.RETRY_NOW)],
             [("MSG_SIZE_TOO_LARGE", FailureKind.RETRY_NOW)],
             [],
@@ -179,7 +179,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         run = run_of(small, [row(0), row(1, os.urandom(5000)), row(2)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [f.fate for failures in tries for f in failures] == [
+        assert [f.kind for failures in tries for f in failures] == [
             FailureKind.RETRY_NOW,
             FailureKind.RETRY_NOW,
             FailureKind.REJECTED,
@@ -193,7 +193,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         bad = run_of(partitions[0], [row(0), row(1, bytes(60_000)), row(2)])
         good = run_of(partitions[1], [row(0)])
         failures = make(message_max_bytes=50_000).deliver([bad, good], should_stop=never)
-        assert [(f.partition, f.code, f.fate) for f in failures] == [
+        assert [(f.partition, f.code, f.kind) for f in failures] == [
             (partitions[0], "MSG_SIZE_TOO_LARGE", FailureKind.REJECTED)
         ]
         assert [r.value for r in cluster.records(partitions[0])] == [b"v"]
@@ -205,7 +205,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
     ) -> None:
         absent, good = run_of(TopicPartition(unique("absent"), 0), [row(0)]), run_of(partitions[0], [row(0)])
         failures = make(topic_metadata_propagation_max_ms=100).deliver([absent, good], should_stop=never)
-        assert [(f.partition, f.fate) for f in failures] == [(absent.partition, FailureKind.RETRY_LATER)]
+        assert [(f.partition, f.kind) for f in failures] == [(absent.partition, FailureKind.RETRY_LATER)]
         assert "UNKNOWN" in failures[0].code
         assert self.checkpoints() == {good.key: good.checkpoint}
 

@@ -70,31 +70,31 @@ def target(stack: LocalStack, unique: Callable[[str], str]) -> Target:
     return Target(stack, unique)
 
 
-def fates(writer: TargetWriter, *partitions: TopicPartition, fence: object = None) -> dict[TopicPartition, FailureKind]:
+def kinds(writer: TargetWriter, *partitions: TopicPartition, fence: object = None) -> dict[TopicPartition, FailureKind]:
     """The failures of a call with one run for each partition."""
     runs = [run_of(partition, [row(0)]) for partition in partitions]
-    return {f.partition: f.fate for f in writer.deliver(runs, should_stop=never, fence=fence)}
+    return {f.partition: f.kind for f in writer.deliver(runs, should_stop=never, fence=fence)}
 
 
 @GUARANTEES
 def test_a_topic_without_write_permission(target: Target, guarantee: str) -> None:
     good, bad = target.good[0], target.bad[0]
     with target.writer(guarantee) as writer:
-        found = fates(writer, good, bad)
+        found = kinds(writer, good, bad)
         if guarantee == "exactly-once":  # the client names no topic as the cause
-            assert found == {good: FailureKind.APART, bad: FailureKind.APART}
+            assert found == {good: FailureKind.DELIVER_SEPARATELY, bad: FailureKind.DELIVER_SEPARATELY}
         else:
             assert found.pop(bad) is FailureKind.DENIED
             assert set(found.values()) <= {FailureKind.RETRY_NOW}
-        assert fates(writer, good) == {}
+        assert kinds(writer, good) == {}
         [denied, other] = writer.deliver([run_of(p, [row(0)]) for p in target.bad], should_stop=never)
-        assert [denied.fate, other.fate] == [FailureKind.DENIED] * 2
+        assert [denied.kind, other.kind] == [FailureKind.DENIED] * 2
         assert "TOPIC_AUTHORIZATION_FAILED" in denied.code
         assert "allow WRITE" in denied.reason
         assert target.records(bad) == []
         assert target.records(good)[:1] == [b"v"]
         target.principal.allow(TOPIC, bad.topic, WRITE)
-        assert wait_until(lambda: fates(writer, bad) == {}, PATIENCE)
+        assert wait_until(lambda: kinds(writer, bad) == {}, PATIENCE)
 
 
 @GUARANTEES
@@ -103,9 +103,9 @@ def test_a_checkpoint_topic_without_write_permission(target: Target, guarantee: 
     with target.writer(guarantee) as writer:
         for _ in range(2):
             with pytest.raises(WriterRefused, match=f"{target.checkpoints}.*TOPIC_AUTHORIZATION_FAILED.*allow WRITE"):
-                fates(writer, *target.good)
+                kinds(writer, *target.good)
         target.principal.allow(TOPIC, target.checkpoints, WRITE)
-        assert fates(writer, *target.good) == {}
+        assert kinds(writer, *target.good) == {}
     if guarantee == "exactly-once":
         assert target.records(target.good[0]) == [b"v"]
 
@@ -114,11 +114,11 @@ def test_a_checkpoint_topic_without_write_permission(target: Target, guarantee: 
 @GUARANTEES
 def test_a_deleted_checkpoint_topic(target: Target, guarantee: str) -> None:
     with target.writer(guarantee) as writer:
-        assert fates(writer, *target.good) == {}
+        assert kinds(writer, *target.good) == {}
         target.cluster.delete(target.checkpoints)
         for _ in range(2):
             with pytest.raises(WriterRefused, match=f"{target.checkpoints} does not exist"):
-                fates(writer, *target.good)
+                kinds(writer, *target.good)
         target.cluster.create(target.checkpoints, configs={"cleanup.policy": "compact"})
         assert wait_until(lambda: delivered(writer, target.good), PATIENCE)
     if guarantee == "exactly-once":
@@ -128,7 +128,7 @@ def test_a_deleted_checkpoint_topic(target: Target, guarantee: str) -> None:
 def delivered(writer: TargetWriter, partitions: Sequence[TopicPartition]) -> bool:
     """A topic that was just created may be known to one broker but not to the client."""
     try:
-        return fates(writer, *partitions) == {}
+        return kinds(writer, *partitions) == {}
     except WriterRefused:
         return False
 
@@ -138,14 +138,14 @@ def test_a_transactional_id_without_write_permission(target: Target) -> None:
         target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
         for _ in range(2):
             with pytest.raises(WriterRefused, match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*allow WRITE and DESCRIBE"):
-                fates(writer, target.good[0])
+                kinds(writer, target.good[0])
         target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
-        assert fates(writer, target.good[0]) == {}
+        assert kinds(writer, target.good[0]) == {}
         target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)  # after its producer has started
         with pytest.raises(WriterRefused, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-            fates(writer, target.good[0])
+            kinds(writer, target.good[0])
         target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
-        assert fates(writer, target.good[0]) == {}
+        assert kinds(writer, target.good[0]) == {}
     assert target.records(target.good[0]) == [b"v"] * 2
 
 
@@ -155,7 +155,7 @@ def test_a_transaction_timeout_above_the_broker_s_limit(target: Target) -> None:
         target.writer("exactly-once", timeout=timedelta(minutes=16)) as writer,
         pytest.raises(WriterRefused, match=limit),
     ):
-        fates(writer, target.good[0])
+        kinds(writer, target.good[0])
     assert target.records(target.good[0]) == []
 
 
@@ -168,12 +168,12 @@ def test_a_group_without_read_permission(target: Target, unique: Callable[[str],
         assert wait_until(lambda: placement.poll(timedelta()) == [] and placement.fence() is not None, PATIENCE)
         writer = around.enter_context(target.writer("exactly-once"))
         with pytest.raises(WriterRefused, match=r"GROUP_AUTHORIZATION_FAILED.*allow READ"):
-            fates(writer, target.good[0], fence=placement.fence())
+            kinds(writer, target.good[0], fence=placement.fence())
         target.principal.allow(GROUP, group, READ)
         # the group's offsets are offsets of the destination
-        assert fates(writer, target.good[0], fence=placement.fence()) == {target.good[0]: FailureKind.DENIED}
+        assert kinds(writer, target.good[0], fence=placement.fence()) == {target.good[0]: FailureKind.DENIED}
         target.principal.allow(TOPIC, topic, READ)
-        assert fates(writer, target.good[0], fence=placement.fence()) == {}
+        assert kinds(writer, target.good[0], fence=placement.fence()) == {}
     assert target.records(target.good[0]) == [b"v"]
 
 

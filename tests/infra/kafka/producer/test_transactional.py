@@ -111,7 +111,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
         bad, good = self.refused(run_of(partitions[0], [row(0)])), run_of(partitions[1], [row(0)])
-        failures = {f.partition: f.fate for f in writer.deliver([good, bad], should_stop=never)}
+        failures = {f.partition: f.kind for f in writer.deliver([good, bad], should_stop=never)}
         assert failures == {partitions[0]: FailureKind.REJECTED, partitions[1]: FailureKind.RETRY_NOW}
         assert (self.read(partitions[1], 0), self.checkpoints()) == ([], {})
 
@@ -210,7 +210,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         run = run_of(small, [row(o, os.urandom(1000)) for o in range(50)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [[f.fate for f in failures] for failures in tries] == [
+        assert [[f.kind for f in failures] for failures in tries] == [
             [FailureKind.RETRY_NOW],
             [FailureKind.RETRY_NOW],
             [],
@@ -245,7 +245,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         gone = next(iter(theirs.owned))
         late = run_of(gone, [row(7, b"late")])
         [failure] = writer.deliver([late], should_stop=never, fence=snapshot)
-        assert failure.fate is FailureKind.RETRY_LATER
+        assert failure.kind is FailureKind.RETRY_LATER
         assert "GENERATION" in failure.reason.upper() or "EPOCH" in failure.reason.upper()
         assert expected(late)[0] not in self.read(gone, 0)
         # therefore a fence must not be newer than the ownership check
@@ -273,7 +273,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         ):
             assert made_up != mine
             [failure] = make().deliver([run_of(partitions[0], [row(1)])], should_stop=never, fence=made_up)
-            assert failure.fate is FailureKind.RETRY_LATER
+            assert failure.kind is FailureKind.RETRY_LATER
 
     def test_a_call_that_never_returns_is_abandoned(
         self,
@@ -296,7 +296,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         with monkeypatch.context() as deaf:
             deaf.setattr("infra.kafka.client.idempotent_producer.Producer", Deaf)
             failures = writer.deliver([run], should_stop=never, fence=placement.fence())
-            assert [failure.fate for failure in failures] == [FailureKind.RETRY_LATER]
+            assert [failure.kind for failure in failures] == [FailureKind.RETRY_LATER]
             assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
         writer.close(timedelta(seconds=2))
         assert writer.deliver([run], should_stop=never, fence=placement.fence()) == []
@@ -319,7 +319,7 @@ class TestTransactionalWriter(BrokerTargetContract):
             answered = threading.Event()
 
             def ask() -> None:
-                placement.settled(partitions)
+                placement.wait_until_settled(partitions)
                 answered.set()
 
             asking = threading.Thread(target=ask)

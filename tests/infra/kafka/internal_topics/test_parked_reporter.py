@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, Waiting
-from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
+from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from tests.contracts.checkpoints import AT, key
@@ -40,14 +40,14 @@ def test_parked_then_going(target: FakeTarget, notes: BackgroundParkedReporter) 
     notes.parked(key(1), parked(None))
     assert notes.write()
     assert target.parked == {key(0): parked(), key(1): parked(None)}
-    notes.going(key(0))
+    notes.progressed(key(0))
     assert notes.write()
     assert target.parked == {key(1): parked(None)}
 
 
 def test_the_last_state_wins(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(1))
-    notes.going(key(0))
+    notes.progressed(key(0))
     notes.parked(key(0), parked(2))
     assert notes.write()
     assert target.parked == {key(0): parked(2)}
@@ -89,27 +89,27 @@ def test_progress_of_a_new_owner_removes_the_note_of_the_old_one(
 ) -> None:
     notes.parked(key(0), parked())
     notes.write()
-    notes.left(key(0))
+    notes.revoked(key(0))
     assert target.parked == {key(0): parked()}, "a partition that moves keeps its record"
     owner = process(target)
-    owner.going(key(0))
+    owner.progressed(key(0))
     owner.write()
     assert target.parked == {}
 
 
 def test_progress_is_written_only_where_there_is_a_note(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     for _ in range(3):
-        notes.going(key(0))
+        notes.progressed(key(0))
         assert notes.write()
     assert target.edits == []
 
 
 def test_a_partition_that_comes_back_is_checked_again(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
-    notes.going(key(0))
+    notes.progressed(key(0))
     notes.write()
-    notes.left(key(0))
+    notes.revoked(key(0))
     target.parked[key(0)] = parked()  # the intermediate owner
-    notes.going(key(0))
+    notes.progressed(key(0))
     notes.write()
     assert target.parked == {}
 
@@ -119,13 +119,13 @@ def test_a_partition_that_has_a_position_is_not_parked_without_one(
 ) -> None:
     target.parked = {key(0): parked(None), key(1): parked(7)}
     for partition in range(3):
-        notes.begun(key(partition))
+        notes.started(key(partition))
     assert notes.write()
     assert target.parked == {key(1): parked(7)}
     notes.parked(key(0), parked(7))
-    notes.begun(key(0))
+    notes.started(key(0))
     notes.parked(key(1), parked(None))
-    notes.begun(key(1))
+    notes.started(key(1))
     assert notes.write()
     assert target.parked == {key(0): parked(7), key(1): parked(7)}
 
@@ -136,7 +136,7 @@ def test_unwritten_notes_of_a_revoked_partition_are_dropped(
     target.away = True
     notes.parked(key(0), parked())
     assert not notes.write()
-    notes.left(key(0))
+    notes.revoked(key(0))
     target.away = False
     assert notes.write()
     assert target.parked == {}
@@ -149,7 +149,7 @@ def test_a_wait_is_written_once_and_removed_by_progress(target: FakeTarget, note
         assert notes.write()
     assert target.waiting == {key(0): Waiting(7, AT), key(1): Waiting(0, AT, is_beginning=True)}
     assert target.edits == ["wait", "wait"]
-    notes.going(key(0))
+    notes.progressed(key(0))
     assert notes.write()
     assert target.waiting == {key(1): Waiting(0, AT, is_beginning=True)}
     notes.waiting(key(0), Waiting(9, AT + HOUR))
@@ -164,8 +164,8 @@ def test_a_wait_that_ends_before_it_is_written_is_never_written(
     for partition in range(2):
         notes.waiting(key(partition), Waiting(7, AT))
     assert not notes.write()
-    notes.going(key(0))
-    notes.left(key(1))
+    notes.progressed(key(0))
+    notes.revoked(key(1))
     target.away = False
     assert notes.write()
     assert (target.waiting, target.edits) == ({}, [])
@@ -176,10 +176,10 @@ def test_the_next_owner_removes_the_wait_of_the_previous_one(
 ) -> None:
     notes.waiting(key(0), Waiting(7, AT))
     notes.write()
-    notes.left(key(0))
+    notes.revoked(key(0))
     assert target.waiting == {key(0): Waiting(7, AT)}
     owner = process(target)
-    owner.going(key(0))
+    owner.progressed(key(0))
     owner.write()
     assert target.waiting == {}
 
@@ -202,7 +202,7 @@ def test_a_state_reported_during_a_write_is_written_next(target: FakeTarget) -> 
         def park(self, key: CheckpointKey, parked: Parked | None) -> None:
             super().park(key, parked)
             if parked is not None:
-                self.reporter.going(key)
+                self.reporter.progressed(key)
 
     slow = Slow(target)
     slow.reporter = notes = process(target, slow)
@@ -223,7 +223,7 @@ def test_the_thread_writes_and_ends(target: FakeTarget) -> None:
         notes.parked(key(0), parked())
         target.away = False
         assert wait_until(lambda: target.parked == {key(0): parked()}, timedelta(seconds=10))
-        notes.going(key(0))
+        notes.progressed(key(0))
         assert wait_until(lambda: target.parked == {}, timedelta(seconds=10))
     finally:
         stop.set()

@@ -1,8 +1,8 @@
 """Notes about parked and waiting partitions, written on a thread other than the controller's.
 
-    controller: parked, waiting, begun, going, left ──> latest state by key ──> [ thread ] read, write changes ──┐
-                                                            ^                                                    │
-                                                            └─── a failure: later, unless a newer state exists ──┘
+    controller: parked, waiting, started, progressed, revoked ──> latest state ──> [ thread ] read, write changes ──┐
+                                                                      ^                                             │
+                                                                      └── failed: later, if none is newer ──────────┘
 
 The topic is read before each write. Therefore notes of an earlier owner are taken into account, a note that an operator
 has removed is written again when the partition still cannot continue, and nothing is written twice.
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class _State(Enum):
-    BEGUN = auto()  # it has a position
-    GOING = auto()  # it makes progress
+    STARTED = auto()  # it has a position
+    PROGRESSED = auto()  # it makes progress
 
 
 class BackgroundParkedReporter:
@@ -44,39 +44,39 @@ class BackgroundParkedReporter:
         self._changed = threading.Condition()
         self._states: dict[CheckpointKey, Parked | _State] = {}  # not written yet
         self._waiting: dict[CheckpointKey, Waiting] = {}  # not written yet
-        self._clean: set[CheckpointKey] = set()  # makes progress in this process, and that was reported
+        self._progressing: set[CheckpointKey] = set()  # makes progress in this process, and that was reported
 
     def parked(self, key: CheckpointKey, parked: Parked) -> None:
         with self._changed:
-            self._clean.discard(key)
+            self._progressing.discard(key)
             self._states[key] = parked
             self._changed.notify()
 
     def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
         with self._changed:
-            self._clean.discard(key)
+            self._progressing.discard(key)
             self._waiting[key] = waiting
             self._changed.notify()
 
-    def going(self, key: CheckpointKey) -> None:
-        if key in self._clean:
+    def progressed(self, key: CheckpointKey) -> None:
+        if key in self._progressing:
             return
         with self._changed:
-            self._clean.add(key)
+            self._progressing.add(key)
             self._waiting.pop(key, None)
-            self._states[key] = _State.GOING
+            self._states[key] = _State.PROGRESSED
             self._changed.notify()
 
-    def begun(self, key: CheckpointKey) -> None:
+    def started(self, key: CheckpointKey) -> None:
         with self._changed:
             state = self._states.get(key)
             if state is None or (isinstance(state, Parked) and state.next_offset is None):
-                self._states[key] = _State.BEGUN
+                self._states[key] = _State.STARTED
                 self._changed.notify()
 
-    def left(self, key: CheckpointKey) -> None:
+    def revoked(self, key: CheckpointKey) -> None:
         with self._changed:
-            self._clean.discard(key)
+            self._progressing.discard(key)
             self._states.pop(key, None)
             self._waiting.pop(key, None)
 
@@ -103,7 +103,7 @@ class BackgroundParkedReporter:
                 note = _note(known if known is not None and still_parked(known, checkpoint) else None, state)
                 if note != known:
                     self._editor.park(key, note)
-                if state is _State.GOING and key in waiting:
+                if state is _State.PROGRESSED and key in waiting:
                     self._editor.wait(key, None)
                 self._written(key, state)
             for key, wait in waiting_now.items():
@@ -128,7 +128,7 @@ class BackgroundParkedReporter:
 
 def _note(known: Parked | None, state: Parked | _State) -> Parked | None:
     """The note to write. `since` is the time of the first attempt at the same record, by any owner."""
-    if state is _State.BEGUN:
+    if state is _State.STARTED:
         return None if known is None or known.next_offset is None else known
     if not isinstance(state, Parked):
         return None
