@@ -36,7 +36,7 @@ class Assignment:
     region: str
     consumer: SourceConsumer
     commits: Commits
-    assembly: SegmentBuilder
+    builder: SegmentBuilder
     lag: LagGauge
     metrics: Metrics
     health: Health
@@ -82,7 +82,7 @@ class Assignment:
             self.commits.forget(partition)
             if assigned is not None:
                 self._by_source.pop(assigned.source, None)
-                self.assembly.discard(assigned.source)
+                self.builder.discard(assigned.source)
                 self.health.resumed(str(assigned.source))
                 self.health.solved(assigned.rereading)
                 self.health.solved(assigned.attempts)
@@ -92,7 +92,7 @@ class Assignment:
     def reopen(self, assigned: AssignedPartition, why: str) -> None:
         """Drop the records that were read, since they may be of another log, and look the start offset up again."""
         log.warning("topic_created_again", extra=assigned.fields | {log_fields.REASON: why})
-        self.assembly.forsake(assigned.source)
+        self.builder.discard_unconfirmed(assigned.source)
         self.lag.forget(assigned.partition)
         self.commits.forget(assigned.partition)
         self._by_source.pop(assigned.source, None)

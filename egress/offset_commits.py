@@ -33,7 +33,7 @@ class Commits:
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 
-    def turn(
+    def poll(
         self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime
     ) -> Mapping[TopicPartition, int]:
         """Send the waiting offsets, and return those that were sent."""

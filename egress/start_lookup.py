@@ -38,7 +38,7 @@ class StartLookup:
     def __post_init__(self) -> None:
         self._lookups = Lookups(self.pool)
 
-    def turn(
+    def poll(
         self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         """Take in the answers for partitions that are still assigned, then start a lookup for all that wait."""

@@ -68,7 +68,7 @@ class StartAt:
     """Read this partition of this incarnation from `start`. The ranges that `start` lists as lost, and the begin of the
     archive, are recorded already."""
 
-    life: ClaimedTopic
+    topic: ClaimedTopic
     source: SourcePartition
     start: Start
     beyond: tuple[Segment, ...] = ()  # stored already, after `start`: what is read again has to agree with them
@@ -96,7 +96,7 @@ class _Known:
     def with_(self, source: SourcePartition, archived: ArchivedSegments) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
-    def notes(self, topic: ClaimedTopic) -> list[CommitMetadata]:
+    def commits(self, topic: ClaimedTopic) -> list[CommitMetadata]:
         """The metadata of the commits of all partitions of the topic."""
         of_topic = (c for p, c in self.committed.items() if p.topic == topic.facts.name)
         return [n for c in of_topic if _commit_of(c, topic) and (n := read_commit_metadata(c))]
@@ -114,7 +114,7 @@ class StartResolver:
     probe: LogProbe
     archive: ArchiveLookup
     control: ControlStore
-    places: TopicClaims
+    claims: TopicClaims
     clock: Clock
     accept_missing_archive: bool
 
@@ -160,9 +160,9 @@ class StartResolver:
             topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
         }
         found |= {topic: Blocked(str(error)) for topic, error in refused.items()}
-        claimed = self.places.claimed()
+        claimed = self.claims.claimed()
         return found | dict(
-            zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
+            zip(facts, pool.map(lambda f: self.claims.resolve(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
     def _source(self, query: StartQuery, topic: ClaimedTopic) -> SourcePartition:
@@ -218,7 +218,7 @@ class StartResolver:
             )
         if not here.has_begin:
             # recorded before anything is stored or committed: the only copy of it once the group's offsets expire
-            begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
+            begin = ArchiveBegin(offset=start.metadata.begun_at, reason=start.why, recorded_at=self.clock.now())
             recorded = self.control.record_begin(source, begin)
             if recorded.offset != begin.offset:  # another process was faster
                 return self._answer(query, topic, known.with_(source, replace(here, has_begin=True)))
@@ -258,12 +258,12 @@ class StartResolver:
         return from_lost_end(end, marks.high, committed.next_offset)
 
     def _start(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> Start | Blocked:
-        """The start in the archive path of `life`. May read the begin of its archive, and its last segment's footer."""
+        """The start in the archive path of `topic`. May read the begin of its archive, and its last segment's footer."""
         partition, source = query.partition, self._source(query, topic)
         here, marks = known.archived[source], known.marks[partition]
         committed = _commit_of(known.committed.get(partition), topic)
-        note = None if committed is None else read_commit_metadata(committed)
-        begun = None if note is None else note.begun_at
+        metadata = None if committed is None else read_commit_metadata(committed)
+        begun = None if metadata is None else metadata.begun_at
         if begun is None and here.has_begin:
             recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
@@ -280,7 +280,7 @@ class StartResolver:
             marks=marks,
             policy_offset=self._policy_offset(query, topic, known) if is_new else marks.low,
             partition_count=topic.facts.partition_count,
-            life=topic.name,
+            incarnation_id=topic.name,
             begun=begun,
             forks=here.forks,
             gaps=here.details,
@@ -376,7 +376,7 @@ class StartResolver:
         incarnations of a topic, are read from their log start whatever the policy, so that records written before they
         were noticed are not lost."""
         start, partition, marks = query.settings.start, query.partition.partition, known.marks[query.partition]
-        if start == "earliest" or query.appeared or not topic.is_first or added_later(partition, known.notes(topic)):
+        if start == "earliest" or query.appeared or not topic.is_first or added_later(partition, known.commits(topic)):
             return marks.low
         if start == "latest":
             return marks.high

@@ -102,10 +102,10 @@ class TopicClaims:
     _known: dict[tuple[str, str, str], ClaimedTopic] = field(default_factory=dict)  # a claim never changes
 
     def claimed(self) -> frozenset[str]:
-        """Every claimed path, by one listing; an argument of `life`."""
+        """Every claimed path, by one listing; an argument of `resolve`."""
         return frozenset(self.control.places(self.region))
 
-    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+    def resolve(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
         """The current incarnation of the topic, with its path claimed; or why an operator has to identify it."""
         key = (facts.name, facts.topic_id, cluster_id)
         try:

@@ -31,7 +31,7 @@ def adopt_fork(
     """
     facts, cluster_id = facts_of(admin, topic)
     claimed = control.places(region)
-    current_topic = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
+    current_topic = TopicClaims(region, control, clock).resolve(facts, cluster_id, claimed)
     if isinstance(current_topic, Blocked):
         raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
     path = current_topic.incarnation.path

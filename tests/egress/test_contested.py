@@ -89,6 +89,6 @@ def test_many_segments_beyond_the_commit_cost_little_each() -> None:
     began = time.process_time()
     for n in range(10):
         offsets = OffsetRange(n * 10, n * 10 + 9)
-        assert session.beside(offsets) == (Segment(source(P), 0, offsets),)
+        assert session.overlapping(offsets) == (Segment(source(P), 0, offsets),)
         session.position(n * 10 + 10)
     assert (time.process_time() - began) / 10 < 0.005

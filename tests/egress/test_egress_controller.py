@@ -307,7 +307,7 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
     def broken(source: SourcePartition, start: int, run: Run) -> None:
         raise MemoryError
 
-    process.assembly.append = broken  # type: ignore[method-assign]  # broken on purpose
+    process.builder.append = broken  # type: ignore[method-assign]  # broken on purpose
     with pytest.raises(MemoryError):
         process.controller.run()
     assert process.consumer.closed
@@ -490,7 +490,7 @@ def test_seek_that_fails_is_made_again(world: World) -> None:
     process.turn(3)
     consumer.broken = False
     process.turn(3)
-    assert process.assembly.held_bytes == 0, "made again before its time"
+    assert process.builder.buffered_bytes == 0, "made again before its time"
     process.later(1)
     process.later()
     world.expect(P)
@@ -722,15 +722,15 @@ def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) ->
     for _ in range(200):
         world.broker.append(P, *[bytes(100)] * 5)
         process.turn()
-    assert process.assembly.spool_bytes < 40_000, "it went on reading"
+    assert process.builder.spool_bytes < 40_000, "it went on reading"
     assert process.metrics.by_label("egress_pauses", **LABELS) == 1
-    assert process.metrics.value("egress_spool_bytes") == process.assembly.spool_bytes
+    assert process.metrics.value("egress_spool_bytes") == process.builder.spool_bytes
     turned = process.health.snapshot().turns["main"]
     process.consumer.disturb()  # the seeks that follow must not end the pause
     process.later(1)
-    before = process.assembly.spool_bytes
+    before = process.builder.spool_bytes
     process.turn(5)
-    assert process.assembly.spool_bytes == before
+    assert process.builder.spool_bytes == before
     assert process.health.snapshot().turns["main"] > turned
     process.uploads.holding = False
     process.uploads.run_all()
@@ -753,7 +753,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_by
         for partition in (P, Q):
             world.broker.append(partition, *[os.urandom(150) for _ in range(4)])
         process.turn()
-        spooled = max(spooled, process.assembly.spool_bytes)
+        spooled = max(spooled, process.builder.spool_bytes)
     process.turn(50)
     process.later(3600)
     for partition in (P, Q):
@@ -834,11 +834,11 @@ def test_partition_that_comes_while_fetching_is_paused_waits_too(world: World) -
     for _ in range(60):
         world.broker.append(P, *[bytes(100)] * 5)
         process.turn()
-    before = process.assembly.spool_bytes
+    before = process.builder.spool_bytes
     world.produce(Q, 50)
     process.consumer.assign(Q)
     process.turn(5)
-    assert process.assembly.spool_bytes == before
+    assert process.builder.spool_bytes == before
     process.uploads.holding = False
     process.uploads.run_all()
     process.turn(80)
@@ -856,7 +856,7 @@ def test_open_segments_that_fill_the_spool_are_sealed_although_none_is_full_or_o
         process.turn()
     process.turn(200)  # nothing waits for the clock
     assert process.metrics.by_label("egress_pauses", **LABELS) >= 1
-    assert process.assembly.spool_bytes <= 8 * 2000
+    assert process.builder.spool_bytes <= 8 * 2000
     assert {s.offsets.start for s in world.segments(P)} >= {0}
     process.later()
     world.expect(P)
@@ -869,11 +869,11 @@ def test_memory_pressure_encodes_early_and_goes_on(world: World) -> None:
     for _ in range(6):
         world.broker.append(P, *[bytes(150)] * 2)
         process.turn()
-    assert process.assembly.pressed
-    held = process.assembly.held_bytes
+    assert process.builder.must_pause
+    held = process.builder.buffered_bytes
     world.broker.append(P, *[bytes(150)] * 2)
     process.turn(3)
-    assert process.assembly.held_bytes == held
+    assert process.builder.buffered_bytes == held
     process.encoders.holding = False
     process.encoders.run_all()
     process.turn(3)
@@ -1168,7 +1168,7 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
             raise refusals.pop()
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
+    process.builder._uploader = replace(process.builder._uploader, source_compacted=source_compacted)
     process.join()
     process.later(turns=5)
     assert "allow DESCRIBE_CONFIGS" in process.stopped["a/t/0"]
@@ -1184,7 +1184,7 @@ def test_points_of_an_idle_partition_do_not_pile_up(world: World) -> None:
     world.produce(P, 5)
     process = joined(world)
     process.later()
-    held = process.controller._holdings.get(P)
+    held = process.controller._assignment.get(P)
     assert held is not None
     assert held.session is not None
     for _ in range(50):

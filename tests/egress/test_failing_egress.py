@@ -157,7 +157,7 @@ def test_a_question_about_a_stored_segment_that_stays_refused_is_a_problem_all_t
             raise TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
+    process.builder._uploader = replace(process.builder._uploader, source_compacted=source_compacted)
     process.join()
     later(process, 70)  # refused twice: once may be a right that was just given
     unready = 0

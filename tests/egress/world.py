@@ -169,7 +169,7 @@ class Process:
         self.spool = Spool(world.directory, spool_memory_bytes, self.disk.disk())
         self.asks = HandExecutor()
         self.confirmations = Confirmations(world.admin, self.asks)
-        self.assembly = assembly(
+        self.builder = make_builder(
             world.store,
             format,
             self.spool,
@@ -179,9 +179,9 @@ class Process:
             source_compacted=source_compacted,
             confirm=self.confirmations.ask,
         )
-        places = TopicClaims(REGION, world.control, world.clock)
+        claims = TopicClaims(REGION, world.control, world.clock)
         self.watcher = TopicWatcher(
-            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, places.claimed
+            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, claims.claimed
         )
         resolver = StartResolver(
             region=REGION,
@@ -191,7 +191,7 @@ class Process:
             probe=world.probe,
             archive=ArchiveLookup(Archive(world.store, world.control, format)),
             control=world.control,
-            places=places,
+            claims=claims,
             clock=world.clock,
             accept_missing_archive=accept_missing_archive,
         )
@@ -201,12 +201,12 @@ class Process:
                 isolation_level="read_committed",
                 writer="test",
                 consumer=self.consumer,
-                positioning=StartLookup(resolver, self.pool, HandExecutor()),
+                start_lookup=StartLookup(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,
                 confirmations=self.confirmations,
-                assembly=self.assembly,
+                builder=self.builder,
                 lag=LagGauge(
-                    world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
+                    world.admin, self.builder, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
                 ),
                 clock=world.clock,
                 metrics=self.metrics,
@@ -251,7 +251,7 @@ class Process:
         return dict(self.health.snapshot().stopped)
 
 
-def assembly(
+def make_builder(
     store: SegmentStore,
     format: SegmentFormat,  # noqa: A002
     spool: Spool,

@@ -107,8 +107,8 @@ class EgressProcesses(RuleBasedStateMachine):
     def committed(self, p: TopicPartition) -> Committed | None:
         """The commit of this incarnation; None for one that was in flight when the topic was deleted."""
         committed = self.world.committed(p)
-        note = None if committed is None else read_commit_metadata(committed)
-        return committed if note is not None and note.life == self.name else None
+        metadata = None if committed is None else read_commit_metadata(committed)
+        return committed if metadata is not None and metadata.incarnation_id == self.name else None
 
     # --- work: most of what happens ---
 
@@ -490,8 +490,8 @@ class EgressProcesses(RuleBasedStateMachine):
             assert self.committed(p) is not None
         for process in self.running:
             assert process.stopped == {}
-            assert process.assembly.held_bytes == 0
-            assert process.assembly.spool_bytes == 0, "spool files are left behind"
+            assert process.builder.buffered_bytes == 0
+            assert process.builder.spool_bytes == 0, "spool files are left behind"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def choose(
         marks=Watermarks(low, high, epoch),
         policy_offset=policy,
         partition_count=6,
-        life="id",
+        incarnation_id="id",
         begun=begun,
         forks=forks,
         gaps=[gap(offsets, is_accepted=True) for offsets in accepted],
@@ -90,7 +90,7 @@ def offset(answer: Start | Blocked) -> int:
 def test_new_partition_follows_the_policy() -> None:
     answer = choose(policy=40)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note) == (40, CommitMetadata(40, 6, "id"))
+    assert (answer.next_offset, answer.metadata) == (40, CommitMetadata(40, 6, "id"))
 
 
 def test_committed_offset_wins_over_the_policy() -> None:
@@ -186,7 +186,7 @@ def test_a_recorded_begin_outlives_the_groups_offsets() -> None:
     """Positioned at 40 by `start = "latest"`, and never a record since; then the group's offsets expired."""
     answer = choose(begun=40, policy=100)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note.begun_at) == (40, 40)
+    assert (answer.next_offset, answer.metadata.begun_at) == (40, 40)
     lost = choose(begun=40, low=60, policy=100)
     assert isinstance(lost, Blocked)
     assert "[40,59] is gone" in lost.reason
@@ -310,11 +310,13 @@ def test_notes_of_others_are_not_ours() -> None:
 
 
 @given(
-    begun=st.integers(0, 2**62), count=st.integers(1, 10**6), life=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
+    begun=st.integers(0, 2**62),
+    count=st.integers(1, 10**6),
+    incarnation_id=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True),
 )
-def test_note_round_trip(begun: int, count: int, life: str) -> None:
-    assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, life)))) == CommitMetadata(
-        begun, count, life
+def test_note_round_trip(begun: int, count: int, incarnation_id: str) -> None:
+    assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, incarnation_id)))) == CommitMetadata(
+        begun, count, incarnation_id
     )
 
 

@@ -116,7 +116,7 @@ def test_nothing_is_stored_of_a_topic_that_is_gone(world: World) -> None:
     world.broker.delete("t")
     process.later()
     assert world.ranges(P) == []
-    assert process.assembly.spool_bytes == 0
+    assert process.builder.spool_bytes == 0
     assert "not in the cluster any more" in process.stopped[str(source(P))]
     world.broker.create("t", partitions=2)
     world.broker.append(P, *many("new", 2))
