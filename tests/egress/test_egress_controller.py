@@ -319,7 +319,7 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
+def test_commits_carry_the_metadata_and_the_leader_epoch(world: World) -> None:
     world.produce(P, 3)
     world.broker.trim(P, 2)
     process = joined(world)
@@ -338,7 +338,7 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
     assert read_commit_metadata(committed) == CommitMetadata(2, 2, "id-t")
 
 
-def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
+def test_failed_commit_is_repeated_with_all_of_it(world: World) -> None:
     process = joined(world)
     world.broker.elect(P, 3)
     process.consumer.fail_commits(P)
@@ -362,7 +362,7 @@ def test_newer_position_is_not_overwritten_by_the_failed_one(world: World) -> No
     assert world.position(P) == 10
 
 
-def test_failed_commit_that_is_said_again_stays_below_all_that_is_not_stored(world: World) -> None:
+def test_failed_commit_that_is_repeated_stays_below_all_that_is_not_stored(world: World) -> None:
     process = joined(world)
     process.consumer.fail_commits(P)
     process.uploads.holding = True
@@ -552,7 +552,7 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     world.expect(Q)
     for seconds in (30, 60, 120, 240, 300, 300):
         process.later(seconds)
-        assert list(process.stopped) == [str(source(P))], "it went on behind records that contradict the source's"
+        assert list(process.stopped) == [str(source(P))], "it went on after records that contradict the source's"
         assert world.position(P) == 0
     world.produce(Q, 2)
     process.turn(2)
@@ -698,7 +698,7 @@ def test_lost_spool_is_read_again(world: World) -> None:
     assert process.stopped == {}
 
 
-def test_spool_lost_behind_a_stored_segment_keeps_that(world: World) -> None:
+def test_spool_lost_after_a_stored_segment_keeps_that(world: World) -> None:
     process = joined(world, spool_memory_bytes=-1)
     process.uploads.holding = True
     world.produce(P, 10)
@@ -870,10 +870,10 @@ def test_memory_pressure_encodes_early_and_goes_on(world: World) -> None:
         world.broker.append(P, *[bytes(150)] * 2)
         process.turn()
     assert process.builder.must_pause
-    held = process.builder.buffered_bytes
+    before = process.builder.buffered_bytes
     world.broker.append(P, *[bytes(150)] * 2)
     process.turn(3)
-    assert process.builder.buffered_bytes == held
+    assert process.builder.buffered_bytes == before
     process.encoders.holding = False
     process.encoders.run_all()
     process.turn(3)
@@ -1057,7 +1057,7 @@ def test_trouble_with_the_topics_keeps_what_is_known(world: World) -> None:
     process.later(31)
     process.later(31)
     assert process.consumer.topics == {"t"}
-    assert world.ranges(P) == [], "stored although nobody knows whether the topic is still the same"
+    assert world.ranges(P) == [], "stored although it is unknown whether the topic is still the same"
     world.admin.away = False
     process.later(1)
     world.expect(P)
@@ -1077,12 +1077,12 @@ def test_footer_says_where_it_comes_from(world: World) -> None:
     assert segment.source == SourcePartition("a", "t", 0)
 
 
-def test_rule_that_matches_no_topic_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_rule_that_matches_no_topic_is_logged_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     process = joined(make(rule("t"), rule("slip"), rule("^t\\..*")))
     for _ in range(3):
         process.later(30)
-    told = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
-    assert told == ["^t\\..*", "slip"]
+    idle_rules = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
+    assert idle_rules == ["^t\\..*", "slip"]
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
@@ -1144,7 +1144,7 @@ def test_a_topic_that_is_deleted_is_not_refused(make: Make) -> None:
     assert process.health.snapshot().is_ready
 
 
-def test_a_group_that_takes_no_member_turns_readiness(world: World) -> None:
+def test_a_group_that_takes_no_member_makes_the_process_unready(world: World) -> None:
     process = joined(world)
     process.consumer.trouble = "member of group group: planned"
     process.turn()
@@ -1180,16 +1180,16 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
 
 
 def test_points_of_an_idle_partition_do_not_pile_up(world: World) -> None:
-    """Each end of a pause tells where its log ends."""
+    """Each end of a pause reports where its log ends."""
     world.produce(P, 5)
     process = joined(world)
     process.later()
-    held = process.controller._assignment.get(P)
-    assert held is not None
-    assert held.session is not None
+    assigned = process.controller._assignment.get(P)
+    assert assigned is not None
+    assert assigned.session is not None
     for _ in range(50):
         process.consumer.pause([P])
         process.turn()
         process.consumer.resume([P])
         process.turn()
-    assert len(held.session.points._points) <= 2
+    assert len(assigned.session.points._points) <= 2

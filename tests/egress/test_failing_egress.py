@@ -121,7 +121,7 @@ def test_a_problem_ends_with_its_cause_also_when_the_archive_continues_in_anothe
     process.consumer.unavailable = False
     world.produce(P, 5)
     later(process, 20)
-    world.expect(P, life="id-t-1")
+    world.expect(P, incarnation="id-t-1")
     assert problems(process) == {}
 
 
@@ -136,7 +136,7 @@ def test_the_problem_of_reading_again_ends_in_another_path(world: World) -> None
     world.objects.away = set()
     world.produce(P, 5)
     later(process, 80)
-    world.expect(P, life="id-t-1")
+    world.expect(P, incarnation="id-t-1")
     assert problems(process) == {}
 
 

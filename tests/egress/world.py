@@ -96,15 +96,15 @@ class World:
 
     # --- contents of the archive and of the group ---
 
-    def segments(self, partition: TopicPartition, life: str = "") -> list[Segment]:
+    def segments(self, partition: TopicPartition, incarnation: str = "") -> list[Segment]:
         """Segments in the plain path, or in that of a later incarnation."""
-        return sorted(info.segment for info in self.peek.list(source(partition, life)))
+        return sorted(info.segment for info in self.peek.list(source(partition, incarnation)))
 
-    def ranges(self, partition: TopicPartition, life: str = "") -> list[tuple[int, int]]:
-        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, life)]
+    def ranges(self, partition: TopicPartition, incarnation: str = "") -> list[tuple[int, int]]:
+        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, incarnation)]
 
-    def values(self, partition: TopicPartition, life: str = "") -> list[bytes]:
-        return [value for s in self.segments(partition, life) for value in self.read(s).values()]
+    def values(self, partition: TopicPartition, incarnation: str = "") -> list[bytes]:
+        return [value for s in self.segments(partition, incarnation) for value in self.read(s).values()]
 
     def read(self, segment: Segment) -> dict[int, bytes]:
         with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
@@ -123,21 +123,23 @@ class World:
         committed = self.committed(partition)
         return -1 if committed is None else committed.next_offset
 
-    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, life: str = "") -> None:
+    def expect(
+        self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, incarnation: str = ""
+    ) -> None:
         """Ranges tile from `begun` without a seam or an overlap, hold the log's records, and all is committed."""
         log = self.broker.logs[partition]
         end = log.stable if until is None else until
-        self.agree(partition, life)
+        self.agree(partition, incarnation)
         at = begun
-        for start, last in self.ranges(partition, life):
-            assert start == at, f"a seam at {at}: {self.ranges(partition, life)}"
+        for start, last in self.ranges(partition, incarnation):
+            assert start == at, f"a seam at {at}: {self.ranges(partition, incarnation)}"
             at = last + 1
-        assert (at, self.position(partition)) == (end, end), self.ranges(partition, life)
+        assert (at, self.position(partition)) == (end, end), self.ranges(partition, incarnation)
 
-    def agree(self, partition: TopicPartition, life: str = "") -> None:
+    def agree(self, partition: TopicPartition, incarnation: str = "") -> None:
         """Every segment holds exactly the log's records of its range, as far as the log still has them."""
         log = self.broker.logs[partition]
-        for segment in self.segments(partition, life):
+        for segment in self.segments(partition, incarnation):
             wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
             found = self.read(segment)
             assert {o: v for o, v in found.items() if o >= log.low} == wanted, segment
@@ -278,5 +280,5 @@ def make_builder(
         )
 
 
-def source(partition: TopicPartition, life: str = "") -> SourcePartition:
-    return SourcePartition(REGION, partition.topic, partition.partition, life)
+def source(partition: TopicPartition, incarnation: str = "") -> SourcePartition:
+    return SourcePartition(REGION, partition.topic, partition.partition, incarnation)

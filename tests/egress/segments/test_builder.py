@@ -127,18 +127,18 @@ def test_range_without_a_record_is_a_segment(world: World) -> None:
 def test_order_holds_over_many_row_groups_and_files(tmp_path: Path) -> None:
     world = World(tmp_path, memory_bytes=2 * MIB, on_disk=True)
     runs = {p: [run(i * 50, 50, value=bytes(2000), partition=p) for i in range(40)] for p in range(5)}
-    pressed = False
+    has_to_pause = False
     for i in range(40):
         for p in range(5):
             world.builder.append(source(p), 0, runs[p][i])
-            pressed = pressed or world.builder.must_pause
+            has_to_pause = has_to_pause or world.builder.must_pause
     for p in range(5):
         world.seal(0, 1999, 2000, p)
     outcomes = world.outcomes(5)
     assert all(isinstance(o, SegmentStored) for o in outcomes)
     for p in range(5):
         assert digest_of(world.read(0, 1999, p)) == digest_of([r.batch for r in runs[p]])
-    assert pressed, "20 MB of records never pressed a budget of 2 MiB"
+    assert has_to_pause, "20 MB of records never exceeded a budget of 2 MiB"
     assert world.builder.may_resume
     world.close()
 
@@ -175,7 +175,7 @@ def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, co
     world.close()
 
 
-def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> None:
+def test_lost_spool_is_reported_and_the_range_can_be_built_again(tmp_path: Path) -> None:
     world = World(tmp_path, memory_bytes=MIB, on_disk=True)
     world.builder.append(source(), 0, run(0, 2000, value=bytes(2000)))  # over the budget: encoded at once
     world.seal(0, 1999, 2000)

@@ -210,7 +210,7 @@ def test_an_offset_before_the_begin_is_refused() -> None:
 # --- is it the same log? ---
 
 
-def test_the_log_is_held_against_what_commit_or_archive_know() -> None:
+def test_the_log_is_compared_with_what_commit_or_archive_know() -> None:
     def point(answer: Start | Blocked) -> LogPoint | None:
         assert isinstance(answer, Start), answer
         return answer.point
@@ -228,9 +228,9 @@ def test_a_log_that_is_too_short_is_for_its_epochs_to_judge() -> None:
     answer = choose(ours(300), (seg(0, 299),), high=100, point=LogPoint(300, 2))
     assert isinstance(answer, Start)
     assert (answer.next_offset, answer.point) == (300, LogPoint(300, 2))
-    held = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
-    assert isinstance(held, Blocked)
-    assert "no leader epoch" in held.reason
+    blocked = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
+    assert isinstance(blocked, Blocked)
+    assert "no leader epoch" in blocked.reason
 
 
 def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
@@ -240,12 +240,12 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
         (None, OffsetRange(0, 99), (OffsetRange(50, 99),)),
     ):
         for accepted in ((), *((other,) for other in others)):
-            held = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
-            assert isinstance(held, Blocked)
-            assert "the evidence" in held.reason
-            assert "replicator adopt --fork t" in held.reason
+            blocked = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
+            assert isinstance(blocked, Blocked)
+            assert "the evidence" in blocked.reason
+            assert "replicator adopt --fork t" in blocked.reason
             command = f"replicator gaps accept a/t/0 {contested.start}-{contested.end} --reason TEXT --yes"
-            assert command in held.reason
+            assert command in blocked.reason
         for accepted in ((contested,), (OffsetRange(contested.start, 70), OffsetRange(60, 99))):
             answer = choose(
                 ours(100),
@@ -262,7 +262,7 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
             )
 
 
-def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
+def test_after_an_accepted_fork_the_next_records_count_again() -> None:
     committed, archived, first, accepted = ours(120), (seg(0, 119),), fork(100, 50), (OffsetRange(50, 99),)
     answer = choose(committed, archived, high=500, forks=(first,), accepted=accepted, point=LogPoint(120, 3))
     assert isinstance(answer, Start)
@@ -271,7 +271,7 @@ def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
     assert isinstance(answer, Blocked)
 
 
-def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
+def test_reading_begins_after_an_accepted_fork_wherever_the_commit_is() -> None:
     """The records contradicted each other at 50, and the commit is where a snapshot had it."""
     forks, accepted = (fork(100, 50, None),), (OffsetRange(50, 99),)
     assert offset(choose(ours(40), (seg(0, 99),), high=500, forks=forks, accepted=accepted)) == 100
@@ -298,13 +298,13 @@ def test_commits_of_another_incarnation_are_ignored() -> None:
 
 
 def test_partition_added_later_is_known_by_the_first_count() -> None:
-    notes = [CommitMetadata(0, 6), CommitMetadata(0, 8)]
-    assert added_later(6, notes)
-    assert not added_later(5, notes)
+    commits = [CommitMetadata(0, 6), CommitMetadata(0, 8)]
+    assert added_later(6, commits)
+    assert not added_later(5, commits)
     assert not added_later(6, [])
 
 
-def test_notes_of_others_are_not_ours() -> None:
+def test_metadata_of_others_is_not_ours() -> None:
     for text in ("", "start=1", "start=x partitions=2", "start=1 partitions=2 ", "hello"):
         assert read_commit_metadata(Committed(1, text)) is None
 
@@ -314,7 +314,7 @@ def test_notes_of_others_are_not_ours() -> None:
     count=st.integers(1, 10**6),
     incarnation_id=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True),
 )
-def test_note_round_trip(begun: int, count: int, incarnation_id: str) -> None:
+def test_metadata_round_trip(begun: int, count: int, incarnation_id: str) -> None:
     assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, incarnation_id)))) == CommitMetadata(
         begun, count, incarnation_id
     )

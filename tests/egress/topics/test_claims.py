@@ -44,9 +44,9 @@ class Archive:
         return topic.incarnation.id
 
     def refusal(self, topic_id: str = "one", cluster: str = "c") -> str:
-        hold = self.resolve(topic_id, cluster)
-        assert isinstance(hold, Blocked), hold
-        return hold.reason
+        blocked = self.resolve(topic_id, cluster)
+        assert isinstance(blocked, Blocked), blocked
+        return blocked.reason
 
     def put(self, key: str, data: bytes = b"x") -> None:
         self.objects.put_new(key, BytesIO(data), len(data))
@@ -66,8 +66,8 @@ def test_the_first_incarnation_has_the_plain_path_and_later_ones_separate_paths(
     assert archive.incarnation("two") == "two"
     assert archive.incarnation("three") == "three"
     assert archive.incarnation("one") == ""
-    claims = {place: archive.control.place("a", place) for place in archive.control.places("a")}
-    assert {place: claim.number for place, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
+    claims = {path: archive.control.place("a", path) for path in archive.control.places("a")}
+    assert {path: claim.number for path, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
     assert claims["t@two"] == TopicClaim(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
 
 
@@ -79,7 +79,7 @@ def test_two_processes_that_claim_at_once_agree(archive: Archive) -> None:
     assert archive.incarnation("one") == "one"
 
 
-def test_a_process_that_claims_and_stores_while_we_look_is_no_stranger(archive: Archive) -> None:
+def test_a_process_that_claims_and_stores_between_two_reads_does_not_block(archive: Archive) -> None:
     def other(_: str) -> None:
         assert archive.incarnation("one") == ""
         archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
