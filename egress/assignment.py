@@ -100,9 +100,11 @@ class Assignment:
 
     def stop(self, assigned: AssignedPartition, reason: str, now: datetime) -> None:
         """Stop the partition until the cause is gone, which is checked at growing intervals."""
-        self.stop_behind(assigned, assigned.remainder, reason, now)
+        self.stop_with_remainder(assigned, assigned.remainder, reason, now)
 
-    def stop_behind(self, assigned: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime) -> None:
+    def stop_with_remainder(
+        self, assigned: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime
+    ) -> None:
         """Like `stop`. `remainder`: records that were read and are not all stored."""
         if assigned.stopped != reason:
             log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
@@ -111,7 +113,7 @@ class Assignment:
         self.health.stopped(str(assigned.source), reason)
         self._count()
 
-    def later(self, assigned: AssignedPartition, now: datetime, why: str) -> None:
+    def postpone(self, assigned: AssignedPartition, now: datetime, why: str) -> None:
         pause = REFUSED.delay(assigned.failures)
         assigned.failures += 1
         assigned.postpone(now + pause)

@@ -1,7 +1,8 @@
 """The egress process: one consumer, its partitions, and the loop that moves their records to the archive.
 
 Everything here runs on the poll thread, except for the pools of `SegmentBuilder`, `StartLookup`, `Confirmations` and
-`TopicWatcher`, whose answers are taken in once per turn. `EgressPartition` decides; this module applies the effects.
+`TopicWatcher`, whose answers are collected once per turn of the loop. `EgressPartition` decides; this module applies
+the effects.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class EgressController:
         for assigned in self._assignment:
             self._tick(assigned, now)
         for assigned, session in self._pressure.poll():
-            self._apply(assigned, session, session.core.relieve(), now)
+            self._apply(assigned, session, session.core.seal_early(), now)
         self._alarms.poll(now, topics=parts.watcher.alarm(now))
         parts.lag.committed(self._commits.poll(self._assignment.partitions, now))
         parts.lag.poll(now, {h.partition: h.source for h in self._assignment})
@@ -216,13 +217,13 @@ class EgressController:
                 for outcome in self.parts.builder.outcomes(min(deadline.left.total_seconds(), 0.1)):
                     self._finished(outcome, self.parts.clock.now())
             # stored, then committed: everything below these offsets is in the archive
-            self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
+            self._commits.commit_and_wait(partitions, max(deadline.left, timedelta(seconds=2)))
         finally:
             self._assignment.forget(partitions)
 
     def _storing(self, assigned: AssignedPartition) -> bool:
         if isinstance(assigned.remainder, Abandoned):
-            assigned.uploads(are_under_way=self.parts.builder.uploading(assigned.source))
+            assigned.set_uploads(are_under_way=self.parts.builder.uploading(assigned.source))
         return assigned.is_storing
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -344,7 +345,7 @@ class EgressController:
                 case Discard(from_offset=from_offset):
                     self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
                     self.parts.builder.discard(assigned.source, from_offset)
-                    session.points.unread(from_offset)
+                    session.points.drop_after(from_offset)
                 case Seek():
                     assigned.seek(effect)  # made by `_tick`: records that this poll fetched before it are ignored
                 case _:
@@ -354,11 +355,11 @@ class EgressController:
         try:
             self.parts.consumer.start(assigned.partition, seek.next_offset, session.points.before(seek.next_offset))
         except BrokerUnavailable as error:
-            self._assignment.later(assigned, now, f"seek: {error}")
+            self._assignment.postpone(assigned, now, f"seek: {error}")
             return
         except OwnershipLost:
             return  # the revocation follows
-        assigned.sought()
+        assigned.seek_done()
         session.core.started(seek.epoch)
         if self._pressure.is_paused:
             self.parts.consumer.pause([assigned.partition])
@@ -376,7 +377,7 @@ class EgressController:
                 if isinstance(outcome, SegmentStored):
                     self._stored(assigned, session, outcome, now)
             case Storing(session=session):
-                self._settled(assigned, session, outcome, now)
+                self._on_session_outcome(assigned, session, outcome, now)
             case remainder:
                 assert_never(remainder)
 
@@ -390,7 +391,7 @@ class EgressController:
         report(self.parts.metrics, assigned, stored)
         self._apply(assigned, session, session.core.stored(stored.seal.offsets), now)
 
-    def _settled(
+    def _on_session_outcome(
         self, assigned: AssignedPartition, session: ReadSession, outcome: UploadOutcome, now: datetime
     ) -> None:
         """Handle the outcome of a segment of the current session."""
@@ -416,7 +417,7 @@ class EgressController:
                     overlapping = session.overlapping(offsets) or (Segment(assigned.source, LEVEL_STREAMING, offsets),)
                     remainder = Contested(session, overlapping)
                 self.parts.builder.discard(assigned.source)
-                self._assignment.stop_behind(assigned, remainder, str(error), now)
+                self._assignment.stop_with_remainder(assigned, remainder, str(error), now)
             case TopicRecreated(offsets=offsets):
                 self._assignment.reopen(assigned, f"another topic, or none, once {offsets} was read")
             case UploadFailed(offsets=offsets, error=error):
@@ -430,7 +431,7 @@ class EgressController:
     ) -> None:
         effects = session.core.spool_lost(start)
         if effects:  # else it was dropped already
-            self._assignment.later(assigned, now, why)
+            self._assignment.postpone(assigned, now, why)
             if assigned.failures >= REWINDS:
                 self.parts.health.problem(assigned.rereading, f"read again {assigned.failures} times in a row: {why}")
             self._apply(assigned, session, effects, now)

@@ -167,7 +167,7 @@ class EgressPartition:
         than there are partitions would get ever more of them instead of larger ones."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
 
-    def relieve(self) -> list[Decision]:
+    def seal_early(self) -> list[Decision]:
         """Seal the open segment before it is full, so that its space in the spool is freed."""
         return self._seal(Reason.PRESSURE) if self._opened_at else []
 

@@ -42,7 +42,7 @@ class Pressure:
         if self.is_paused:
             # Sealed segments are stored without help, but open ones would stay until they are full or old. In each
             # turn, since files of other processes may fill the disk.
-            self.builder.shed()
+            self.builder.encode_early()
             for source in self.builder.heaviest_open():
                 heavy = self.assignment.of(source)
                 if heavy is not None and (session := heavy.reading) is not None:

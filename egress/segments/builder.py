@@ -148,7 +148,7 @@ class SegmentBuilder:
         if open_segment.pending_bytes >= ROW_GROUP_BYTES:
             self._encode(open_segment)
         else:
-            self.shed()
+            self.encode_early()
 
     def seal(
         self, source: SourcePartition, seal: Seal, origin: SegmentOrigin, overlapping: Sequence[Segment] = ()
@@ -219,7 +219,7 @@ class SegmentBuilder:
         with self._idle:
             self._idle.wait_for(lambda: not self._uploading, timeout.total_seconds())
 
-    def shed(self) -> None:
+    def encode_early(self) -> None:
         """Encode the largest segments early when memory is short, at the price of smaller row groups."""
         if self._pending_bytes <= self._limit // 2:
             return
@@ -243,7 +243,7 @@ class SegmentBuilder:
         try:
             if not (open_segment.dropped or open_segment.failed):
                 self._writer(open_segment).write(batches)
-                open_segment.file.settle()
+                open_segment.file.spill_if_needed()
         except Exception as error:  # whatever the cause, these records must be read again
             self._outcomes.put(self._failed(open_segment, error))
         finally:
@@ -258,7 +258,7 @@ class SegmentBuilder:
             return
         try:
             footer = self._writer(open_segment).close(segment, origin)
-            open_segment.file.settle()
+            open_segment.file.spill_if_needed()
         except Exception as error:
             self._outcomes.put(self._failed(open_segment, error))
             return

@@ -129,7 +129,7 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) 
     return Blocked(
         f"{start.why} says {start.next_offset}, but the topic ends at {high}: it was truncated. Records that were "
         "archived are no longer in the log, and their offsets will be given to others; no leader epoch of them is "
-        "known, so once the log has grown nothing will tell them apart. Find out which of them count; then give the "
+        "known, so once the log has grown nothing will distinguish them. Find out which of them count; then give the "
         "topic another prefix, or set the group's offset"
     )
 
@@ -163,7 +163,7 @@ def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start
     if gone and archive_end is not None and rules.record_gaps:
         known_until = min(archive_end, next_offset)  # the range that the operator skipped is recorded as well
     # Segments after the commit were stored just before a crash, or are of another log: their records are read again and
-    # compared before anything is stored beside them. Skipping them would accept either.
+    # compared before anything that overlaps them is stored. Skipping them would accept either.
     return _begin(Start(next_offset, metadata, "committed offset"), known_until, facts, rules)
 
 

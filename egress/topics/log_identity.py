@@ -32,7 +32,7 @@ class LogPoints:
                 self._points.pop()
             self._points.append(point)
 
-    def unread(self, from_offset: int) -> None:
+    def drop_after(self, from_offset: int) -> None:
         """Drop the points after `from_offset`: everything from there on is read again."""
         self._points = [p for p in self._points if p.next_offset <= from_offset]
 

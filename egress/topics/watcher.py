@@ -49,7 +49,7 @@ class TopicWatcher:
     topics: Mapping[str, Selected] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)  # topic -> why the cluster does not show it
     claimed: frozenset[str] = frozenset()
-    other_cluster: str | None = None  # id of the cluster behind the bootstrap address now, if it is another
+    other_cluster: str | None = None  # id of the cluster at the bootstrap address now, if it is another
     _failures: Failures = field(default_factory=Failures)
     _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
@@ -74,9 +74,9 @@ class TopicWatcher:
                 return False
             case Answer(value=found):
                 self._failures.worked(Attempt.TOPICS)
-                return self._taken_in(found)
+                return self._collected(found)
 
-    def _taken_in(self, found: _Refresh) -> bool:
+    def _collected(self, found: _Refresh) -> bool:
         """Whether something changed."""
         self._log_idle(found.idle)
         before = self._known
@@ -100,7 +100,7 @@ class TopicWatcher:
         if cluster_id != self.cluster_id:
             return _Refresh({}, cluster_id, self.claimed)
         everything = frozenset(self.admin.topics())
-        # a listing omits topics that the principal may not describe: a request by name tells refused from absent ones
+        # a listing omits topics that the principal may not describe: by name, refused differ from absent ones
         by_name = {r.pattern.text for r in self.rules if not r.pattern.is_expression}
         chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), self.rules, self.own_topics)
         facts, errors = describe_each(self.admin, chosen)

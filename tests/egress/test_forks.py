@@ -617,7 +617,7 @@ def test_a_fork_of_the_fork_before_every_partition_continued_after_the_first_is_
     cut(world, 3, 30)
     settle(process)
     assert forks(world, FORK1) == [(3, 25)]
-    with pytest.raises(TargetError, match=r"where partitions \[1\] go on in a/t@.*-fork1"):
+    with pytest.raises(TargetError, match=r"where partitions \[1\] continue in a/t@.*-fork1"):
         adopt(world)
     process.consumer.assign(Q)
     settle(process)

@@ -86,7 +86,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
             return
         seek = self.assigned.state.due_seek(self.now)
         if seek is not None:
-            self.assigned.sought()
+            self.assigned.seek_done()
             self.assigned.state.session.core.started(seek.epoch)
             assert self.assigned.is_fetched
             assert self.assigned.state.due_seek(self.now + LONG) is None
@@ -115,7 +115,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
             return
         core = session.core
         core.consumed(core.next_offset, core.next_offset + count - 1, count, 1, self.now)
-        self.sealed += [effect.offsets for effect in core.relieve() if isinstance(effect, Seal)]
+        self.sealed += [effect.offsets for effect in core.seal_early() if isinstance(effect, Seal)]
 
     @rule()
     @precondition(lambda self: self.sealed)
@@ -174,7 +174,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     @rule(are_under_way=st.booleans())
     def see_uploads(self, are_under_way: bool) -> None:
         before = self.assigned.is_storing
-        self.assigned.uploads(are_under_way=are_under_way)
+        self.assigned.set_uploads(are_under_way=are_under_way)
         assert self.assigned.is_storing == (are_under_way if self.remainder is Abandoned and self.session else before)
 
     @rule()

@@ -289,9 +289,9 @@ def test_run_larger_than_the_room_is_refused() -> None:
 
 def test_relieved_of_its_open_segment_it_reads_on() -> None:
     core = started(0)
-    assert core.relieve() == []
+    assert core.seal_early() == []
     core.consumed(0, 1, 2, 2, T0)
-    assert core.relieve() == [Seal(OffsetRange(0, 1), 2, Reason.PRESSURE)]
+    assert core.seal_early() == [Seal(OffsetRange(0, 1), 2, Reason.PRESSURE)]
     assert core.consumed(2, 3, 2, 2, T0) == [Append()]
 
 
