@@ -185,10 +185,10 @@ class CheckpointRepair:
         return holds
 
     def _write_last(self, editor: CheckpointEditor, key: CheckpointKey, written: Checkpoint) -> Checkpoint:
-        while (word := self.checkpoints.read().get(key)) != written:
-            if not isinstance(word, Checkpoint):
-                raise word or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
-            written = replace(word, author=Author.SEED, given_at=word.next_offset)
+        while (found := self.checkpoints.read().get(key)) != written:
+            if not isinstance(found, Checkpoint):
+                raise found or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
+            written = replace(found, author=Author.SEED, given_at=found.next_offset)
             editor.seed(key, written)
         return written
 
@@ -214,10 +214,10 @@ class CheckpointRepair:
     def _state(
         self, key: CheckpointKey, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
     ) -> tuple[Checkpoint | None, Parked | None]:
-        word = known.get(key)
-        if isinstance(word, CheckpointConflict):
-            raise word  # its message has the remedy: which offsets would be skipped is unknown
-        return word, _parked(self.checkpoints.parked().get(key), word)
+        found = known.get(key)
+        if isinstance(found, CheckpointConflict):
+            raise found  # its message has the remedy: which offsets would be skipped is unknown
+        return found, _parked(self.checkpoints.parked().get(key), found)
 
     def _read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """Raises OtherGroup: what is written would affect the workers of another group than this file's."""
@@ -242,9 +242,9 @@ class CheckpointRepair:
         return target
 
 
-def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None) -> Parked | None:
+def _parked(parked: Parked | None, found: Checkpoint | CheckpointConflict | None) -> Parked | None:
     """The note if it is still valid; a conflict never invalidates it."""
-    checkpoint = word if isinstance(word, Checkpoint) else None
+    checkpoint = found if isinstance(found, Checkpoint) else None
     return parked if parked is not None and still_parked(parked, checkpoint) else None
 
 
@@ -285,9 +285,9 @@ def _is_left_behind(
     key: CheckpointKey, offsets: OffsetRange, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 ) -> bool:
     """Whether delivery began after `offsets`, or switched to the topic's next incarnation before them."""
-    word = known.get(key)
-    if not isinstance(word, Checkpoint):
+    found = known.get(key)
+    if not isinstance(found, Checkpoint):
         return False
-    if word.begun_at is not None and offsets.end < word.begun_at:
+    if found.begun_at is not None and offsets.end < found.begun_at:
         return True
-    return offsets.start >= word.next_offset and bool(later_incarnations(key, word, known))
+    return offsets.start >= found.next_offset and bool(later_incarnations(key, found, known))

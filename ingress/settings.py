@@ -12,7 +12,7 @@ from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
 
 TOPIC = "{topic}"  # stands for the source topic's name in a destination
-LIFE = 8  # characters of a topic id in the name of a destination for one incarnation
+TOPIC_ID_CHARS = 8  # characters of a topic id in the name of a destination for one incarnation
 DEFAULT_DESTINATION = f"{TOPIC}.ingress"
 
 _destination = matching(
@@ -95,7 +95,7 @@ class IngressSource:
         if not incarnation or self.on_recreate != "new-topic":
             return name
         fork = fork_number(incarnation)
-        return f"{name}.{fork_id(incarnation[:LIFE], fork) if fork else incarnation[:LIFE]}"
+        return f"{name}.{fork_id(incarnation[:TOPIC_ID_CHARS], fork) if fork else incarnation[:TOPIC_ID_CHARS]}"
 
     def _contradictions(self) -> Iterator[Problem]:
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic

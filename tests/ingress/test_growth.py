@@ -9,7 +9,7 @@ C, D, E = (TopicPartition("copy", number) for number in range(3))
 
 
 def looks(process: Process) -> int:
-    return process.finder._looks
+    return process.finder._calls
 
 
 def test_a_partition_without_a_place_is_named_by_the_event_of_its_first_segment() -> None:

@@ -151,11 +151,11 @@ def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.target.crash_next()
     with pytest.raises(Crashed):
-        process.delivery.turn()
+        process.delivery.run_round()
     joined(world, run_records=4).turn(3)
     assert world.offsets(C) == numbers((0, 9))
 
@@ -185,11 +185,11 @@ def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.target.crash_next()
     with pytest.raises(Crashed):
-        process.delivery.turn()
+        process.delivery.run_round()
     assert (world.offsets(C), world.checkpoint()) == (numbers((0, 7)), 4)
     assert (world.offsets(D), world.checkpoint(1)) == (numbers((0, 5)), 4)
     joined(world, run_records=4).turn(3)
@@ -322,7 +322,7 @@ def test_segment_that_vanishes_between_two_of_its_runs(world: World) -> None:
     process = joined(world, run_records=3)
     gone = world.put(10, 19)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.put(0, 19, level=1, notify=False)
     world.remove(gone, notify=False)
@@ -576,7 +576,7 @@ def test_nothing_is_produced_for_a_partition_after_it_was_revoked(world: World) 
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.placement.revoke(C)
     process.control()
     before = world.offsets(C)
@@ -610,7 +610,7 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    process.delivery.turn()  # its report waits
+    process.delivery.run_round()  # its report waits
     process.placement.revoke(C)
     process.placement.assign(C)
     process.control()
@@ -621,7 +621,7 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
 def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: World) -> None:
     world.put(0, 9)
     process = joined(world)
-    held = process.controller._holdings.of(SOURCE)
+    held = process.controller._assigned_partitions.of(SOURCE)
     assert held is not None
     earlier = held.assignment
     process.placement.revoke(C)
@@ -641,7 +641,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.placement.assign(C)
     process.control(2)
     world.target.fail_next(C, fate=FailureKind.REJECTED)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)
@@ -726,7 +726,7 @@ def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
     try:
 
         def delivered() -> bool:
-            process.delivery.turn()
+            process.delivery.run_round()
             return world.offsets(C) == numbers((0, 9))
 
         assert wait_until(delivered, PATIENCE), world.offsets(C)

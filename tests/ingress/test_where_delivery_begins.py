@@ -460,7 +460,7 @@ def looking(process: Process) -> None:
     process.pool.holding = True
     for _ in range(20):
         process.turn()
-        if process.controller._firsts._asked:
+        if process.controller._foreign_data_check._asked:
             return
         process.pool.run_all()
     pytest.fail("nothing is looked at")

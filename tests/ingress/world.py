@@ -114,16 +114,16 @@ class World:
     def archive(self) -> Archive:
         return Archive(self.store, self.control, self.format)
 
-    def wishes(self) -> ArchivedTopics:
+    def archived_topics(self) -> ArchivedTopics:
         return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
 
     def finder(self) -> DestinationFinder:
-        return DestinationFinder(self.archive, self.wishes(), self.admin, self.settings)
+        return DestinationFinder(self.archive, self.archived_topics(), self.admin, self.settings)
 
     # --- what an operator asks ---
 
     def planned(self) -> Planned:
-        plan = self.wishes().plan()
+        plan = self.archived_topics().plan()
         return Planned(refused=plan.reasons, followed=plan.followed)
 
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
@@ -330,7 +330,7 @@ class Process:
     def turn(self, count: int = 1) -> None:
         for _ in range(count):
             self.control()
-            self.delivery.turn()
+            self.delivery.run_round()
 
     def later(self, seconds: float, turns: int = 4) -> None:
         self.world.clock.advance(seconds)

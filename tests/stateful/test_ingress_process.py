@@ -241,7 +241,7 @@ class IngressProcesses(RuleBasedStateMachine):
         before = {p: len(self.world.offsets(TARGETS[p])) for p in PARTITIONS}
         failing = self.world.target._failing, self.world.target._stopping, self.world.target._crashing
         self.world.target._failing, self.world.target._stopping, self.world.target._crashing = {}, None, False
-        process.delivery.turn()
+        process.delivery.run_round()
         self.world.target._failing, self.world.target._stopping, self.world.target._crashing = failing
         for p in PARTITIONS:
             if TARGETS[p] not in process.placement.held:

@@ -12,7 +12,15 @@ from formats.control.claim import TopicClaim
 from formats.incarnation import Incarnation, parse_incarnation
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
-from ingress.routing.succession import ArchivedIncarnation, Succession, Switch, Turn, current_source, in_order, turn
+from ingress.routing.succession import (
+    ArchivedIncarnation,
+    Succession,
+    SuccessionStep,
+    Switch,
+    current_source,
+    in_order,
+    succession_step,
+)
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
@@ -24,10 +32,10 @@ def life(incarnation: str, number: int | None) -> ArchivedIncarnation:
 
 
 def test_archive_paths_are_incarnations() -> None:
-    lives = [ArchivedIncarnation(incarnation=parse_incarnation(path)) for path in ("t", "t@id")]
-    assert lives == [life("", None), life("id", None)]
-    assert [one.path for one in lives] == ["t", "t@id"]
-    assert lives[1].source("a", 3) == SourcePartition("a", "t", 3, "id")
+    incarnations = [ArchivedIncarnation(incarnation=parse_incarnation(path)) for path in ("t", "t@id")]
+    assert incarnations == [life("", None), life("id", None)]
+    assert [one.path for one in incarnations] == ["t", "t@id"]
+    assert incarnations[1].source("a", 3) == SourcePartition("a", "t", 3, "id")
 
 
 @given(st.permutations([("", 0), ("C", 1), ("A", 2), ("B", 3)]), st.sets(st.sampled_from(["A", "B", "C"])))
@@ -87,18 +95,18 @@ def test_current_incarnation_is_the_last_that_was_begun(
 def test_next_incarnation_waits_for_a_listing_begun_after_it_settled() -> None:
     settled_at, second = T0 + timedelta(minutes=30), timedelta(seconds=1)
 
-    def at(now: datetime, listed_at: datetime | None, *, exhausted: bool = True) -> Turn:
-        return turn(now, exhausted=exhausted, listed_at=listed_at, settled_at=settled_at)
+    def at(now: datetime, listed_at: datetime | None, *, exhausted: bool = True) -> SuccessionStep:
+        return succession_step(now, exhausted=exhausted, listed_at=listed_at, settled_at=settled_at)
 
-    assert at(settled_at - second, T0) is Turn.WAIT
-    assert at(settled_at, None) is Turn.LOOK
-    assert at(settled_at, settled_at - second) is Turn.LOOK
-    assert at(settled_at + second, settled_at) is Turn.FOLLOW
-    assert at(settled_at + second, settled_at, exhausted=False) is Turn.WAIT
-    assert turn(T0, exhausted=True, listed_at=T0, settled_at=None) is Turn.WAIT
+    assert at(settled_at - second, T0) is SuccessionStep.WAIT
+    assert at(settled_at, None) is SuccessionStep.LIST
+    assert at(settled_at, settled_at - second) is SuccessionStep.LIST
+    assert at(settled_at + second, settled_at) is SuccessionStep.FOLLOW
+    assert at(settled_at + second, settled_at, exhausted=False) is SuccessionStep.WAIT
+    assert succession_step(T0, exhausted=True, listed_at=T0, settled_at=None) is SuccessionStep.WAIT
 
 
-THREE = Succession(region="a", partition=0, lives=[life("", 0), life("A", 1), life("B", 2)])
+THREE = Succession(region="a", partition=0, incarnations=[life("", 0), life("A", 1), life("B", 2)])
 positions = st.dictionaries(
     st.sampled_from([PLAIN, A, B]),
     st.builds(Checkpoint, st.integers(1, 100), st.sampled_from(["here", "gone"]), st.just(T0)),
@@ -111,7 +119,7 @@ def test_a_switch_goes_forward_and_accounts_for_what_lies_between(
 ) -> None:
     sources = list(THREE.sources)
     assert sources == [PLAIN, A, B]
-    switch, wanted = THREE.begun(held, known, "here"), current_source(held, sources, known, "here")
+    switch, wanted = THREE.switch_to_begun(held, known, "here"), current_source(held, sources, known, "here")
     if switch is None:
         assert wanted == held
         return
@@ -122,5 +130,5 @@ def test_a_switch_goes_forward_and_accounts_for_what_lies_between(
 
 
 def test_what_is_delivered_is_followed_by_the_one_behind_it() -> None:
-    assert [THREE.behind(source) for source in THREE.sources] == [life("A", 1), life("B", 2), None]
-    assert THREE.followed(A, life("B", 2), 7) == Switch(source=B, finished={A: 7})
+    assert [THREE.successor_of(source) for source in THREE.sources] == [life("A", 1), life("B", 2), None]
+    assert THREE.switch_to_successor(A, life("B", 2), 7) == Switch(source=B, finished={A: 7})
