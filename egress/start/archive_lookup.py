@@ -120,7 +120,7 @@ class ArchiveLookup:
             except CorruptSegment as error:
                 return Blocked(
                     f"{_unreadable(info.segment)}: {error}. Put a good copy in its place: an earlier version of the "
-                    "object, or that of another bucket; or remove it, and what the source still has of it is archived again"
+                    "object, or that of another bucket; or remove it: what the source still has of it is archived again"
                 )
             except SegmentNotFound as error:
                 gone = f"{_unreadable(info.segment)}: {error}, and others before it; this is repeated automatically"

@@ -1,4 +1,4 @@
-"""A source cluster, an archive, and egress processes whose every turn the test makes."""
+"""A source cluster, an archive, and egress processes whose every turn of the loop the test makes."""
 
 from __future__ import annotations
 

@@ -212,10 +212,10 @@ class _HealsAfter(Stop):
     def __init__(self, bench: Bench, pauses: int) -> None:
         super().__init__()
         self._bench, self._left = bench, pauses
-        self.told: list[bool] = []
+        self.recorded: list[bool] = []
 
     def wait(self, timeout: timedelta) -> bool:
-        self.told.append("notifications" in self._bench.health.snapshot().stopped)
+        self.recorded.append("notifications" in self._bench.health.snapshot().stopped)
         self._left -= 1
         if not self._left:
             self._bench.queue.away = False
@@ -228,7 +228,7 @@ def test_queue_that_stays_unavailable_is_reported() -> None:
     bench.queue.away = True
     bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
     bench.intake.run()
-    assert stop.told == [False, False, True, True]
+    assert stop.recorded == [False, False, True, True]
     assert dict(bench.health.snapshot().stopped) == {}
 
 
@@ -238,7 +238,7 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     reported at once."""
     bench.log.away, bench.log.refuses = not refuses, refuses
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
-    told: list[bool] = []
+    recorded: list[bool] = []
     receives: list[None] = []
 
     def on_receive() -> None:
@@ -251,14 +251,14 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     class Heals(Stop):
         def wait(self, timeout: timedelta) -> bool:
             bench.queue.messages.clear()  # hidden, or another process has them
-            told.append("notifications" in bench.health.snapshot().stopped)
-            if len(told) == 4:
+            recorded.append("notifications" in bench.health.snapshot().stopped)
+            if len(recorded) == 4:
                 bench.log.away, bench.log.refuses = False, ""
                 bench.queue.on_receive = self.set
             return False
 
     bench.intake.stop = Heals()
     bench.intake.run()
-    assert told == ([True] * 4 if refuses else [False, False, True, True])
+    assert recorded == ([True] * 4 if refuses else [False, False, True, True])
     assert dict(bench.health.snapshot().stopped) == {}
     assert len(bench.events()) == 1

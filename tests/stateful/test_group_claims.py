@@ -131,7 +131,7 @@ class GroupClaims(RuleBasedStateMachine):
         process.asked, process.granted = None, claim
         assert claim.group_id == process.group
         assert self.granted.setdefault(claim.number, process.group) == process.group, "granted to two groups"
-        # A claim that is outdated by now is granted, too: it was taken over behind this reading. Its process finds that
+        # A claim that is outdated by now is granted, too: it was taken over after this was read. Its process finds that
         # out when it joins, before it delivers.
         assert claim == process.stands, "granted, though another group's claim stood"
 

@@ -200,7 +200,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     assert Progressed(good, 10, True) in reports
     assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
     assert world.offsets(C) == []
-    assert len(world.target.rounds) <= 5, "no record is looked for: it is none that is refused"
+    assert len(world.target.rounds) <= 5, "no record is searched for: it is none that is refused"
 
     # tried again it spoils no round of others, until it is allowed
     again = hand.begin(world.put(0, 9, partition=3), epoch=3, target=C)
@@ -229,7 +229,7 @@ def test_a_writer_that_is_refused_stands_still_and_forgets_nothing(exactly_once:
         world.clock.advance(0.1)
     assert tries <= 5, "of 20 s"
     assert hand.delivery.halted == "no right; allow it"
-    assert hand.reports() == [], "nobody is to blame, and nobody has to be positioned anew"
+    assert hand.reports() == [], "no record is at fault, and no partition has to be positioned again"
     assert set(world.target.rounds[1:]) == {4}, "one run at a time is tried"
     world.target.refusing = ""
     world.clock.advance(60)
@@ -322,7 +322,7 @@ def test_pace() -> None:
     assert (pace.limit, pace.slowed) == (50_000, False)
 
 
-def test_unknown_outcome_is_said() -> None:
+def test_unknown_outcome_is_reported() -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 9))
@@ -346,7 +346,7 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     assert not hand.delivery.run_round()
 
 
-def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
+def test_vanished_and_corrupt_and_unavailable_are_distinguished() -> None:
     world = World()
     hand = Hand(world)
     gone = hand.begin(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), epoch=1)
@@ -354,9 +354,9 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     world.damage(broken)
     bad = hand.begin(broken, epoch=2)
     hand.delivery.run_round()
-    told = {r.assignment: r for r in hand.reports()}
-    assert isinstance(told[gone], Vanished)
-    corrupt = told[bad]
+    reports = {r.assignment: r for r in hand.reports()}
+    assert isinstance(reports[gone], Vanished)
+    corrupt = reports[bad]
     assert isinstance(corrupt, Corrupt)
     assert corrupt.segment == broken
     world.objects.away = {"open"}
@@ -547,7 +547,7 @@ def test_round_that_outlives_its_release_is_given_up() -> None:
     hand = Hand(world)
     given = hand.begin(world.put(0, 9))
     with round_under_way(hand) as writer:
-        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it says so"
+        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it reports that"
         assert hand.delivery.release([given.epoch + 1], timedelta()), "which has nothing to do with others"
         writer.go.set()
     assert world.offsets(C) == []
@@ -620,7 +620,7 @@ def test_records_of_a_later_incarnation_are_counted_separately() -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 1))
-    hand.begin(world.put(0, 3, partition=1, life="life"), epoch=2)
+    hand.begin(world.put(0, 3, partition=1, incarnation="life"), epoch=2)
     while hand.delivery.run_round():
         pass
     assert hand.metrics.by_label("record_count", region="a", topic="t", partition="0") == 2

@@ -27,7 +27,7 @@ def test_created_with_the_sources_count_and_settings_that_keep_everything() -> N
     assert destination.routes[0].sources(2) == [SourcePartition("a", "t", 2)]
 
 
-def test_newest_segment_tells_the_count() -> None:
+def test_newest_segment_has_the_count() -> None:
     world = World()
     world.put(0, 9, partitions=2)
     world.put(10, 19, partitions=6)
@@ -75,7 +75,7 @@ def test_existing_topic_with_too_few_partitions_is_refused_for_those() -> None:
     assert "at least 6" in found.refused["a/t/5"]
 
 
-def test_too_few_partitions_are_looked_at_again_from_time_to_time() -> None:
+def test_too_few_partitions_are_listed_again_from_time_to_time() -> None:
     world = World()
     world.broker.create("copy", partitions=1)
     world.put(0, 9)
@@ -98,7 +98,7 @@ def test_creation_that_is_refused_stops_that_topic_only() -> None:
     assert found.refused == {"a/t": "no CREATE"}
 
 
-def test_what_is_refused_is_told_by_partition() -> None:
+def test_what_is_refused_is_reported_by_partition() -> None:
     world = World(source_settings("^.*", None))
     world.put(0, 9, topic="t")
     world.put(0, 9, topic="t", partition=3)
@@ -134,8 +134,8 @@ def test_two_topics_are_never_merged(later: str) -> None:
     finder_ = finder(world)
     assert finder_.find().destinations["x-one-a"].routes[0].incarnations[0].topic == earlier
     world.put(0, 9, topic=later)
-    for look in (finder_, finder(world)):
-        found = look.find()
+    for each in (finder_, finder(world)):
+        found = each.find()
         assert list(found.destinations) == ["y-b"]
         assert set(found.refused) == {"a/one-a", "a/x-one-a"}
         assert all(
@@ -148,8 +148,8 @@ def test_internal_and_unknown_topics_and_other_incarnations_are_left_out() -> No
     world = World(source_settings("^(t|__.*|replicator.*)", None))
     for topic in ("t", "__consumer_offsets", "replicator.checkpoint", "unknown"):
         world.put(0, 9, topic=topic)
-    with_life = "data/a/t@other-life/0/0/00000000000000000000-00000000000000000009"
-    world.objects.memory.replace(with_life, b"x")
+    with_id = "data/a/t@other-life/0/0/00000000000000000000-00000000000000000009"
+    world.objects.memory.replace(with_id, b"x")
     world.objects.memory.replace("data/a/_control/v1/cluster.json", b"{}")
     found = finder(world).find()
     assert list(found.destinations) == ["t.ingress"]
@@ -166,7 +166,7 @@ def test_a_foreign_folder_stops_nothing(name: str) -> None:
     assert found.refused == {}
 
 
-def test_source_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_source_that_matches_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     finder_ = finder(world)
     finder_.find()
@@ -209,7 +209,7 @@ def two_lives(policy: str) -> World:
     world.claim(0)
     world.claim(1, "2-ndLifeOfTopic")
     world.put(0, 9, partitions=1)
-    world.put(0, 4, life="2-ndLifeOfTopic", partitions=3)
+    world.put(0, 4, incarnation="2-ndLifeOfTopic", partitions=3)
     return world
 
 
@@ -217,24 +217,24 @@ def test_later_incarnation_is_refused_by_default_with_its_name_and_the_setting()
     world = two_lives("stop")
     assert World().settings.sources[0].on_recreate == "stop"
     found = finder(world).find()
-    assert [life.path for life in found.destinations["copy"].routes[0].incarnations] == ["t"]
+    assert [i.path for i in found.destinations["copy"].routes[0].incarnations] == ["t"]
     assert list(found.refused) == [SECOND]
     assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
 
 
-def test_what_lies_behind_a_fork_is_refused_by_default_as_that() -> None:
+def test_what_lies_after_a_fork_is_refused_by_default_as_that() -> None:
     world = World(source_settings(on_recreate="stop"))
     world.claim(0)
     world.claim(1, "id-fork1")
     world.put(0, 9)
-    world.put(5, 14, life="id-fork1")
+    world.put(5, 14, incarnation="id-fork1")
     found = finder(world).find()
     assert list(found.refused) == ["a/t@id-fork1"]
     reason = found.refused["a/t@id-fork1"]
     assert all(word in reason for word in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
 
 
-def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
+def test_what_lies_after_a_fork_follows_or_gets_a_topic_named_after_it() -> None:
     for policy, wanted in (
         ("follow", {"copy": ["t", "t@2-ndLifeOfTopic", "t@2-ndLifeOfTopic-fork1"]}),
         (
@@ -248,33 +248,31 @@ def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
     ):
         world = two_lives(policy)
         world.claim(2, "2-ndLifeOfTopic-fork1")
-        world.put(2, 8, life="2-ndLifeOfTopic-fork1")
+        world.put(2, 8, incarnation="2-ndLifeOfTopic-fork1")
         found = finder(world).find()
-        assert {
-            d: [life.path for life in one.routes[0].incarnations] for d, one in found.destinations.items()
-        } == wanted
+        assert {d: [i.path for i in one.routes[0].incarnations] for d, one in found.destinations.items()} == wanted
         assert found.refused == {}
 
 
 def test_later_incarnation_follows_into_the_same_topic_made_for_the_larger() -> None:
     found = finder(two_lives("follow")).find()
-    assert [life.path for life in found.destinations["copy"].routes[0].incarnations] == ["t", "t@2-ndLifeOfTopic"]
+    assert [i.path for i in found.destinations["copy"].routes[0].incarnations] == ["t", "t@2-ndLifeOfTopic"]
     assert found.destinations["copy"].facts.partition_count == 3
     assert found.refused == {}
 
 
-def test_incarnation_claimed_but_not_stored_keeps_its_turn() -> None:
+def test_incarnation_claimed_but_not_stored_keeps_its_number() -> None:
     world = two_lives("follow")
     world.claim(2, "third")
-    world.put(0, 1, life="fourth")
+    world.put(0, 1, incarnation="fourth")
     world.claim(3, "fourth")
-    places = [life.path for life in finder(world).find().destinations["copy"].routes[0].incarnations]
-    assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
+    paths = [i.path for i in finder(world).find().destinations["copy"].routes[0].incarnations]
+    assert paths == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
 
 
 def test_later_incarnation_without_a_claim_cannot_follow() -> None:
     world = two_lives("follow")
-    world.put(0, 1, life="unclaimed")
+    world.put(0, 1, incarnation="unclaimed")
     found = finder(world).find()
     assert len(found.destinations["copy"].routes[0].incarnations) == 2
     assert "_control/v1/places/t@unclaimed" in found.refused["a/t@unclaimed"]
@@ -282,7 +280,7 @@ def test_later_incarnation_without_a_claim_cannot_follow() -> None:
 
 def test_claim_that_cannot_be_read_is_not_absent() -> None:
     world = two_lives("follow")
-    world.put(0, 1, life="third")
+    world.put(0, 1, incarnation="third")
     key = "data/a/_control/v1/places/t@third"
     world.objects.memory.replace(key, b"rubbish")
     finder_ = finder(world)
@@ -294,7 +292,7 @@ def test_claim_that_cannot_be_read_is_not_absent() -> None:
     assert len(found.destinations["copy"].routes[0].incarnations) == 3
 
 
-def test_claims_that_cannot_be_had_are_an_error_of_the_look() -> None:
+def test_claims_that_cannot_be_read_are_an_error_of_find() -> None:
     world = two_lives("follow")
     world.objects.away = {"open"}
     with pytest.raises(StoreUnavailable):
@@ -306,7 +304,7 @@ def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> Non
     world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
     found = finder(world).find()
     own = found.destinations["copy.2-ndLife"]
-    assert [life.path for life in own.routes[0].incarnations] == ["t@2-ndLifeOfTopic"]
+    assert [i.path for i in own.routes[0].incarnations] == ["t@2-ndLifeOfTopic"]
     assert own.facts.partition_count == 3
     assert found.destinations["copy"].facts.partition_count == 1
     assert found.refused == {}
@@ -314,8 +312,8 @@ def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> Non
 
 def test_topic_of_an_incarnation_is_never_shared() -> None:
     world = World(source_settings("^.*", "{topic}", on_recreate="new-topic"))
-    world.put(0, 9, life="12345678-a")
-    world.put(0, 9, life="12345678-b")
+    world.put(0, 9, incarnation="12345678-a")
+    world.put(0, 9, incarnation="12345678-b")
     world.put(0, 9, topic="u")
     found = finder(world).find()
     assert list(found.destinations) == ["u"]
@@ -326,7 +324,7 @@ def test_topic_of_an_incarnation_is_never_shared() -> None:
 def test_name_that_grows_too_long_is_refused() -> None:
     world = World(source_settings("t", "c" * 245, on_recreate="new-topic"))
     world.put(0, 9)
-    world.put(0, 9, life="12345678")
+    world.put(0, 9, incarnation="12345678")
     found = finder(world).find()
     assert list(found.destinations) == ["c" * 245]
     assert "249" in found.refused["a/t@12345678"]
@@ -335,14 +333,14 @@ def test_name_that_grows_too_long_is_refused() -> None:
 def test_partitions_that_only_the_later_incarnation_has_are_refused_for_it() -> None:
     world = two_lives("follow")
     world.broker.create("copy", partitions=2)
-    world.put(0, 4, life="2-ndLifeOfTopic", partition=2)
+    world.put(0, 4, incarnation="2-ndLifeOfTopic", partition=2)
     assert set(finder(world).find().refused) == {f"{SECOND}/2"}
 
 
 # --- another cluster --------------------------------------------------------------------------------------------------
 
 
-def test_another_cluster_behind_the_address_stops_everything() -> None:
+def test_another_cluster_at_the_address_stops_everything() -> None:
     world = World()
     world.put(0, 9)
     finder_ = finder(world)
@@ -357,7 +355,7 @@ def test_another_cluster_behind_the_address_stops_everything() -> None:
     assert list(finder_.find().destinations) == ["copy"]
 
 
-def test_cluster_noted_at_start_is_compared_at_the_first_look() -> None:
+def test_cluster_noted_at_start_is_compared_at_the_first_find() -> None:
     world = World()
     world.put(0, 9)
     finder_ = finder(world)
