@@ -399,7 +399,9 @@ class EgressController:
             case SegmentStored():
                 self._stored(assigned, session, outcome, now)
             case SpoolLost(start=start, reason=reason):
-                why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"
+                why = (
+                    f"the spool lost the segment that begins at {start}: {reason}; check egress.spool_dir and its disk"
+                )
                 self._read_again(assigned, session, start, why, now)
             case UploadConflict(error=SegmentsDiffer(forked=OffsetRange()) as differ):
                 # Read once more: the records may have been read before the log forked, by a process that was suspended

@@ -5,7 +5,7 @@ Rules
   2. Ranges tile: a segment starts where the one before it ends, whatever holes the log has.
   3. Only the unbroken run of stored segments is committed: store, then commit.
   4. After a Seek all records are ignored until `started` confirms it: records that the client has still buffered have
-     other offsets, *higher* ones too, which would look like a legal hole.
+     other offsets, *higher* ones too, which would be taken for a legal hole.
 
     started -> consumed* / reached* -> Seal -> (encode, upload) -> stored -> Commit
                      \\-- disturbed -> Seek                \\-- spool_lost -> Discard, Seek

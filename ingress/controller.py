@@ -1,4 +1,4 @@
-"""The ingress process: takes in the assignment, stored segments and delivery reports, and applies the effects.
+"""The ingress process: handles the assignment, stored segments and delivery reports, and applies the effects.
 
 Runs on one thread that polls the placement group and the event log. The delivery thread, the intake thread and the
 pools answer through queues that are drained once per turn. `Sequencer` decides; this module applies its effects.
@@ -169,7 +169,7 @@ class IngressController:
         """Run until stopped. Then the current round is finished within the shutdown's deadline, and the group left.
         Raises OtherGroup when the checkpoint topic belongs to another group, at start or later."""
         try:
-            # note the log's ends before anything is listed, so that events during a listing are read from the log
+            # record the log's ends before anything is listed, so that events during a listing are read from the log
             self.parts.event_log.start()
             while not self.parts.stop.is_set():
                 self._turn()

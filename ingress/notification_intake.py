@@ -29,7 +29,7 @@ BEGIN_AGAIN = timedelta(milliseconds=50)
 UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))
 REPORTED_AFTER = 3
 SUBJECT = "notifications"  # in health
-REMEMBERED = 10_000  # malformed messages whose first sight was logged
+REMEMBERED = 10_000  # malformed messages that were logged
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class SegmentLister:
     jitter: Callable[[timedelta], timedelta]
     interval: timedelta  # of the timer
     metrics: Metrics
-    _room: int = MAX_PER_TURN  # segments that this turn still takes in
+    _room: int = MAX_PER_TURN  # segments that this turn may still collect
 
     def begin_turn(self) -> None:
         self._room = MAX_PER_TURN

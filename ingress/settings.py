@@ -11,7 +11,7 @@ from formats.incarnation import fork_id, fork_number
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
 
-TOPIC = "{topic}"  # stands for the source topic's name in a destination
+TOPIC = "{topic}"  # replaced by the source topic's name in a destination
 TOPIC_ID_CHARS = 8  # characters of a topic id in the name of a destination for one incarnation
 DEFAULT_DESTINATION = f"{TOPIC}.ingress"
 
@@ -63,7 +63,7 @@ class IngressSource:
     )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
-        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
+        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = omit it"),
     )
     on_recreate: Literal["stop", "follow", "new-topic"] = field(
         default="stop",
@@ -117,7 +117,7 @@ class IngressSettings:
         )
     )
     group_id: str = field(
-        default="replicator.ingress", metadata=setting("consumer group that places the work", check=not_blank)
+        default="replicator.ingress", metadata=setting("consumer group that assigns the work", check=not_blank)
     )
     segment_events_topic: str = field(
         default="replicator.segmentevents",

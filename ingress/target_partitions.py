@@ -40,7 +40,7 @@ class TargetPartitions:
         return leaving
 
     def poll(self, now: datetime) -> None:
-        """Take in the confirmed partitions."""
+        """Add the source partitions of the confirmed partitions."""
         confirmed = self.watcher.confirmed(now)
         if confirmed:
             self.drop_others()

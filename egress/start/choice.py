@@ -123,7 +123,7 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) 
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
     if start.next_offset <= facts.fork_until:
         return Blocked(
-            f"the fork of its log was accepted up to {start.next_offset}, where the archive goes on, and the log ends "
+            f"the fork of its log was accepted up to {start.next_offset}, where the archive continues; the log ends "
             f"at {high} now: this waits until it has grown there"
         )
     return Blocked(
@@ -190,7 +190,7 @@ def _begin(wanted: Start, known_until: int, facts: StartFacts, rules: Rules) -> 
         which = ", ".join(map(str, lost))
         return Blocked(
             f"{why} says {next_offset}, but the topic now begins at {low}: retention, or a deletion of records, "
-            f"overtook the egress and {which} is gone at the source. To go on without it, set on_gap = 'record' for "
-            f"this topic, which writes down what is missing; or set the group's offset to {low}"
+            f"overtook the egress and {which} is gone at the source. To continue without it, set on_gap = 'record' for "
+            f"this topic, which records what is missing; or set the group's offset to {low}"
         )
     return replace(wanted, next_offset=max(next_offset, low), why=why, lost=tuple(lost))

@@ -5,7 +5,7 @@ It never changes for a partition:
     start       where the archive of the partition began; distinguishes a partition that never had a record from one
                 whose archive is missing
     partitions  how many partitions the topic had then, so that partitions added later are recognized
-    topic       the incarnation of the topic that the offset belongs to, since a topic created again begins anew
+    topic       the incarnation of the topic that the offset belongs to, since a topic created again begins at 0
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class StartResolver:
         source = self._source(query, topic)
         here = known.archived[source]
         if query.contested and self.archive.has_all(query.contested):
-            return Blocked(query.contest)  # going on after them would accept them unchecked
+            return Blocked(query.contest)  # continuing after them would accept them unchecked
         found_now = query.evidence if query.forked == source else None
         # the deepest loss first: it contests all that the others contest, and one of those may be accepted by now
         evidence = self._deeper_loss(query, topic, known) or found_now or self._lost_end(query, topic, known)

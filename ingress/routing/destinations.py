@@ -114,7 +114,7 @@ class RoutingTable:
 class DestinationFinder:
     """`find` blocks and must not run twice at a time. `facts` may be called concurrently with it.
 
-    `cluster_id` is that at the start. Another cluster behind the same address stops all delivery while the process
+    `cluster_id` is that at the start. Another cluster at the same address stops all delivery while the process
     runs. A process that starts there has nothing to compare it with: its checkpoints are in the other cluster.
     """
 
@@ -229,7 +229,7 @@ class DestinationFinder:
             return ""
         return (
             f"kafka.bootstrap.servers now leads to a cluster with id {now}; this process began with {self.cluster_id}. "
-            "Nothing is delivered. Mend the address or the name resolution; if the cluster was replaced on purpose, "
+            "Nothing is delivered. Correct the address or the name resolution; if the cluster was replaced on purpose, "
             "restart: a cluster without this one's checkpoint topic gets everything from the archive's beginning"
         )
 

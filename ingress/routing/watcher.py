@@ -1,4 +1,4 @@
-"""Keeps the routing table current: refreshes it on a pool, and takes in the answers.
+"""Keeps the routing table current: refreshes it on a pool, and collects the answers.
 
 every `interval`, or on a new partition ──> find ──> `found`, refusals reported
 partitions assigned, or found again ──> confirm: current facts of their topics ──> `found`, delivery may begin
