@@ -552,7 +552,7 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     world.expect(Q)
     for seconds in (30, 60, 120, 240, 300, 300):
         process.later(seconds)
-        assert list(process.stopped) == [str(source(P))], "it went on after records that contradict the source's"
+        assert list(process.stopped) == [str(source(P))], "it continued after records that contradict the source's"
         assert world.position(P) == 0
     world.produce(Q, 2)
     process.turn(2)
@@ -722,7 +722,7 @@ def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) ->
     for _ in range(200):
         world.broker.append(P, *[bytes(100)] * 5)
         process.turn()
-    assert process.builder.spool_bytes < 40_000, "it went on reading"
+    assert process.builder.spool_bytes < 40_000, "it continued to read"
     assert process.metrics.by_label("egress_pauses", **LABELS) == 1
     assert process.metrics.value("egress_spool_bytes") == process.builder.spool_bytes
     turned = process.health.snapshot().turns["main"]
@@ -760,7 +760,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_by
         world.expect(partition)
     assert process.metrics.counts["egress_rewinds"] == 0
     assert process.metrics.counts["egress_pauses"] > 0, "it was never full"
-    assert spooled < size_bytes + 8000, "it went on reading"
+    assert spooled < size_bytes + 8000, "it continued to read"
     limit = process.metrics.value("egress_spool_limit_bytes")
     assert limit is not None
     assert limit < 8 * 4000
@@ -992,7 +992,7 @@ def test_topic_that_vanishes_while_its_position_is_asked(world: World) -> None:
     process.pool.holding = True
     process.consumer.assign(P, Q)
     process.turn(2)
-    process.later(30, turns=1)  # the topics are asked for behind the positions
+    process.later(30, turns=1)  # the topics are requested after the positions
     process.pool.run_next()
     del world.broker.logs[P], world.broker.logs[Q]
     process.pool.run_all()

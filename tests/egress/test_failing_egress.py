@@ -1,4 +1,4 @@
-"""What egress asks of the cluster in vain, again and again: it is tried on, and an operator hears of it in a minute."""
+"""Requests of egress that keep failing: they are retried, and reported to an operator within a minute."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def cut_and_turn(world: World, process: Process) -> None:
 
 
 def test_a_hole_at_the_end_is_no_fork(world: World) -> None:
-    """The last record is of one leader epoch, the marker behind it of the next, and then comes another leader."""
+    """The last record is of one leader epoch, the marker after it of the next, and then comes another leader."""
     world.produce(P, 3)
     joined(world).stop()
     for _ in range(3):
@@ -267,7 +267,7 @@ def test_neither_is_one_whose_epoch_the_group_does_not_know(world: World, expire
 @pytest.mark.parametrize("high", [2, 3, 4])
 @pytest.mark.parametrize("expired", [False, True])
 def test_the_archive_shows_a_fork_when_the_group_does_not(world: World, high: int, expired: bool) -> None:
-    """Below the last record archived, right behind it, and in the hole behind that."""
+    """Below the last record archived, right after it, and in the hole after that."""
     world.produce(P, 3)
     world.broker.begin(P, b"aborted", b"aborted").abort()
     joined(world).stop()
@@ -352,7 +352,7 @@ def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World)
 
 
 def test_logs_without_leader_epochs_are_judged_by_their_length(world: World) -> None:
-    """Old message formats. Once such a log has grown again nothing tells it apart: documented."""
+    """Old message formats. Once such a log has grown again nothing distinguishes it: documented."""
     archived(world)
     commits = world.broker.committed("group")
     commits[P] = replace(commits[P], leader_epoch=None)
@@ -390,7 +390,7 @@ def damage(world: World, segment: Segment) -> None:
 def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """The group has forgotten its offsets: that segment alone tells what the log was."""
+    """The group has forgotten its offsets: that segment alone shows what the log was."""
     archived(world)
     last = world.segments(P)[-1]
     good = world.peek.open(last).read()
@@ -625,7 +625,7 @@ def test_a_fork_of_the_fork_before_every_partition_continued_after_the_first_is_
     assert adopt(world) == FORK2
     goes_on(process)
     world.expect(P, 3, incarnation=FORK2)
-    assert world.values(Q, FORK2) == [], "the first place holds it"
+    assert world.values(Q, FORK2) == [], "the first path holds it"
 
 
 def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None:
@@ -766,7 +766,7 @@ def test_accepted_and_forked_again(world: World) -> None:
 
 
 def test_accepted_before_anything_more_was_archived_an_expired_offset_does_not_bring_it_back(world: World) -> None:
-    """The archive's last footer still tells of the old log."""
+    """The archive's last footer is still of the old log."""
     archived(world)
     cut(world, 5, 5)
     settle(process := joined(world))
@@ -797,7 +797,7 @@ def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_stops_the_parti
     process.later(120, turns=5)
     if when != "while it waits":
         assert process.stopped == {}
-        assert world.ranges(P)[-1] == (5, 9), "nothing is archived behind it yet"
+        assert world.ranges(P)[-1] == (5, 9), "nothing is archived after it yet"
         if when == "while it is away":
             process.crash()
         cut(world, 2, 30)
@@ -887,14 +887,14 @@ def stored_beyond_the_commit(world: World, count: int = 3) -> None:
 @pytest.mark.parametrize("epochs", [True, False])
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_a_contradiction_is_noticed_whatever_its_key(world: World, epochs: bool, more: int) -> None:
-    """The log forks below what is stored and not committed; the next segment ends before it, at it, behind it."""
+    """The log forks below what is stored and not committed; the next segment ends before it, at it, after it."""
     stored_beyond_the_commit(world)
     (world.broker.truncate if epochs else world.broker.rewind)(P, 1)
     world.produce(P, more)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(process)
-    assert world.ranges(P) == [(0, 2)], "a segment was stored beside one that contradicts it"
+    assert world.ranges(P) == [(0, 2)], "a segment was stored that contradicts an overlapping one"
     reason = stop_reason(process)
     stored = Segment(source(P), LEVEL_STREAMING, OffsetRange(0, 2))
     # a log that is shorter than the archive is evidence enough
@@ -918,7 +918,7 @@ def test_a_refusal_is_not_passed_by_a_restart(world: World) -> None:
     world.broker.rewind(P, 1)
     world.produce(P, 2)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
-    world.objects.away = {"put_new"}  # nothing can be written down meanwhile
+    world.objects.away = {"put_new"}  # nothing can be recorded meanwhile
     for _ in range(3):
         settle(process)
     process.crash()
@@ -932,7 +932,7 @@ def test_a_refusal_is_not_passed_by_a_restart(world: World) -> None:
 
 
 def test_a_snapshot_with_the_groups_offsets_is_seen_by_the_records(world: World) -> None:
-    """No epoch tells of it: the cluster has forgotten the later ones, and gives them again."""
+    """No epoch shows it: the cluster has forgotten the later ones, and gives them again."""
     archived(world, 4)
     earlier = world.broker.committed("group")[P]
     world.broker.elect(P)
@@ -1204,7 +1204,7 @@ def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: 
 
 
 def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: World) -> None:
-    """And not in each turn, beside another that has one."""
+    """And not in each turn of the loop, with another partition that has one."""
     world.admin.leaderless.add(P)
     process = joined(world)
     process.turn(10)

@@ -65,7 +65,7 @@ def everything(world: World) -> dict[str, bytes]:
 
 
 def thaw(zombie: Process, world: World) -> dict[str, bytes]:
-    """Its uploads end, and it turns, before it hears that it lost the partition. Answers the objects it added."""
+    """Its uploads end, and its loop turns, before it learns of the loss. Returns the objects it added."""
     before, committed = everything(world), world.committed(P)
     zombie.uploads.holding = False
     zombie.uploads.run_all()

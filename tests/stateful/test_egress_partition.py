@@ -28,7 +28,7 @@ class EgressMachine(RuleBasedStateMachine):
         self.end = 7  # next offset the log will write
         self.core = EgressPartition(POLICY, next_offset=7)
         self.client: int | None = None  # position; None until started
-        self.pending_epoch: tuple[int, int] | None = None  # seek asked for: offset, epoch
+        self.pending_epoch: tuple[int, int] | None = None  # requested seek: offset, epoch
         self.leftovers: list[tuple[int, int, int]] = []  # runs fetched before a seek
         self.open: list[int] = []
         self.sealing: dict[OffsetRange, list[int]] = {}

@@ -130,7 +130,7 @@ class EgressProcesses(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def work_unhindered(self, count: int) -> None:
-        """Whoever waits for the store, or for a pool, goes on."""
+        """What waits for the store, or for a pool, continues."""
         self.world.objects.away = set()
         for process in self.running:
             process.consumer.unavailable = False

@@ -33,7 +33,7 @@ def test_discarding_what_is_being_uploaded_never_stores_a_part_of_it(tmp_path: P
 
         def vanishes(key: str) -> None:
             objects.memory.delete_many([key])
-            built.discard(SOURCE)  # runs to its end before the upload goes on
+            built.discard(SOURCE)  # runs to its end before the upload continues
 
         objects.before["open"] = vanishes
         uploads.run_next()

@@ -148,7 +148,7 @@ def test_retention_that_overtook_is_never_a_silent_jump() -> None:
 
 
 def test_what_is_written_down_is_not_missed_again() -> None:
-    """A crash between the record and the first commit behind it; and one after that, before the first segment."""
+    """A crash between the record and the first commit after it; and one after that, before the first segment."""
     gap = OffsetRange(30, 39)
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
     assert recorded(choose(ours(40), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
@@ -217,7 +217,7 @@ def test_the_log_is_compared_with_what_commit_or_archive_know() -> None:
 
     archived = (seg(0, 29),)
     assert point(choose(ours(30), archived, point=LogPoint(30, 2), epoch=5)) == LogPoint(30, 2)
-    assert point(choose(ours(30), archived, point=LogPoint(25, 2), epoch=5)) == LogPoint(25, 2), "a hole behind it"
+    assert point(choose(ours(30), archived, point=LogPoint(25, 2), epoch=5)) == LogPoint(25, 2), "a hole after it"
     assert point(choose(ours(30), archived, epoch=5)) == LogPoint(30, 5), "nothing is known: from now on"
     assert point(choose(ours(30), archived)) is None
     assert point(choose(policy=40, epoch=5)) == LogPoint(40, 5)
@@ -258,7 +258,7 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
             )
             assert isinstance(answer, Start)
             assert (answer.next_offset, answer.point) == (100, LogPoint(100, 3)), (
-                "the old epoch says nothing of this log"
+                "the old epoch proves nothing about this log"
             )
 
 
@@ -346,7 +346,7 @@ def test_nothing_is_passed_over(
     record: bool,
 ) -> None:
     """What lies before the start is archived, was decided on before (by commit, policy or a recorded begin), or is
-    written down as gone; and only what the source has not is."""
+    recorded as gone; and only what the source has not is."""
     high = low + length
     policy = min(max(policy, low), high)
     commit = None if committed is None else ours(committed)

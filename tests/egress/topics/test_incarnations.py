@@ -46,7 +46,7 @@ def many(word: str, count: int) -> list[bytes]:
 
 
 def test_a_longer_incarnation_is_not_taken_for_the_rest_of_the_first(world: World) -> None:
-    """The consumer goes on silently, at an offset that the new log has too."""
+    """The consumer continues silently, at an offset that the new log has too."""
     world.broker.append(P, *many("old", 5))
     process = joined(world)
     world.broker.append(P, *many("unsealed", 3))
@@ -231,7 +231,7 @@ def test_footers_name_the_incarnation(world: World) -> None:
     assert segment == Segment(source(P, SECOND), 0, OffsetRange(0, 0))
 
 
-# --- archives nobody claimed ------------------------------------------------------------------------------------------
+# --- archives without a claim -------------------------------------------------------------------------------------
 
 
 def test_an_archive_without_a_claim_stops_its_topic_only(world: World) -> None:
