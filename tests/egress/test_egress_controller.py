@@ -124,7 +124,7 @@ def test_lost_partition_is_not_committed_and_the_next_owner_reads_it_again(world
     assert world.ranges(P) == [(0, 4), (5, 7)]
 
 
-def test_upload_of_a_lost_holding_that_finishes_late_is_a_legal_overlap(world: World) -> None:
+def test_upload_of_a_lost_partition_that_finishes_late_is_a_legal_overlap(world: World) -> None:
     process = joined(world)
     world.produce(P, 3)
     process.turn(2)
@@ -603,7 +603,7 @@ def test_records_read_are_stored_although_the_source_lost_the_next_offset(world:
     world.agree(P)
 
 
-def test_refused_partition_goes_on_by_itself_when_the_broker_lets_it(world: World) -> None:
+def test_refused_partition_continues_by_itself_when_the_broker_allows_it(world: World) -> None:
     process = joined(world)
     world.produce(P, 2)
     process.turn(2)
@@ -636,7 +636,7 @@ def test_segment_that_could_not_be_judged_is_tried_again(world: World) -> None:
     world.expect(P)
 
 
-def test_hold_names_its_numbers_and_is_asked_again(world: World) -> None:
+def test_stop_names_its_numbers_and_is_checked_again(world: World) -> None:
     world.produce(P, 5)
     joined(world).stop()
     world.peek.delete_many(world.segments(P))
@@ -716,7 +716,7 @@ def test_spool_lost_after_a_stored_segment_keeps_that(world: World) -> None:
     world.expect(P)
 
 
-def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) -> None:
+def test_store_that_is_slow_pauses_fetching_and_polling_continues(world: World) -> None:
     process = joined(world, memory_bytes=2000)
     process.uploads.holding = True
     for _ in range(200):
@@ -863,7 +863,7 @@ def test_open_segments_that_fill_the_spool_are_sealed_although_none_is_full_or_o
     world.expect(Q)
 
 
-def test_memory_pressure_encodes_early_and_goes_on(world: World) -> None:
+def test_memory_pressure_encodes_early_and_reading_continues(world: World) -> None:
     process = joined(world, memory_bytes=1000)
     process.encoders.holding = True
     for _ in range(6):
@@ -958,7 +958,7 @@ def test_crash_anywhere_else_is_healed_by_the_next(world: World) -> None:
     world.agree(P)
 
 
-def test_unknown_positions_are_asked_again(world: World) -> None:
+def test_unknown_positions_are_requested_again(world: World) -> None:
     world.produce(P, 2)
     process = world.process()
     process.turn(2)
@@ -1154,7 +1154,7 @@ def test_a_group_that_takes_no_member_makes_the_process_unready(world: World) ->
     assert process.health.snapshot().is_ready
 
 
-def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) -> None:
+def test_a_refused_request_about_a_stored_segment_is_repeated(world: World) -> None:
     """Whether the topic is compacted decides what a segment that differs from the stored one means."""
     world.produce(P, 5)
     joined(world).stop()

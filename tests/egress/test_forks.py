@@ -288,7 +288,7 @@ def test_the_archive_shows_a_fork_when_the_group_does_not(world: World, high: in
     assert "has forked" in stop_reason(process)
 
 
-def test_a_fork_that_cannot_be_written_down_is_not_passed(world: World) -> None:
+def test_a_fork_that_cannot_be_recorded_is_not_passed(world: World) -> None:
     archived(world)
     before = world.values(P)
     cut(world, 5, 20)
@@ -335,7 +335,7 @@ def test_a_topic_created_again_is_no_fork(world: World) -> None:
     assert world.control_peek.fork_sources("a") == []
 
 
-def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World) -> None:
+def test_epochs_that_begin_again_below_nothing_archived_are_no_fork(world: World) -> None:
     """A cluster that was restored, with later offsets of the group: the epoch committed with offset 0 is not known."""
     world.broker.elect(P, 7)
     joined(world).stop()
@@ -683,7 +683,7 @@ def test_a_snapshot_from_before_the_first_commit_is_seen_by_the_last_record(worl
     assert "differ at offset 9" in stop_reason(process)
 
 
-def test_brokers_without_topic_ids_go_on_as_the_next_stand_in(world: World) -> None:
+def test_brokers_without_topic_ids_continue_as_the_next_generated_id(world: World) -> None:
     world.admin.ids["t"] = ""
     archived(world)
     old = world.values(P)
@@ -853,7 +853,7 @@ def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost
     assert world.values(P) == [*old, *values_of_log(world, 10)]
 
 
-def test_a_log_that_is_cut_just_after_it_was_asked_for_is_noticed(world: World) -> None:
+def test_a_log_that_is_cut_just_after_it_was_requested_is_noticed(world: World) -> None:
     """Its reader begins with the epoch in which the log had come there."""
     archived(world)
     cut(world, 5, 7)
@@ -1203,7 +1203,7 @@ def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: 
     world.expect(P)
 
 
-def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: World) -> None:
+def test_a_partition_without_a_leader_is_requested_again_after_a_second(world: World) -> None:
     """And not in each turn of the loop, with another partition that has one."""
     world.admin.leaderless.add(P)
     process = joined(world)
@@ -1214,7 +1214,7 @@ def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: W
     assert world.admin.asked["watermarks"] == asked + 1
 
 
-def test_a_cluster_that_is_away_is_not_asked_for_each_partition(world: World) -> None:
+def test_an_unavailable_cluster_gets_no_request_for_each_partition(world: World) -> None:
     world.broker.create("many", partitions=50)
     world.rules = (rule("many"),)
 

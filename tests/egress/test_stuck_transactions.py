@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_age_is_since_the_stable_offset_stands_still() -> None:
+def test_age_is_since_the_stable_offset_last_changed() -> None:
     stuck = StuckTransactions(timedelta(seconds=60))
 
     def age(stable: int, high: int, seconds: float) -> float:

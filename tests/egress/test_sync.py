@@ -227,7 +227,7 @@ def test_compared_objects_are_not_read_again_until_they_change(bench: Bench) -> 
     assert bench.opened() == [name(30)]
 
 
-def test_a_round_compares_no_more_than_it_may_and_the_next_goes_on(bench: Bench) -> None:
+def test_a_round_compares_no_more_than_it_may_and_the_next_continues(bench: Bench) -> None:
     bench.sync.most_compared = 3
     bench.there.memory.replace(f"other/prefix/{name(90)}", damaged(name(90).encode()))
     bench.there.asked.clear()
@@ -267,7 +267,7 @@ def test_objects_that_either_side_writes_for_itself_are_not_compared(bench: Benc
     assert list(bench.sync.once().differing) == [claim]
 
 
-def test_health_names_what_differs_until_it_is_mended(bench: Bench) -> None:
+def test_health_names_what_differs_until_it_is_repaired(bench: Bench) -> None:
     health = Health()
     loop = SyncLoop(bench.sync, None, WAIT, WAIT, HandClock(), health, bench.stop)
     bench.there.memory.replace(f"other/prefix/{name(30)}", b"x")

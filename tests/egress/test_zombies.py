@@ -137,7 +137,7 @@ def test_records_that_a_zombie_read_of_another_log_change_nothing(world: World) 
     world.expect(P)
 
 
-def test_a_thinner_copy_stands_where_the_log_may_have_dropped_records(world: World) -> None:
+def test_a_compacted_copy_stays_where_the_log_may_have_dropped_records(world: World) -> None:
     zombie = frozen(world, 5, source_compacted=True)
     world.broker.compact(P, 1, 3)
     joined(world, source_compacted=True).stop()

@@ -31,7 +31,7 @@ def delivered(world: World) -> Process:
     return process
 
 
-def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> None:
+def test_an_outcome_that_is_never_known_is_requested_less_and_less_often() -> None:
     world = World()
     process = delivered(world)
     rounds, listed = len(world.target.rounds), relists(process)

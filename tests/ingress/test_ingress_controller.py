@@ -55,7 +55,7 @@ def test_everything_stored_is_delivered(world: World) -> None:
     assert process.ready
 
 
-def test_the_position_is_asked_for_when_nothing_of_an_owner_before_is_pending(world: World) -> None:
+def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(world: World) -> None:
     """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on."""
     world.put(0, 4)
     process = world.process()
@@ -64,7 +64,7 @@ def test_the_position_is_asked_for_when_nothing_of_an_owner_before_is_pending(wo
     assert world.offsets(C) == [3, 4]
 
 
-def test_goes_on_from_the_checkpoint_in_the_middle_of_a_segment(world: World) -> None:
+def test_continues_from_the_checkpoint_in_the_middle_of_a_segment(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)
     world.put(5, 6)
@@ -100,7 +100,7 @@ def test_a_predecessor_whose_notification_was_lost_is_seen_before_the_choice(wor
     assert world.offsets(C) == numbers((5, 14))
 
 
-def test_checkpoints_that_cannot_be_read_are_asked_for_again(world: World) -> None:
+def test_checkpoints_that_cannot_be_read_are_requested_again(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)
     process = world.process()
@@ -218,7 +218,7 @@ def test_notifications_doubled_and_out_of_order(world: World) -> None:
     assert world.offsets(C) == numbers((0, 11))
 
 
-def test_lost_notification_of_the_last_segment_is_mended_by_the_timer(world: World) -> None:
+def test_lost_notification_of_the_last_segment_is_made_up_for_by_the_timer(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.put(2, 3, notify=False)
@@ -301,7 +301,7 @@ def test_merged_segment_covers_what_was_removed(world: World) -> None:
     assert world.offsets(C) == numbers((0, 5))
 
 
-def test_segment_that_vanishes_before_it_is_read_is_planned_anew(world: World) -> None:
+def test_segment_that_vanishes_before_it_is_read_is_planned_again(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     process.reading.holding = True
@@ -335,7 +335,7 @@ def test_segment_that_vanishes_between_two_of_its_runs(world: World) -> None:
     assert len(delivered) <= 20 + 3
 
 
-def test_segment_whose_removal_is_known_is_not_asked_for(world: World) -> None:
+def test_segment_whose_removal_is_known_is_not_requested(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     process.reading.holding = True
@@ -448,7 +448,7 @@ def test_recorded_gap_is_passed_over_at_once(world: World) -> None:
     assert world.checkpoint() == 6
 
 
-def test_recorded_gap_is_passed_over_again_by_who_starts_in_front_of_it(world: World) -> None:
+def test_recorded_gap_is_passed_over_again_by_a_process_that_starts_before_it(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.record_gap(2, 3)
@@ -479,7 +479,7 @@ def test_segment_wins_over_a_recorded_gap(world: World) -> None:
     assert world.offsets(C) == [0, 1, 4, 5]
 
 
-def test_gap_recorded_after_it_stopped_the_partition_lets_it_go_on(world: World) -> None:
+def test_gap_recorded_after_it_stopped_the_partition_lets_it_continue(world: World) -> None:
     process = lose_one(world)
     assert process.stopped
     world.record_gap(2, 3)

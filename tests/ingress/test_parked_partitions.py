@@ -1,4 +1,4 @@
-"""What a partition that cannot go on leaves in the target, for an operator who asks when every process is dead."""
+"""What a partition that cannot continue leaves in the target, for an operator when every process is dead."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_destination_created_again_parks_without_a_position() -> None:
     assert parked.wants_seed
 
 
-def test_a_partition_that_was_released_and_still_cannot_go_on_is_parked_again() -> None:
+def test_a_partition_that_was_released_and_still_cannot_continue_is_parked_again() -> None:
     world = World()
     world.damage(world.put(0, 3))
     world.put(4, 5)
@@ -137,7 +137,7 @@ def test_the_parked_record_of_a_refused_topic_is_removed_once_it_has_a_destinati
     assert world.target.parked == {}
 
 
-def test_a_partition_refused_again_is_parked_anew() -> None:
+def test_a_partition_refused_again_is_parked_again() -> None:
     world = World()
     world.put(0, 3)
     world.target.parked[key()] = Parked(None, "earlier", world.clock.at)
@@ -160,7 +160,7 @@ def test_nothing_is_left_in_another_cluster() -> None:
     assert world.target.edits == []
 
 
-def test_partitions_that_go_on_write_nothing() -> None:
+def test_partitions_that_continue_write_nothing() -> None:
     world = World()
     world.put(0, 3)
     world.put(0, 3, partition=1)

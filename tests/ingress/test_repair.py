@@ -200,7 +200,7 @@ class TestSeed:
 
 
 class TestSkip:
-    def test_the_record_is_given_up_and_written_down(self) -> None:
+    def test_the_record_is_given_up_and_recorded(self) -> None:
         desk = Desk(members=3)
         desk.park()
         operator = desk.operator()

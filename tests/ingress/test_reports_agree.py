@@ -1,5 +1,5 @@
 """`/metrics`, `/readyz` and `replicator status` name the same partitions as stopped, with the same lag, in every state
-in which a partition does not go on."""
+in which a partition does not continue."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def lag_of(process: Process) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
-def test_what_does_not_go_on_is_the_same_everywhere(name: str) -> None:
+def test_what_does_not_continue_is_the_same_everywhere(name: str) -> None:
     world, process = STATES[name]()
     process.later(5)
     process.later(25)  # the next complete refresh
@@ -347,7 +347,7 @@ def test_retention_shortens_the_lag_of_what_is_refused() -> None:
     assert "a/t/3" not in lag_of(process)
 
 
-def test_the_archive_is_listed_on_and_not_anew() -> None:
+def test_the_listing_of_the_archive_continues_and_does_not_start_again() -> None:
     """However much waits, a listing costs only the segments that arrived since."""
     world = World()
     world.broker.create("copy", partitions=1)

@@ -1,4 +1,4 @@
-"""What delivery has left behind: against sets of offsets."""
+"""Undelivered offsets, checked against sets of offsets."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_the_delay_counts_from_the_first_sight_here(world: World) -> None:
     assert world.target.waiting == {}
 
 
-def test_the_delay_goes_on_when_the_partition_moves(world: World) -> None:
+def test_the_delay_continues_when_the_partition_moves(world: World) -> None:
     world.put(200, 299)
     first = joined(world, C)
     first.later(DELAY * 0.6)
@@ -335,7 +335,7 @@ def test_no_checkpoint_but_records_there_stops_that_partition_only(world: World)
     assert world.target.parked == {}
 
 
-def test_a_seed_at_the_end_is_enough_to_go_on(world: World) -> None:
+def test_a_seed_at_the_end_is_enough_to_continue(world: World) -> None:
     world.put(0, 3)
     world.target.occupied[C] = Occupancy(holds_records=True)
     process = joined(world, C)
@@ -456,7 +456,7 @@ def test_a_destination_created_again_before_the_next_incarnation_delivered_anyth
 
 
 def checking(process: Process) -> None:
-    """Until the question is under way; it has its answer when the pool goes on."""
+    """Until the question is under way; it has its answer when the pool continues."""
     process.pool.holding = True
     for _ in range(20):
         process.turn()
@@ -517,10 +517,10 @@ def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: boo
     assert process.stopped == {}
 
 
-Look = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
+TargetCheck = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
 
 
-def without_leader(leaderless: TopicPartition) -> Look:
+def without_leader(leaderless: TopicPartition) -> TargetCheck:
     """`FakeTarget.look`, where this partition has no leader."""
     original = FakeTarget.look
 

@@ -263,7 +263,7 @@ def test_idle_partition_seals_nothing() -> None:
     assert core.drain(Reason.STOPPED) == []
 
 
-def test_run_that_repeats_and_goes_on_is_asked_for_again() -> None:
+def test_run_that_repeats_and_continues_is_requested_again() -> None:
     core = started(0)
     core.consumed(0, 2, 3, 3, T0)
     assert core.consumed(2, 3, 2, 2, T0) == [Seek(3, core.epoch)]

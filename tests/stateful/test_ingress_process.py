@@ -165,7 +165,7 @@ class IngressProcesses(RuleBasedStateMachine):
                 self.damaged[segment] = body.read()
             self.world.damage(segment)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         for segment, data in self.damaged.items():
             self.world.damage(segment, data)
         self.damaged.clear()
@@ -198,8 +198,8 @@ class IngressProcesses(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([3, 10, RELIST]))
     def work_unhindered(self, seconds: float) -> None:
-        """Whoever waits for the store, the brokers, or a pool, goes on."""
-        self.mend()
+        """What waits for the store, the brokers, or a pool, continues."""
+        self.repair()
         self.world.objects.away = set()
         self.world.target.away = self.world.log.away = False
         for number in (0, 1):
@@ -338,7 +338,7 @@ class IngressProcesses(RuleBasedStateMachine):
 
     def _heal(self) -> None:
         world = self.world
-        self.mend()
+        self.repair()
         while self.pending:
             self.store(0, notify=False)
         world.target.away = world.log.away = world.target._crashing = False

@@ -422,7 +422,7 @@ def list_again(
 
 
 def with_gap(*segments: Segment, skip: bool = False) -> Sequencer:
-    """Looked at, and neither stored nor recorded."""
+    """Listed, and neither stored nor recorded."""
     seq = core(skip=skip)
     assert stored(seq, *segments) == [Relist(False, "gap")]
     assert [type(e) for e in list_again(seq, T0, *segments, full=False)] == [Late, Waits]
@@ -684,7 +684,7 @@ def test_the_delay_counts_from_the_first_sight_here_whatever_the_objects_age() -
     assert seq.wake_at == now + DELAY
 
 
-def test_the_delay_goes_on_where_another_process_waited() -> None:
+def test_the_delay_continues_where_another_process_waited() -> None:
     since, now = T0, T0 + timedelta(seconds=4)
     seq = core(None, waited=Waiting(200, since, is_beginning=True))
     assert list_again(seq, now, segment(200, 299)) == [Waits(Waiting(200, since, is_beginning=True))]
@@ -693,7 +693,7 @@ def test_the_delay_goes_on_where_another_process_waited() -> None:
     assert list_again(seq, now, segment(100, 199)) == [Waits(Waiting(100, now, is_beginning=True))], "an earlier one"
 
 
-def test_where_the_archive_begins_is_written_down_and_needs_no_delay() -> None:
+def test_where_the_archive_begins_is_recorded_and_needs_no_delay() -> None:
     seq = core(None)
     [effect] = begun(seq, list_again(seq, T0, segment(200, 299), begin=200), 200)
     assert isinstance(effect, Deliver)
@@ -757,7 +757,7 @@ def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
     assert effect.pieces[0].segment.level == 1
 
 
-def test_after_a_failed_listing_the_wanted_listing_is_asked_for_again() -> None:
+def test_after_a_failed_listing_the_wanted_listing_is_requested_again() -> None:
     seq = core()
     stored(seq, segment(0, 4))
     seq.vanished(segment(0, 4), T0)

@@ -129,7 +129,7 @@ def test_without_a_commit_a_gap_that_the_source_still_has_is_filled() -> None:
     assert offset(choose(None, (seg(0, 9), seg(20, 29)))) == 10
 
 
-def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_written_down() -> None:
+def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_recorded() -> None:
     archived = (seg(0, 9), seg(20, 29))
     for low, lost, begins in ((15, OffsetRange(10, 14), 15), (25, OffsetRange(10, 19), 30)):
         answer = choose(None, archived, low=low)
@@ -147,7 +147,7 @@ def test_retention_that_overtook_is_never_a_silent_jump() -> None:
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
 
 
-def test_what_is_written_down_is_not_missed_again() -> None:
+def test_what_is_recorded_is_not_missed_again() -> None:
     """A crash between the record and the first commit after it; and one after that, before the first segment."""
     gap = OffsetRange(30, 39)
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
@@ -167,7 +167,7 @@ def test_only_what_is_nowhere_is_lost() -> None:
     assert recorded(choose(ours(30), (seg(0, 29), seg(30, 49)), low=40)) == (40, [])
 
 
-def test_operators_jump_to_where_the_source_begins_is_written_down_by_policy() -> None:
+def test_operators_jump_to_where_the_source_begins_is_recorded_by_policy() -> None:
     by_hand = Committed(40, "")
     assert recorded(choose(by_hand, (seg(0, 29),), low=40)) == (40, [])
     assert recorded(choose(by_hand, (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])

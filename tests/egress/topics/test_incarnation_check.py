@@ -72,7 +72,7 @@ def test_one_request_serves_all_waiting_segments_but_no_later_ones() -> None:
 
 
 @pytest.mark.parametrize("unexpected", [False, True])
-def test_an_error_is_no_answer_and_is_asked_again(*, unexpected: bool) -> None:
+def test_an_error_is_no_answer_and_the_request_is_repeated(*, unexpected: bool) -> None:
     asking = Asking("t")
     if unexpected:
 

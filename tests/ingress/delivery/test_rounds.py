@@ -168,7 +168,7 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
 
 
 @pytest.mark.parametrize(("fate", "shared"), [(FailureKind.STALLED, False), (FailureKind.RETRY_LATER, True)])
-def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: FailureKind, shared: bool) -> None:
+def test_only_a_partition_that_stalls_gets_separate_rounds_until_it_continues(fate: FailureKind, shared: bool) -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 3), epoch=1)
@@ -217,7 +217,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_a_writer_that_is_refused_stands_still_and_forgets_nothing(exactly_once: bool) -> None:
+def test_a_writer_that_is_refused_halts_and_drops_nothing(exactly_once: bool) -> None:
     world = World()
     world.target.exactly_once = exactly_once
     world.target.refusing = "no right; allow it"
@@ -255,7 +255,7 @@ def test_a_partition_may_leave_while_the_writer_is_refused() -> None:
     assert world.offsets(C) == []
 
 
-def test_refused_in_company_only_goes_on_as_before() -> None:
+def test_refused_only_together_with_others_continues_as_before() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9), epoch=1)
@@ -280,7 +280,7 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
-def test_round_goes_on_until_it_is_large_enough() -> None:
+def test_round_continues_until_it_is_large_enough() -> None:
     world = World()
     hand = Hand(world)
     hand.delivery._pace = Pace(8)
@@ -396,7 +396,7 @@ def test_released_between_two_runs() -> None:
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
-def test_next_ownership_goes_on_although_the_first_was_released() -> None:
+def test_next_ownership_continues_although_the_first_was_released() -> None:
     world = World()
     hand = Hand(world)
     segment = world.put(0, 9)
@@ -432,7 +432,7 @@ def test_given_up_pieces_close_what_they_opened() -> None:
 
 
 class SlowWriter:
-    """Waits in the middle of a round until it is let go on."""
+    """Waits in the middle of a round until it is released."""
 
     def __init__(self, inner: TargetWriter) -> None:
         self.inner, self.inside, self.go = inner, threading.Event(), threading.Event()
@@ -468,7 +468,7 @@ def round_under_way(hand: Hand) -> Iterator[SlowWriter]:
 
 
 class FencedWriter(SlowWriter):
-    """Notes under which generation it was to deliver."""
+    """Records the generation that it should deliver under."""
 
     def __init__(self, inner: TargetWriter) -> None:
         super().__init__(inner)

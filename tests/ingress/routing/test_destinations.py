@@ -219,7 +219,7 @@ def test_later_incarnation_is_refused_by_default_with_its_name_and_the_setting()
     found = finder(world).find()
     assert [i.path for i in found.destinations["copy"].routes[0].incarnations] == ["t"]
     assert list(found.refused) == [SECOND]
-    assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
+    assert all(text in found.refused[SECOND] for text in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
 
 
 def test_what_lies_after_a_fork_is_refused_by_default_as_that() -> None:
@@ -231,7 +231,7 @@ def test_what_lies_after_a_fork_is_refused_by_default_as_that() -> None:
     found = finder(world).find()
     assert list(found.refused) == ["a/t@id-fork1"]
     reason = found.refused["a/t@id-fork1"]
-    assert all(word in reason for word in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
+    assert all(text in reason for text in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
 
 
 def test_what_lies_after_a_fork_follows_or_gets_a_topic_named_after_it() -> None:

@@ -80,7 +80,7 @@ def test_a_claim_that_cannot_be_read_says_nothing(world: World) -> None:
     assert world.offsets(C) == []
 
 
-def test_a_store_that_is_away_is_asked_again(world: World) -> None:
+def test_requests_to_an_unavailable_store_are_repeated(world: World) -> None:
     process = world.process()
     process.turn(2)
     process.placement.assign(C)
