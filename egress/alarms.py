@@ -21,11 +21,11 @@ class Alarms:
     """Use from the poll thread only."""
 
     region: str
-    holdings: Assignment
+    assignment: Assignment
     health: Health
     _refused: frozenset[str] = frozenset()  # topics that `/readyz` reports
 
-    def tell_refused(self, refused: Mapping[str, str]) -> None:
+    def report_refused(self, refused: Mapping[str, str]) -> None:
         """Report topics that the cluster no longer shows, with the reason. The group revokes their partitions, so no
         partition is left to report it."""
         for topic in self._refused - refused.keys():
@@ -36,11 +36,11 @@ class Alarms:
             self.health.stopped(f"{self.region}/{topic}", reason)
         self._refused = frozenset(refused)
 
-    def turn(self, now: datetime, *, topics: str) -> None:
+    def poll(self, now: datetime, *, topics: str) -> None:
         """Report failures in a row that last; the requests are retried as before. `topics`: why topics are not
         refreshed; empty while they are."""
         self.health.problem(TOPICS, topics)
-        for partition in self.holdings:
+        for partition in self.assignment:
             alarm = partition.failing.alarm(now)
             if alarm != partition.alarm:
                 partition.alarm = alarm

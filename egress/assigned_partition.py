@@ -17,8 +17,8 @@
     ask_again   ask then    -                     ask then              ask then
     postpone    ask then    seek then             ask then              ask then
     seek        -           seek pending          -                     -
-    sought      -           no seek pending       -                     -
-    uploads     -           -                     of what is Abandoned  of what is Abandoned
+    seek_done   -           no seek pending       -                     -
+    set_uploads -           -                     of what is Abandoned  of what is Abandoned
 
 `-`: the event does not occur, or changes nothing. `Ask` means looking up the start offset. Records that were read but
 are not all stored are a `Remainder`, until `reopen` or `begin`:
@@ -226,12 +226,12 @@ class AssignedPartition:
         if isinstance(self.state, Reading):
             self.state = replace(self.state, seek=seek)
 
-    def sought(self) -> None:
+    def seek_done(self) -> None:
         """The pending seek is done."""
         if isinstance(self.state, Reading):
             self.state = replace(self.state, seek=None, seek_at=None)
 
-    def uploads(self, *, are_under_way: bool) -> None:
+    def set_uploads(self, *, are_under_way: bool) -> None:
         """Whether uploads of an abandoned remainder are still in flight."""
         match self.state:
             case Draining(remainder=Abandoned() as remainder) | Stopped(remainder=Abandoned() as remainder):

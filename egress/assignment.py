@@ -36,7 +36,7 @@ class Assignment:
     region: str
     consumer: SourceConsumer
     commits: Commits
-    assembly: SegmentBuilder
+    builder: SegmentBuilder
     lag: LagGauge
     metrics: Metrics
     health: Health
@@ -82,7 +82,7 @@ class Assignment:
             self.commits.forget(partition)
             if assigned is not None:
                 self._by_source.pop(assigned.source, None)
-                self.assembly.discard(assigned.source)
+                self.builder.discard(assigned.source)
                 self.health.resumed(str(assigned.source))
                 self.health.solved(assigned.rereading)
                 self.health.solved(assigned.attempts)
@@ -92,7 +92,7 @@ class Assignment:
     def reopen(self, assigned: AssignedPartition, why: str) -> None:
         """Drop the records that were read, since they may be of another log, and look the start offset up again."""
         log.warning("topic_created_again", extra=assigned.fields | {log_fields.REASON: why})
-        self.assembly.forsake(assigned.source)
+        self.builder.discard_unconfirmed(assigned.source)
         self.lag.forget(assigned.partition)
         self.commits.forget(assigned.partition)
         self._by_source.pop(assigned.source, None)
@@ -100,9 +100,11 @@ class Assignment:
 
     def stop(self, assigned: AssignedPartition, reason: str, now: datetime) -> None:
         """Stop the partition until the cause is gone, which is checked at growing intervals."""
-        self.stop_behind(assigned, assigned.remainder, reason, now)
+        self.stop_with_remainder(assigned, assigned.remainder, reason, now)
 
-    def stop_behind(self, assigned: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime) -> None:
+    def stop_with_remainder(
+        self, assigned: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime
+    ) -> None:
         """Like `stop`. `remainder`: records that were read and are not all stored."""
         if assigned.stopped != reason:
             log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
@@ -111,7 +113,7 @@ class Assignment:
         self.health.stopped(str(assigned.source), reason)
         self._count()
 
-    def later(self, assigned: AssignedPartition, now: datetime, why: str) -> None:
+    def postpone(self, assigned: AssignedPartition, now: datetime, why: str) -> None:
         pause = REFUSED.delay(assigned.failures)
         assigned.failures += 1
         assigned.postpone(now + pause)

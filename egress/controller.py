@@ -1,7 +1,8 @@
 """The egress process: one consumer, its partitions, and the loop that moves their records to the archive.
 
 Everything here runs on the poll thread, except for the pools of `SegmentBuilder`, `StartLookup`, `Confirmations` and
-`TopicWatcher`, whose answers are taken in once per turn. `EgressPartition` decides; this module applies the effects.
+`TopicWatcher`, whose answers are collected once per turn of the loop. `EgressPartition` decides; this module applies
+the effects.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ class EgressParts:
     isolation_level: str
     writer: str
     consumer: SourceConsumer
-    positioning: StartLookup
+    start_lookup: StartLookup
     watcher: TopicWatcher
     confirmations: Confirmations
-    assembly: SegmentBuilder
+    builder: SegmentBuilder
     lag: LagGauge
     clock: Clock
     metrics: Metrics
@@ -101,7 +102,7 @@ class EgressController:
 
     parts: EgressParts
     _commits: Commits = field(init=False)
-    _holdings: Assignment = field(init=False)
+    _assignment: Assignment = field(init=False)
     _topics: Mapping[str, Selected] | None = None  # subscribed to
     _pressure: Pressure = field(init=False)
     _alarms: Alarms = field(init=False)
@@ -109,11 +110,11 @@ class EgressController:
     def __post_init__(self) -> None:
         parts = self.parts
         self._commits = Commits(parts.consumer)
-        self._holdings = Assignment(
-            parts.region, parts.consumer, self._commits, parts.assembly, parts.lag, parts.metrics, parts.health
+        self._assignment = Assignment(
+            parts.region, parts.consumer, self._commits, parts.builder, parts.lag, parts.metrics, parts.health
         )
-        self._pressure = Pressure(parts.assembly, parts.consumer, self._holdings, parts.metrics)
-        self._alarms = Alarms(parts.region, self._holdings, parts.health)
+        self._pressure = Pressure(parts.builder, parts.consumer, self._assignment, parts.metrics)
+        self._alarms = Alarms(parts.region, self._assignment, parts.health)
 
     def run(self) -> None:
         """Run until stopped. Then open segments are sealed, stored and committed within the shutdown's deadline."""
@@ -122,20 +123,20 @@ class EgressController:
                 self._turn()
         except BaseException:
             # an interrupted turn may have extended a range without its records: none of that is stored or committed
-            self._holdings.forget(self._holdings.partitions)
+            self._assignment.forget(self._assignment.partitions)
             raise
         finally:
             try:
                 self.parts.consumer.close(self.parts.shutdown_timeout)
             finally:
                 self.parts.abandon.set()
-                self.parts.assembly.close(timedelta(seconds=2))
+                self.parts.builder.close(timedelta(seconds=2))
 
     def _turn(self) -> None:
         parts = self.parts
         now = parts.clock.now()
-        if parts.watcher.turn(now):
-            self._alarms.tell_refused(parts.watcher.refused)
+        if parts.watcher.poll(now):
+            self._alarms.report_refused(parts.watcher.refused)
             if self._topics != parts.watcher.topics:  # else only a path was claimed: no need to join the group again
                 self._subscribe()
             self._check_identity(now)
@@ -143,21 +144,21 @@ class EgressController:
             self._on(event, parts.clock.now())
         parts.health.stopped(GROUP, parts.consumer.problem)
         now = parts.clock.now()
-        parts.confirmations.turn(now)
-        for outcome in parts.assembly.outcomes():
+        parts.confirmations.poll(now)
+        for outcome in parts.builder.outcomes():
             self._finished(outcome, now)
-        for assigned, answer in parts.positioning.turn(self._holdings, parts.watcher.topics, now):
+        for assigned, answer in parts.start_lookup.poll(self._assignment, parts.watcher.topics, now):
             self._position(assigned, answer, now)
-        for assigned in self._holdings:
+        for assigned in self._assignment:
             self._tick(assigned, now)
-        for assigned, session in self._pressure.turn():
-            self._apply(assigned, session, session.core.relieve(), now)
-        self._alarms.turn(now, topics=parts.watcher.alarm(now))
-        parts.lag.committed(self._commits.turn(self._holdings.partitions, now))
-        parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
-        parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
-        parts.metrics.gauge("egress_spool_bytes", parts.assembly.spool_bytes)
-        parts.metrics.gauge("egress_spool_limit_bytes", parts.assembly.spool_limit)
+        for assigned, session in self._pressure.poll():
+            self._apply(assigned, session, session.core.seal_early(), now)
+        self._alarms.poll(now, topics=parts.watcher.alarm(now))
+        parts.lag.committed(self._commits.poll(self._assignment.partitions, now))
+        parts.lag.poll(now, {h.partition: h.source for h in self._assignment})
+        parts.metrics.gauge("egress_memory_bytes", parts.builder.buffered_bytes)
+        parts.metrics.gauge("egress_spool_bytes", parts.builder.spool_bytes)
+        parts.metrics.gauge("egress_spool_limit_bytes", parts.builder.spool_limit)
         parts.health.turn(now)
 
     def _subscribe(self) -> None:
@@ -171,21 +172,21 @@ class EgressController:
         """Check what the consumer does not notice: another cluster, another incarnation of a topic, or an archive that
         continues in another path."""
         watcher = self.parts.watcher
-        for assigned in self._holdings:
+        for assigned in self._assignment:
             if assigned.stopped:
                 assigned.ask_again(now)  # what changed may be the cause
             if watcher.other_cluster is not None:
                 reason = another_cluster(watcher.other_cluster, watcher.cluster_id)
                 self._drain(assigned, Reason.STOPPED, now)
-                self._holdings.stop(assigned, reason, now)
+                self._assignment.stop(assigned, reason, now)
                 continue
             session, seen = assigned.session, watcher.topics.get(assigned.partition.topic)
             if session is None:
                 continue
-            topic_id = session.life.facts.topic_id
+            topic_id = session.topic.facts.topic_id
             if seen is not None and seen.facts.topic_id != topic_id:
-                self._holdings.reopen(assigned, f"topic id {seen.facts.topic_id}, it was {topic_id}")
-            elif assigned.reading is not None and not is_last(session.life, watcher.claimed):
+                self._assignment.reopen(assigned, f"topic id {seen.facts.topic_id}, it was {topic_id}")
+            elif assigned.reading is not None and not is_last(session.topic, watcher.claimed):
                 # the records read are stored first: the next path begins after them
                 self._drain(assigned, Reason.MOVED, now)
                 assigned.end(now)
@@ -199,46 +200,46 @@ class EgressController:
     # --- group membership: called inside consumer.poll and consumer.close ---
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._holdings.add(partitions)
+        self._assignment.add(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Seal, store and commit within the deadline; the next owner reads again what is not stored by then."""
         reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
         deadline = Deadline(self.parts.shutdown_timeout)
-        leaving = [h for h in self._holdings if h.partition in partitions]
+        leaving = [h for h in self._assignment if h.partition in partitions]
         try:
             for assigned in leaving:
                 self._drain(assigned, reason, self.parts.clock.now())
             expired = False
             while any(map(self._storing, leaving)) and not expired:
                 expired = deadline.expired  # before the outcomes are read: segments stored by then count
-                self.parts.confirmations.turn(self.parts.clock.now())
-                for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
+                self.parts.confirmations.poll(self.parts.clock.now())
+                for outcome in self.parts.builder.outcomes(min(deadline.left.total_seconds(), 0.1)):
                     self._finished(outcome, self.parts.clock.now())
             # stored, then committed: everything below these offsets is in the archive
-            self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
+            self._commits.commit_and_wait(partitions, max(deadline.left, timedelta(seconds=2)))
         finally:
-            self._holdings.forget(partitions)
+            self._assignment.forget(partitions)
 
     def _storing(self, assigned: AssignedPartition) -> bool:
         if isinstance(assigned.remainder, Abandoned):
-            assigned.uploads(are_under_way=self.parts.assembly.uploading(assigned.source))
+            assigned.set_uploads(are_under_way=self.parts.builder.uploading(assigned.source))
         return assigned.is_storing
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         log.warning("partitions_lost", extra={log_fields.COUNT: len(partitions)})
-        self._holdings.forget(partitions)
+        self._assignment.forget(partitions)
 
     # --- where to begin ---
 
     def _position(self, assigned: AssignedPartition, answer: StartAt | Blocked, now: datetime) -> None:
         if isinstance(answer, Blocked):
-            self._holdings.stop(assigned, answer.reason, now)
+            self._assignment.stop(assigned, answer.reason, now)
             return
         selected = self.parts.watcher.topics.get(assigned.partition.topic)
         if selected is None:
             return  # deleted during the lookup: the revocation follows
-        session, start = self._holdings.begin(assigned, answer, selected.settings), answer.start
+        session, start = self._assignment.begin(assigned, answer, selected.settings), answer.start
         if start.lost:
             offsets = sum(o.next_offset - o.start for o in start.lost)
             self.parts.metrics.count("egress_recorded_gaps", len(start.lost), **assigned.labels)
@@ -258,13 +259,13 @@ class EgressController:
             case Run():
                 self._run(event, now)
             case Reached(partition=partition, next_offset=next_offset):
-                assigned = self._holdings.get(partition)
+                assigned = self._assignment.get(partition)
                 if assigned is not None and (session := assigned.reading) is not None:
                     self._apply(assigned, session, session.core.reached(next_offset, now), now)
                     if assigned.is_fetched and session.core.next_offset == next_offset:
                         session.points.read(event.point, session.core.open_start)
             case PartitionFailed(partition=partition, code=code, reason=reason):
-                assigned = self._holdings.get(partition)
+                assigned = self._assignment.get(partition)
                 if assigned is not None:
                     # the records read are stored all the same: the source may not have them any more
                     self._drain(assigned, Reason.STOPPED, now)
@@ -273,11 +274,11 @@ class EgressController:
                         assigned.end(now + RETRY)
                         log.warning("partition_out_of_range", extra=assigned.fields | {log_fields.REASON: reason})
                     else:
-                        self._holdings.stop(
+                        self._assignment.stop(
                             assigned, f"{assigned.partition}: the broker refuses it: {code}, {reason}", now
                         )
             case LogTruncated(partition=partition):
-                assigned = self._holdings.get(partition)
+                assigned = self._assignment.get(partition)
                 if assigned is not None and (session := assigned.reading) is not None:
                     # evidence that the log is not the archived one; none if only records read since then differ
                     evidence = None
@@ -286,7 +287,7 @@ class EgressController:
                     self._give_up(assigned, session, evidence, event.reason, now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={log_fields.REASON: reason})
-                for assigned in self._holdings:
+                for assigned in self._assignment:
                     if (session := assigned.reading) is not None:
                         self._apply(assigned, session, session.core.disturbed(), now)
             case _:
@@ -299,11 +300,11 @@ class EgressController:
         Archived segments are never dropped: if they are affected, the lookup stops the partition."""
         log.error("log_not_the_same", extra=assigned.fields | {log_fields.REASON: why})
         self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
-        self.parts.assembly.discard(assigned.source)
+        self.parts.builder.discard(assigned.source)
         assigned.give_up(session, evidence, now)
 
     def _run(self, run: Run, now: datetime) -> None:
-        assigned = self._holdings.get(run.partition)
+        assigned = self._assignment.get(run.partition)
         while assigned is not None and (session := assigned.reading) is not None:
             core = session.core
             head, rest = split(run, core.room)
@@ -311,7 +312,7 @@ class EgressController:
             for effect in core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now):
                 if isinstance(effect, Append):
                     session.points.read(head.point, start)
-                    self.parts.assembly.append(assigned.source, start, head)
+                    self.parts.builder.append(assigned.source, start, head)
                 else:
                     self._apply(assigned, session, [effect], now)
             if rest is None:
@@ -337,14 +338,14 @@ class EgressController:
         for effect in effects:
             match effect:
                 case Seal():
-                    beside = session.beside(effect.offsets)
-                    self.parts.assembly.seal(assigned.source, effect, self._origin(assigned, session, now), beside)
+                    overlapping = session.overlapping(effect.offsets)
+                    self.parts.builder.seal(assigned.source, effect, self._origin(assigned, session, now), overlapping)
                 case Commit(next_offset=next_offset):
                     self._commits.add(assigned.partition, session.position(next_offset))
                 case Discard(from_offset=from_offset):
                     self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
-                    self.parts.assembly.discard(assigned.source, from_offset)
-                    session.points.unread(from_offset)
+                    self.parts.builder.discard(assigned.source, from_offset)
+                    session.points.drop_after(from_offset)
                 case Seek():
                     assigned.seek(effect)  # made by `_tick`: records that this poll fetched before it are ignored
                 case _:
@@ -354,11 +355,11 @@ class EgressController:
         try:
             self.parts.consumer.start(assigned.partition, seek.next_offset, session.points.before(seek.next_offset))
         except BrokerUnavailable as error:
-            self._holdings.later(assigned, now, f"seek: {error}")
+            self._assignment.postpone(assigned, now, f"seek: {error}")
             return
         except OwnershipLost:
             return  # the revocation follows
-        assigned.sought()
+        assigned.seek_done()
         session.core.started(seek.epoch)
         if self._pressure.is_paused:
             self.parts.consumer.pause([assigned.partition])
@@ -366,7 +367,7 @@ class EgressController:
     # --- answers of the pools ---
 
     def _finished(self, outcome: UploadOutcome, now: datetime) -> None:
-        assigned = self._holdings.of(outcome.source)
+        assigned = self._assignment.of(outcome.source)
         if assigned is None:
             return  # revoked since
         match assigned.remainder:
@@ -376,7 +377,7 @@ class EgressController:
                 if isinstance(outcome, SegmentStored):
                     self._stored(assigned, session, outcome, now)
             case Storing(session=session):
-                self._settled(assigned, session, outcome, now)
+                self._on_session_outcome(assigned, session, outcome, now)
             case remainder:
                 assert_never(remainder)
 
@@ -384,11 +385,13 @@ class EgressController:
         assigned.failures = 0
         assigned.failing.succeeded(Attempt.COMPARISON)
         self.parts.health.solved(assigned.rereading)
-        assigned.doubted = assigned.doubted and not session.beside(stored.seal.offsets)  # the segment agrees after all
+        assigned.doubted = assigned.doubted and not session.overlapping(
+            stored.seal.offsets
+        )  # the segment agrees after all
         report(self.parts.metrics, assigned, stored)
         self._apply(assigned, session, session.core.stored(stored.seal.offsets), now)
 
-    def _settled(
+    def _on_session_outcome(
         self, assigned: AssignedPartition, session: ReadSession, outcome: UploadOutcome, now: datetime
     ) -> None:
         """Handle the outcome of a segment of the current session."""
@@ -396,7 +399,9 @@ class EgressController:
             case SegmentStored():
                 self._stored(assigned, session, outcome, now)
             case SpoolLost(start=start, reason=reason):
-                why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"
+                why = (
+                    f"the spool lost the segment that begins at {start}: {reason}; check egress.spool_dir and its disk"
+                )
                 self._read_again(assigned, session, start, why, now)
             case UploadConflict(error=SegmentsDiffer(forked=OffsetRange()) as differ):
                 # Read once more: the records may have been read before the log forked, by a process that was suspended
@@ -411,12 +416,12 @@ class EgressController:
                     remainder: Remainder = Abandoned(session)
                 else:
                     # the conflicting segment overlaps it, or else has its key: stop until that one is gone
-                    beside = session.beside(offsets) or (Segment(assigned.source, LEVEL_STREAMING, offsets),)
-                    remainder = Contested(session, beside)
-                self.parts.assembly.discard(assigned.source)
-                self._holdings.stop_behind(assigned, remainder, str(error), now)
+                    overlapping = session.overlapping(offsets) or (Segment(assigned.source, LEVEL_STREAMING, offsets),)
+                    remainder = Contested(session, overlapping)
+                self.parts.builder.discard(assigned.source)
+                self._assignment.stop_with_remainder(assigned, remainder, str(error), now)
             case TopicRecreated(offsets=offsets):
-                self._holdings.reopen(assigned, f"another topic, or none, once {offsets} was read")
+                self._assignment.reopen(assigned, f"another topic, or none, once {offsets} was read")
             case UploadFailed(offsets=offsets, error=error):
                 why = f"the segment {offsets} was not stored: {error}"
                 self._read_again(assigned, session, offsets.start, why, now)
@@ -428,7 +433,7 @@ class EgressController:
     ) -> None:
         effects = session.core.spool_lost(start)
         if effects:  # else it was dropped already
-            self._holdings.later(assigned, now, why)
+            self._assignment.postpone(assigned, now, why)
             if assigned.failures >= REWINDS:
                 self.parts.health.problem(assigned.rereading, f"read again {assigned.failures} times in a row: {why}")
             self._apply(assigned, session, effects, now)
@@ -436,11 +441,11 @@ class EgressController:
     def _origin(self, assigned: AssignedPartition, session: ReadSession, now: datetime) -> SegmentOrigin:
         selected = self.parts.watcher.topics.get(assigned.partition.topic)
         return SegmentOrigin(
-            topic_id=session.life.facts.topic_id,
-            cluster_id=session.life.cluster_id,
+            topic_id=session.topic.facts.topic_id,
+            cluster_id=session.topic.cluster_id,
             source_partition_count=selected.facts.partition_count if selected else None,
             isolation_level=self.parts.isolation_level,
-            last_leader_epoch=self.parts.assembly.leader_epoch(assigned.source),
+            last_leader_epoch=self.parts.builder.leader_epoch(assigned.source),
             created_at=now,
             writer=self.parts.writer,
         )

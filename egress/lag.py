@@ -31,7 +31,7 @@ class LagGauge:
     """Use from the poll thread only."""
 
     admin: ClusterAdmin
-    assembly: SegmentBuilder
+    builder: SegmentBuilder
     metrics: Metrics
     interval: timedelta
     pool: Executor
@@ -54,7 +54,7 @@ class LagGauge:
             self.stuck.forget(partition)
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
-    def turn(self, now: datetime, partitions_by_source: Mapping[TopicPartition, SourcePartition]) -> None:
+    def poll(self, now: datetime, partitions_by_source: Mapping[TopicPartition, SourcePartition]) -> None:
         match self._lookup.collect():
             case Answer(value=ends):
                 self._report(ends, partitions_by_source, now)
@@ -77,7 +77,7 @@ class LagGauge:
             if partition not in marks or partition not in self._committed:
                 continue
             labels = _labels(partition)
-            oldest_ms = self.assembly.oldest_ms(source)
+            oldest_ms = self.builder.oldest_ms(source)
             seconds = 0.0 if oldest_ms is None else max(now.timestamp() - oldest_ms / 1000, 0.0)
             lag = max(marks[partition].high - self._committed[partition], 0)
             self.metrics.gauge("egress_lag_records", lag, **labels)

@@ -33,7 +33,7 @@ class Commits:
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 
-    def turn(
+    def poll(
         self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime
     ) -> Mapping[TopicPartition, int]:
         """Send the waiting offsets, and return those that were sent."""
@@ -62,7 +62,7 @@ class Commits:
         self._waiting, self._not_before = {}, None
         return sent
 
-    def settle(self, partitions: Collection[TopicPartition], timeout: timedelta) -> None:
+    def commit_and_wait(self, partitions: Collection[TopicPartition], timeout: timedelta) -> None:
         """Commit before `partitions` are revoked: wait at most `timeout` for the answer, and log a failure."""
         leaving = {p: self._waiting.pop(p) for p in partitions if p in self._waiting}
         if not leaving:

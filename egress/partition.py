@@ -5,7 +5,7 @@ Rules
   2. Ranges tile: a segment starts where the one before it ends, whatever holes the log has.
   3. Only the unbroken run of stored segments is committed: store, then commit.
   4. After a Seek all records are ignored until `started` confirms it: records that the client has still buffered have
-     other offsets, *higher* ones too, which would look like a legal hole.
+     other offsets, *higher* ones too, which would be taken for a legal hole.
 
     started -> consumed* / reached* -> Seal -> (encode, upload) -> stored -> Commit
                      \\-- disturbed -> Seek                \\-- spool_lost -> Discard, Seek
@@ -167,7 +167,7 @@ class EgressPartition:
         than there are partitions would get ever more of them instead of larger ones."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
 
-    def relieve(self) -> list[Decision]:
+    def seal_early(self) -> list[Decision]:
         """Seal the open segment before it is full, so that its space in the spool is freed."""
         return self._seal(Reason.PRESSURE) if self._opened_at else []
 

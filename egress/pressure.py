@@ -21,32 +21,32 @@ log = logging.getLogger(__name__)
 class Pressure:
     """Use from the poll thread only."""
 
-    assembly: SegmentBuilder
+    builder: SegmentBuilder
     consumer: SourceConsumer
-    holdings: Assignment
+    assignment: Assignment
     metrics: Metrics
     is_paused: bool = False
 
-    def turn(self) -> Iterator[tuple[AssignedPartition, ReadSession]]:
+    def poll(self) -> Iterator[tuple[AssignedPartition, ReadSession]]:
         """Pause or resume fetching. Yields the partitions whose open segments must be sealed before they are full."""
-        if not self.is_paused and self.assembly.pressed:
+        if not self.is_paused and self.builder.must_pause:
             self.is_paused = True
-            self.consumer.pause([p for p, h in self.holdings.partitions.items() if h.reading is not None])
-            for partition in self.holdings:
+            self.consumer.pause([p for p, h in self.assignment.partitions.items() if h.reading is not None])
+            for partition in self.assignment:
                 self.metrics.count("egress_pauses", 1, **partition.labels)
             self._log("fetching_paused")
-        elif self.is_paused and self.assembly.relieved:
+        elif self.is_paused and self.builder.may_resume:
             self.is_paused = False
-            self.consumer.resume([p for p, h in self.holdings.partitions.items() if h.is_fetched])
+            self.consumer.resume([p for p, h in self.assignment.partitions.items() if h.is_fetched])
             self._log("fetching_resumed")
         if self.is_paused:
             # Sealed segments are stored without help, but open ones would stay until they are full or old. In each
             # turn, since files of other processes may fill the disk.
-            self.assembly.shed()
-            for source in self.assembly.heaviest_open():
-                heavy = self.holdings.of(source)
+            self.builder.encode_early()
+            for source in self.builder.heaviest_open():
+                heavy = self.assignment.of(source)
                 if heavy is not None and (session := heavy.reading) is not None:
                     yield heavy, session
 
     def _log(self, event: str) -> None:
-        log.info(event, extra={log_fields.BYTES: self.assembly.held_bytes + self.assembly.spool_bytes})
+        log.info(event, extra={log_fields.BYTES: self.builder.buffered_bytes + self.builder.spool_bytes})

@@ -20,8 +20,8 @@ from infra.contracts.cluster import Committed
 class ReadSession:
     """Lasts until the start offset is looked up again. Compared by identity."""
 
-    life: ClaimedTopic  # the incarnation of the topic when reading began
-    note: CommitMetadata  # for every commit
+    topic: ClaimedTopic  # the incarnation of the topic when reading began
+    metadata: CommitMetadata  # for every commit
     core: EgressPartition
     began_at: LogPoint | None = None  # the point of the log that reading began with
     # stored before reading began but not committed, ordered by start: what is read must agree with them
@@ -34,9 +34,9 @@ class ReadSession:
         while passed < len(self.beyond) and self.beyond[passed].offsets.end < next_offset:
             passed += 1
         self.beyond = self.beyond[passed:] if passed else self.beyond
-        return Committed(next_offset, str(self.note), self.points.committed(next_offset))
+        return Committed(next_offset, str(self.metadata), self.points.committed(next_offset))
 
-    def beside(self, offsets: OffsetRange) -> tuple[Segment, ...]:
+    def overlapping(self, offsets: OffsetRange) -> tuple[Segment, ...]:
         """Earlier stored segments that overlap `offsets`, which a new segment must agree with."""
         near = bisect_right(self.beyond, offsets.end, key=lambda s: s.offsets.start)
         return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
@@ -49,8 +49,8 @@ def session_at(answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
         max_age=settings.max_segment_age,
     )
     session = ReadSession(
-        life=answer.life,
-        note=answer.start.note,
+        topic=answer.topic,
+        metadata=answer.start.metadata,
         core=EgressPartition(policy, answer.start.next_offset),
         began_at=answer.start.point,
         beyond=tuple(sorted(answer.beyond, key=lambda s: s.offsets)),

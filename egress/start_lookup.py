@@ -1,4 +1,4 @@
-"""Looks up, on a pool, where waiting partitions begin, and takes in the answers."""
+"""Looks up, on a pool, where waiting partitions begin, and collects the answers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class StartLookup:
     def __post_init__(self) -> None:
         self._lookups = Lookups(self.pool)
 
-    def turn(
+    def poll(
         self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        """Take in the answers for partitions that are still assigned, then start a lookup for all that wait."""
+        """Collect the answers for partitions that are still assigned, then start a lookup for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for asked, outcome in self._lookups.collect():
-            found += self._taken_in(asked, outcome, now)
+            found += self._collected(asked, outcome, now)
         skipped = self._lookups.keys | {partition for partition, _ in found}
         waiting = [(h, w) for h in partitions if h not in skipped and (w := _question(h, topics, now)) is not None]
         if waiting:
@@ -52,7 +52,7 @@ class StartLookup:
             self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
         return [(partition, answer) for partition, answer in found if partition in partitions]
 
-    def _taken_in(
+    def _collected(
         self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime
     ) -> Iterator[tuple[AssignedPartition, StartAt | Blocked]]:
         for partition in asked:

@@ -21,31 +21,31 @@ ROUND_ALARM = timedelta(seconds=60)
 class Alarms:
     """Use from the controller's thread only."""
 
-    holdings: Assignment
+    assigned_partitions: Assignment
     delivery: Delivery
     placement: Placement
     event_log: EventLog
     health: Health
     _halted: str = ""  # why delivery was halted at the last turn
 
-    def turn(self, now: datetime) -> None:
-        for held in self.holdings:
-            self._watch_failures(held, now)
+    def poll(self, now: datetime) -> None:
+        for assigned in self.assigned_partitions:
+            self._watch_failures(assigned, now)
         self._watch_target()
 
-    def _watch_failures(self, held: AssignedPartition, now: datetime) -> None:
+    def _watch_failures(self, assigned: AssignedPartition, now: datetime) -> None:
         """Report lasting failures in a row as a stop; the partition is retried as before. Report a lasting wait for a
         segment as a problem."""
-        self.health.problem(held.lateness, held.late_since(now))
-        alarm = held.failures.alarm(now)
-        if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
-            held.failures.succeeded(Attempt.DELIVERY)  # the segments that failed are gone from the archive
-            alarm = held.failures.alarm(now)
-        match held.stop_reason:
+        self.health.problem(assigned.lateness, assigned.late_since(now))
+        alarm = assigned.failures.alarm(now)
+        if alarm and (sequencer := assigned.sequencer) is not None and sequencer.exhausted:
+            assigned.failures.succeeded(Attempt.DELIVERY)  # the segments that failed are gone from the archive
+            alarm = assigned.failures.alarm(now)
+        match assigned.stop_reason:
             case None if alarm:
-                self.holdings.stop(held, alarm, blames_target=True, by_failures=True)
+                self.assigned_partitions.stop(assigned, alarm, blames_target=True, by_failures=True)
             case StopReason(by_failures=True) if not alarm:
-                self.holdings.resume(held)
+                self.assigned_partitions.resume(assigned)
             case _:
                 pass
 
@@ -64,11 +64,11 @@ class Alarms:
             self.health.problem(EVENTS, f"new segments are found by listings only: {problem}")
         else:
             self.health.solved(EVENTS)
-        affected = self.holdings if halted or self._halted else ()
-        for held in affected:  # the note of each partition that waits shows it in `status`
-            sequencer = held.sequencer
-            if halted and held.stop_reason is None and sequencer is not None and sequencer.delivering:
-                self.holdings.stop(held, halted, blames_target=True)
-            elif self._halted and held.stopped == self._halted and halted != self._halted:
-                self.holdings.resume(held)
+        affected = self.assigned_partitions if halted or self._halted else ()
+        for assigned in affected:  # the note of each partition that waits shows it in `status`
+            sequencer = assigned.sequencer
+            if halted and assigned.stop_reason is None and sequencer is not None and sequencer.delivering:
+                self.assigned_partitions.stop(assigned, halted, blames_target=True)
+            elif self._halted and assigned.stopped == self._halted and halted != self._halted:
+                self.assigned_partitions.resume(assigned)
         self._halted = halted

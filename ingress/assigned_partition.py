@@ -9,7 +9,7 @@ are values, and all their transitions are in this file.
     listing    NotListed ──listing_begun──> Listing ──listing_ended──> Listed ──listing_begun──> Listing
                                                └─ listing_begun: the answer of the current one is dropped
 
-               Fills the view, as events do. A listing begins, and its answer is taken in, only while Delivering; the
+               Fills the view, as events do. A listing begins, and its answer is collected, only while Delivering; the
                answer of one that is in flight when the partition is repositioned waits
 
     stop       None ──stop──> StopReason ──resume──> None
@@ -245,7 +245,7 @@ class AssignedPartition:
         )
 
     def stored(self, stored: ListedSegments) -> None:
-        """Take in the undelivered offsets that a listing found."""
+        """Add the undelivered offsets that a listing found."""
         if self.passed is not None:
             self.passed.listed(stored.passed)
         for source, covered in stored.left_behind.items():

@@ -31,23 +31,23 @@ class Assignment:
     clock: Clock
     metrics: Metrics
     health: Health
-    _held: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
+    _assigned: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
     _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
 
     def __iter__(self) -> Iterator[AssignedPartition]:
-        return iter(list(self._held.values()))
+        return iter(list(self._assigned.values()))
 
-    def __contains__(self, held: AssignedPartition) -> bool:
+    def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
-        return self._held.get(held.assignment.source) is held
+        return self._assigned.get(assigned.assignment.source) is assigned
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
-        return self._held.get(source)
+        return self._assigned.get(source)
 
     def at(self, targets: Collection[TopicPartition]) -> list[AssignedPartition]:
         gone = set(targets)
-        return [held for held in self if held.assignment.target in gone]
+        return [assigned for assigned in self if assigned.assignment.target in gone]
 
     def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> AssignedPartition:
         self._epochs += 1
@@ -58,39 +58,39 @@ class Assignment:
             self._epochs,
             clamp_timestamps=route.settings.on_timestamp == "clamp",
         )
-        held = self._held[source] = AssignedPartition(assignment, late_policy(route.settings))
+        assigned = self._assigned[source] = AssignedPartition(assignment, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
         self._count()
-        return held
+        return assigned
 
     def forget(self, partitions: Iterable[AssignedPartition]) -> None:
-        for held in partitions:
-            source = held.assignment.source
-            del self._held[source]
-            self.notes.revoked(held.assignment.key)
-            for before in held.left_behind:
+        for assigned in partitions:
+            source = assigned.assignment.source
+            del self._assigned[source]
+            self.notes.revoked(assigned.assignment.key)
+            for before in assigned.left_behind:
                 self._after.pop(before, None)
             self.health.resumed(str(source))
-            self.health.solved(held.lateness)
-            for about in (source, *held.left_behind):
+            self.health.solved(assigned.lateness)
+            for about in (source, *assigned.left_behind):
                 self.health.solved(subject_of(about))
                 self.metrics.forget("undelivered_offsets", **labels_of(about))
-            self.metrics.forget("ingress_lag_records", **held.labels)
-            self.metrics.forget("ingress_lag_seconds", **held.labels)
+            self.metrics.forget("ingress_lag_records", **assigned.labels)
+            self.metrics.forget("ingress_lag_seconds", **assigned.labels)
         self._count()
 
-    def turn_to(
+    def switch_incarnation(
         self,
         source: SourcePartition,
-        held: AssignedPartition,
+        assigned: AssignedPartition,
         route: Route,
         topic_id: str,
         finished: Mapping[SourcePartition, int],
     ) -> AssignedPartition:
         """Replace the delivered incarnation by the next one. `finished`: next offsets at the end of earlier ones."""
-        self.forget([held])
-        new = self.add(source, held.assignment.target, route, topic_id)
-        new.left_behind = held.left_behind | {
+        self.forget([assigned])
+        new = self.add(source, assigned.assignment.target, route, topic_id)
+        new.left_behind = assigned.left_behind | {
             before: Undelivered(behind_end(next_offset)) for before, next_offset in finished.items()
         }
         self._after |= dict.fromkeys(new.left_behind, new)
@@ -102,7 +102,7 @@ class Assignment:
 
     def stop(
         self,
-        held: AssignedPartition,
+        assigned: AssignedPartition,
         reason: str,
         offset: int | None = None,
         *,
@@ -111,26 +111,26 @@ class Assignment:
     ) -> None:
         """Stop the partition until an operator acts or the cause is gone; it is retried at intervals. `offset`: of the
         record at fault, if known. `blames_target`: no record is at fault."""
-        if held.stopped != reason:
-            log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
-        held.stop(reason, by_failures=by_failures)
-        next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
+        if assigned.stopped != reason:
+            log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
+        assigned.stop(reason, by_failures=by_failures)
+        next_offset = offset if offset is not None else assigned.sequencer.next_offset if assigned.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
-        self.notes.parked(held.assignment.key, parked)
-        self.health.stopped(str(held.assignment.source), reason)
+        self.notes.parked(assigned.assignment.key, parked)
+        self.health.stopped(str(assigned.assignment.source), reason)
         self._count()
 
-    def resume(self, held: AssignedPartition) -> None:
-        if held.stop_reason is not None:
-            held.resume()
-            self.notes.progressed(held.assignment.key)
-            self.health.resumed(str(held.assignment.source))
-            log.info("partition_resumed", extra=held.fields)
+    def resume(self, assigned: AssignedPartition) -> None:
+        if assigned.stop_reason is not None:
+            assigned.resume()
+            self.notes.progressed(assigned.assignment.key)
+            self.health.resumed(str(assigned.assignment.source))
+            log.info("partition_resumed", extra=assigned.fields)
             self._count()
 
     def _count(self) -> None:
-        self.metrics.gauge("assigned_partitions", len(self._held))
-        stopped = sum(1 for held in self._held.values() if held.stop_reason is not None)
+        self.metrics.gauge("assigned_partitions", len(self._assigned))
+        stopped = sum(1 for assigned in self._assigned.values() if assigned.stop_reason is not None)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 

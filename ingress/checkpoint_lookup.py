@@ -38,8 +38,8 @@ class CheckpointLookup:
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
-    holdings: Assignment
-    listings: SegmentLister
+    assigned_partitions: Assignment
+    lister: SegmentLister
     notes: ParkedReporter
     clock: Clock
     _lookups: Lookups[AssignedPartition, Positions] = field(init=False)
@@ -58,67 +58,67 @@ class CheckpointLookup:
                 case Failed(error=error):
                     _unknown(asked, error, now)
                 case Answer(value=positions):
-                    for held in asked:
-                        held.failures.succeeded(Attempt.POSITION)
-                    found += [(held, positions) for held in asked]
+                    for assigned in asked:
+                        assigned.failures.succeeded(Attempt.POSITION)
+                    found += [(assigned, positions) for assigned in asked]
                 case _:
                     assert_never(outcome)
-        return [(held, positions) for held, positions in found if held in self.holdings]
+        return [(assigned, positions) for assigned, positions in found if assigned in self.assigned_partitions]
 
-    def is_asked(self, held: AssignedPartition) -> bool:
+    def is_asked(self, assigned: AssignedPartition) -> bool:
         """Whether a request for it is in flight."""
-        return held in self._lookups.keys
+        return assigned in self._lookups.keys
 
     def ask(self, now: datetime) -> None:
         """Read the checkpoints of all waiting partitions, in one request."""
         asked = self._lookups.keys
-        waiting = [h for h in self.holdings if h not in asked and h.is_due(now)]
+        waiting = [h for h in self.assigned_partitions if h not in asked and h.is_due(now)]
         if waiting:
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
             self._lookups.ask(waiting, self._read, targets)
 
     def position(
-        self, held: AssignedPartition, positions: Positions, lives: Sequence[SourcePartition]
+        self, assigned: AssignedPartition, positions: Positions, sources: Sequence[SourcePartition]
     ) -> Sequence[Effect]:
-        """Begin the partition, or begin it again, at its checkpoint; or stop it. `lives`: all incarnations with the
-        same target. Returns effects of its new sequencer, if it has one."""
-        word = positions.get(held.assignment.key)
-        checkpoint = usable(held, None if has_only_begun_elsewhere(held, word) else word)
+        """Begin the partition, or begin it again, at its checkpoint; or stop it. `sources`: of all incarnations with
+        the same target. Returns effects of its new sequencer, if it has one."""
+        found = positions.get(assigned.assignment.key)
+        checkpoint = usable(assigned, None if has_only_begun_elsewhere(assigned, found) else found)
         if isinstance(checkpoint, Unusable):
-            self.holdings.stop(held, checkpoint.reason)
-            ask_at = self.clock.now() + held.policy.pause(0, refused=True)
-            held.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
+            self.assigned_partitions.stop(assigned, checkpoint.reason)
+            ask_at = self.clock.now() + assigned.policy.pause(0, refused=True)
+            assigned.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
             return []
-        if is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
-            held.refusals = 0  # the cause of the stop was decided, or delivered in a round with unknown outcome
-        held.positioned(checkpoint)
-        if checkpoint is not None or not held.refusals:  # else an operator may still have to seed it
-            for life in lives:
-                self.notes.started(CheckpointKey(life, held.assignment.target.topic))
-        if not held.refusals:
-            self.holdings.resume(held)  # else it has to get past the cause of the stop first
-        return self._begin(held, checkpoint)
+        if is_operators(checkpoint, assigned.checkpoint) or _has_moved(checkpoint, assigned.checkpointed):
+            assigned.refusals = 0  # the cause of the stop was decided, or delivered in a round with unknown outcome
+        assigned.positioned(checkpoint)
+        if checkpoint is not None or not assigned.refusals:  # else an operator may still have to seed it
+            for source in sources:
+                self.notes.started(CheckpointKey(source, assigned.assignment.target.topic))
+        if not assigned.refusals:
+            self.assigned_partitions.resume(assigned)  # else it has to get past the cause of the stop first
+        return self._begin(assigned, checkpoint)
 
-    def _begin(self, held: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
+    def _begin(self, assigned: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
         next_offset = None if checkpoint is None else checkpoint.next_offset
-        is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
+        is_known = assigned.is_listed and next_offset is not None and next_offset >= assigned.view.next_offset
         if not is_known:
-            held.forget_view()
+            assigned.forget_view()
         sequencer = Sequencer(
-            held.policy,
-            held.view,
+            assigned.policy,
+            assigned.view,
             next_offset,
             is_begun=checkpoint is not None,
-            waited=self.checkpoints.waiting().get(held.assignment.key),
+            waited=self.checkpoints.waiting().get(assigned.assignment.key),
         )
-        held.deliver(sequencer)
+        assigned.deliver(sequencer)
         log.info(
             "partition_begins",
-            extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
+            extra=assigned.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         if is_known:  # positioned again: the view stays valid, and events keep it current
             return sequencer.changed(self.clock.now())
-        self.listings.begin(held, sequencer, full=False, reason="start")
+        self.lister.begin(assigned, sequencer, full=False, reason="start")
         return []
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
@@ -134,9 +134,9 @@ class CheckpointLookup:
 def _unknown(asked: Sequence[AssignedPartition], error: ReplicatorError, now: datetime) -> None:
     log.warning("checkpoints_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(asked)})
     refused = isinstance(error, TargetError)
-    for held in asked:
-        before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
-        held.reposition(now + held.policy.pause(before, refused=refused and before > 0))
+    for assigned in asked:
+        before = assigned.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
+        assigned.reposition(now + assigned.policy.pause(before, refused=refused and before > 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,62 +147,62 @@ class Unusable:
     is_forgotten: bool = False  # there was a position, and it is gone
 
 
-def usable(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
+def usable(assigned: AssignedPartition, found: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
     """The checkpoint to continue from; None: there is none, and delivery begins from the start."""
-    match word:
+    match found:
         case None:
-            return None if held.checkpointed is None else Unusable(_forgotten(held), is_forgotten=True)
+            return None if assigned.checkpointed is None else Unusable(_forgotten(assigned), is_forgotten=True)
         case CheckpointConflict():
-            return Unusable(str(word))
+            return Unusable(str(found))
         case Checkpoint():
-            return Unusable(_recreated(held, word)) if is_of_another_topic(held, word) else word
+            return Unusable(_recreated(assigned, found)) if is_of_another_topic(assigned, found) else found
         case _:
-            assert_never(word)
+            assert_never(found)
 
 
-def _forgotten(held: AssignedPartition) -> str:
+def _forgotten(assigned: AssignedPartition) -> str:
     return (
-        f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
+        f"its checkpoint is gone, the last one known is {assigned.checkpointed}: the checkpoint topic was deleted, or "
         "created again, while this partition was being delivered. Seed the position: "
-        f"{seed_at_the_end_of(held.assignment.source)}"
+        f"{seed_at_the_end_of(assigned.assignment.source)}"
     )
 
 
-def _recreated(held: AssignedPartition, checkpoint: Checkpoint) -> str:
-    then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
+def _recreated(assigned: AssignedPartition, checkpoint: Checkpoint) -> str:
+    then, now = checkpoint.destination_topic_id, assigned.assignment.target_topic_id
     return (
-        f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
-        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Seed "
-        f"its position: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
+        f"the checkpoint is of a topic {assigned.assignment.target.topic} with id {then}, the one there now has id "
+        f"{now}: it was created again, and continuing would omit everything before offset {checkpoint.next_offset}. "
+        f"Seed its position: `replicator checkpoints seed {assigned.assignment.source} --offset N`, 0 for everything "
         "that is archived"
     )
 
 
-def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
+def has_only_begun_elsewhere(assigned: AssignedPartition, found: Checkpoint | CheckpointConflict | None) -> bool:
     """Whether only the first checkpoint was written, and for another topic than the current one."""
-    if not isinstance(word, Checkpoint) or word.next_offset != word.begun_at:
+    if not isinstance(found, Checkpoint) or found.next_offset != found.begun_at:
         return False
-    return is_of_another_topic(held, word)
+    return is_of_another_topic(assigned, found)
 
 
-def is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
-    then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
+def is_of_another_topic(assigned: AssignedPartition, checkpoint: Checkpoint) -> bool:
+    then, now = checkpoint.destination_topic_id, assigned.assignment.target_topic_id
     return bool(then) and bool(now) and then != now
 
 
-def is_of_this_topic(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
+def is_of_this_topic(assigned: AssignedPartition, found: Checkpoint | CheckpointConflict | None) -> bool:
     """Whether the checkpoint is of the current topic."""
-    return isinstance(word, Checkpoint) and not is_of_another_topic(held, word)
+    return isinstance(found, Checkpoint) and not is_of_another_topic(assigned, found)
 
 
-def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
+def _has_moved(found: Checkpoint | None, known: int | None) -> bool:
     """Whether records were delivered in a round with unknown outcome. `known`: the next offset known before."""
-    if word is None:
+    if found is None:
         return False
-    before = word.begun_at if known is None else known
-    return before is not None and word.next_offset > before
+    before = found.begun_at if known is None else known
+    return before is not None and found.next_offset > before
 
 
-def is_operators(word: Checkpoint | CheckpointConflict | None, known: Checkpoint | None) -> bool:
+def is_operators(found: Checkpoint | CheckpointConflict | None, known: Checkpoint | None) -> bool:
     """Whether the checkpoint is a new one by an operator."""
-    return isinstance(word, Checkpoint) and word.author is Author.SEED and word != known
+    return isinstance(found, Checkpoint) and found.author is Author.SEED and found != known

@@ -57,7 +57,7 @@ class CheckpointWatch:
     def __post_init__(self) -> None:
         self._claiming, self._looking = Lookup(self.pool), Lookup(self.pool)
 
-    def turn(self, now: datetime) -> bool:
+    def poll(self, now: datetime) -> bool:
         """Whether a reading has succeeded. Raises OtherGroup when the topic belongs to another group."""
         if not self.is_ours:
             self._claim(now)

@@ -1,4 +1,4 @@
-"""The ingress process: takes in the assignment, stored segments and delivery reports, and applies the effects.
+"""The ingress process: handles the assignment, stored segments and delivery reports, and applies the effects.
 
 Runs on one thread that polls the placement group and the event log. The delivery thread, the intake thread and the
 pools answer through queues that are drained once per turn. `Sequencer` decides; this module applies its effects.
@@ -29,7 +29,7 @@ from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
-from ingress import partition_log as tell
+from ingress import partition_log
 from ingress.alarms import Alarms
 from ingress.assigned_partition import AssignedPartition, Listed, PendingListing
 from ingress.assignment import Assignment
@@ -47,7 +47,7 @@ from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.destinations import DestinationFinder, Route
-from ingress.routing.succession import Succession, Switch, Turn, turn
+from ingress.routing.succession import Succession, SuccessionStep, Switch, succession_step
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
@@ -97,14 +97,14 @@ class IngressController:
     parts: IngressParts
     _checkpoints: CheckpointWatch = field(init=False)
     _watcher: DestinationWatcher = field(init=False)
-    _positioning: CheckpointLookup = field(init=False)
-    _firsts: ForeignDataCheck = field(init=False)
-    _listings: SegmentLister = field(init=False)
-    _holdings: Assignment = field(init=False)
+    _checkpoint_lookup: CheckpointLookup = field(init=False)
+    _foreign_data_check: ForeignDataCheck = field(init=False)
+    _lister: SegmentLister = field(init=False)
+    _assigned_partitions: Assignment = field(init=False)
     _targets: TargetPartitions = field(init=False)
     _alarms: Alarms = field(init=False)
-    _left_behind: UndeliveredMetrics = field(init=False)
-    _measuring: PartitionMetrics = field(init=False)
+    _undelivered: UndeliveredMetrics = field(init=False)
+    _partition_metrics: PartitionMetrics = field(init=False)
     _measure_at: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -118,26 +118,26 @@ class IngressController:
             interval=parts.refresh_interval,
             health=parts.health,
         )
-        self._firsts = ForeignDataCheck(
+        self._foreign_data_check = ForeignDataCheck(
             records=parts.target_records,
             checkpoints=parts.checkpoints,
-            accounts=self._accounts,
+            explains=self._explains,
             pool=parts.pool,
             delivery=parts.delivery,
-            holds=lambda held: held in self._holdings,
+            is_assigned=lambda assigned: assigned in self._assigned_partitions,
         )
-        self._holdings = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
-        self._targets = TargetPartitions(self._watcher, self._holdings, parts.delivery)
+        self._assigned_partitions = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
+        self._targets = TargetPartitions(self._watcher, self._assigned_partitions, parts.delivery)
         self._alarms = Alarms(
-            holdings=self._holdings,
+            assigned_partitions=self._assigned_partitions,
             delivery=parts.delivery,
             placement=parts.placement,
             event_log=parts.event_log,
             health=parts.health,
         )
-        self._left_behind = UndeliveredMetrics(self._holdings, parts.metrics, parts.health)
-        self._measuring = PartitionMetrics(
-            holdings=self._holdings,
+        self._undelivered = UndeliveredMetrics(self._assigned_partitions, parts.metrics, parts.health)
+        self._partition_metrics = PartitionMetrics(
+            assigned_partitions=self._assigned_partitions,
             watcher=self._watcher,
             checkpoints=self._checkpoints,
             metrics=parts.metrics,
@@ -145,7 +145,7 @@ class IngressController:
                 parts.store, parts.metrics, parts.pool, parts.refresh_interval, renewed_after=parts.relist_interval
             ),
         )
-        self._listings = SegmentLister(
+        self._lister = SegmentLister(
             store=parts.store,
             control=parts.control,
             pool=parts.pool,
@@ -154,13 +154,13 @@ class IngressController:
             interval=parts.relist_interval,
             metrics=parts.metrics,
         )
-        self._positioning = CheckpointLookup(
+        self._checkpoint_lookup = CheckpointLookup(
             placement=parts.placement,
             checkpoints=parts.checkpoints,
             ownership=parts.ownership,
             pool=parts.checkpoint_pool,
-            holdings=self._holdings,
-            listings=self._listings,
+            assigned_partitions=self._assigned_partitions,
+            lister=self._lister,
             notes=parts.notes,
             clock=parts.clock,
         )
@@ -169,7 +169,7 @@ class IngressController:
         """Run until stopped. Then the current round is finished within the shutdown's deadline, and the group left.
         Raises OtherGroup when the checkpoint topic belongs to another group, at start or later."""
         try:
-            # note the log's ends before anything is listed, so that events during a listing are read from the log
+            # record the log's ends before anything is listed, so that events during a listing are read from the log
             self.parts.event_log.start()
             while not self.parts.stop.is_set():
                 self._turn()
@@ -190,34 +190,34 @@ class IngressController:
     def _turn(self) -> None:
         parts = self.parts
         now = parts.clock.now()
-        if self._checkpoints.turn(now):
-            self._heed_operator(now)
+        if self._checkpoints.poll(now):
+            self._apply_operator_decisions(now)
         if self._checkpoints.is_ours:
             self._find(now)
         for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={log_fields.REASON: event.reason})
-        self._targets.turn(now)
+        self._targets.poll(now)
         for report in self._reports():
-            self._reported(report, parts.clock.now())
+            self._on_report(report, parts.clock.now())
         now = parts.clock.now()
         self._read_log(now)
         self._read_positions(now)
-        self._listings.turn()
-        for held in self._holdings:
-            self._tick(held, now)
+        self._lister.begin_turn()
+        for assigned in self._assigned_partitions:
+            self._tick(assigned, now)
         self._refuse_to_begin(now)
         if self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
-            self._measuring.turn(now)
-            self._alarms.turn(now)
-            self._watcher.tell_failures(now)
+            self._partition_metrics.poll(now)
+            self._alarms.poll(now)
+            self._watcher.report_failures(now)
         parts.health.turn(now)
 
     # --- which topics ---
 
     def _find(self, now: datetime) -> None:
         before = self._watcher.found.destinations.keys()
-        if not self._watcher.turn(now):
+        if not self._watcher.poll(now):
             return
         names = sorted(self._watcher.found.destinations)
         if sorted(before) != names:
@@ -225,11 +225,13 @@ class IngressController:
             if names:
                 self.parts.placement.subscribe(names, self)
         self._targets.drop_others()
-        self._watcher.tell_refused(now)
-        for held in self._holdings:  # a partition that was refused may be assigned, and stopped for another reason
-            if held.stop_reason is not None:
-                self.parts.health.stopped(str(held.assignment.source), held.stopped)
-        self._measuring.count()
+        self._watcher.report_refused(now)
+        for (
+            assigned
+        ) in self._assigned_partitions:  # a partition that was refused may be assigned, and stopped for another reason
+            if assigned.stop_reason is not None:
+                self.parts.health.stopped(str(assigned.assignment.source), assigned.stopped)
+        self._partition_metrics.count()
         self._targets.confirm_all()  # some were assigned before their route was known, or their topic has changed
         self.parts.health.started(True)
 
@@ -256,109 +258,111 @@ class IngressController:
     # --- where to begin ---
 
     def _read_positions(self, now: datetime) -> None:
-        for held, positions in self._positioning.answers(now):
-            chosen = self._begun(held, positions)
-            effects = self._positioning.position(chosen, positions, self._succession(chosen).sources)
+        for assigned, positions in self._checkpoint_lookup.answers(now):
+            chosen = self._current_incarnation(assigned, positions)
+            effects = self._checkpoint_lookup.position(chosen, positions, self._succession(chosen).sources)
             if (sequencer := chosen.sequencer) is not None:
                 self._apply(chosen, sequencer, effects)
-        self._positioning.ask(now)
+        self._checkpoint_lookup.ask(now)
 
     def _park(
-        self, held: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
+        self, assigned: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
     ) -> None:
         """Stop the partition, and retry at intervals from the checkpoint at that time: an operator may have set it."""
-        self._holdings.stop(held, reason, offset, blames_target=blames_target)
-        pause = held.policy.pause(held.refusals, refused=True)
-        held.refusals += 1
-        held.reposition(now + pause)
+        self._assigned_partitions.stop(assigned, reason, offset, blames_target=blames_target)
+        pause = assigned.policy.pause(assigned.refusals, refused=True)
+        assigned.refusals += 1
+        assigned.reposition(now + pause)
 
-    def _accounts(self, held: AssignedPartition, positions: Positions) -> bool:
+    def _explains(self, assigned: AssignedPartition, positions: Positions) -> bool:
         """Whether the records in its target partition are of an earlier incarnation, or of another source with the same
         target."""
-        target = held.assignment.target
+        target = assigned.assignment.target
         routes = self._watcher.found.destinations[target.topic].routes
-        keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
-        return any(is_of_this_topic(held, positions.get(key)) for key in keys)
+        keys = [CheckpointKey(source, target.topic) for route in routes for source in route.sources(target.partition)]
+        return any(is_of_this_topic(assigned, positions.get(key)) for key in keys)
 
     def _refuse_to_begin(self, now: datetime) -> None:
         """Handle partitions that may not begin: stop them for an operator, or check the target again later."""
-        for beginning, answer in self._firsts.turn():
-            held = beginning.held
+        for beginning, answer in self._foreign_data_check.poll():
+            assigned = beginning.assigned
             if answer is None:
-                held.reposition(now)  # at the position that was written meanwhile
+                assigned.reposition(now)  # at the position that was written meanwhile
                 continue
             if isinstance(answer, ReplicatorError):
-                log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
-                held.failures.failed(Attempt.TARGET_CHECK, str(answer), now)
-                self._apply(held, beginning.sequencer, beginning.sequencer.failed(now))
+                log.warning("target_not_seen", extra=assigned.fields | {log_fields.ERROR: str(answer)})
+                assigned.failures.failed(Attempt.TARGET_CHECK, str(answer), now)
+                self._apply(assigned, beginning.sequencer, beginning.sequencer.failed(now))
                 continue
-            reason = foreign_data(held, self.parts.ownership.topic, answer)
-            pause = held.policy.pause(held.refusals, refused=True)
-            held.refusals += 1
-            held.reposition(now + pause)
-            self._holdings.stop(held, reason)  # without a position: it has none until it is seeded
+            reason = foreign_data(assigned, self.parts.ownership.topic, answer)
+            pause = assigned.policy.pause(assigned.refusals, refused=True)
+            assigned.refusals += 1
+            assigned.reposition(now + pause)
+            self._assigned_partitions.stop(assigned, reason)  # without a position: it has none until it is seeded
 
-    def _heed_operator(self, now: datetime) -> None:
+    def _apply_operator_decisions(self, now: datetime) -> None:
         """Apply what operators wrote into the checkpoint topic: positions for partitions that wait for one, and offsets
         that were given up."""
-        self._left_behind.given_up = self._checkpoints.skipped
-        for held in self._holdings:
-            word = self._checkpoints.positions.get(held.assignment.key)
-            is_decided = held.stop_reason is not None and is_operators(word, held.checkpoint)
-            if is_decided and not self._positioning.is_asked(held):
-                if held.is_idle:
-                    held.reposition(now)
+        self._undelivered.given_up = self._checkpoints.skipped
+        for assigned in self._assigned_partitions:
+            found = self._checkpoints.positions.get(assigned.assignment.key)
+            is_decided = assigned.stop_reason is not None and is_operators(found, assigned.checkpoint)
+            if is_decided and not self._checkpoint_lookup.is_asked(assigned):
+                if assigned.is_idle:
+                    assigned.reposition(now)
                 else:  # the operator decided about the records that it is delivering
-                    self.parts.delivery.release([held.assignment.epoch], SETTLE)
-                    self._switch(held, Switch(source=held.assignment.source, finished={}))
+                    self.parts.delivery.release([assigned.assignment.epoch], SETTLE)
+                    self._switch(assigned, Switch(source=assigned.assignment.source, finished={}))
                     continue
-            self._left_behind.show(held)
+            self._undelivered.show(assigned)
 
     # --- incarnations of a topic that follow each other ---
 
-    def _succession(self, held: AssignedPartition) -> Succession:
-        return self._route(held).succession(held.assignment.target.partition)
+    def _succession(self, assigned: AssignedPartition) -> Succession:
+        return self._route(assigned).succession(assigned.assignment.target.partition)
 
-    def _route(self, held: AssignedPartition) -> Route:
-        return self._watcher.found.route(held.assignment.source, held.assignment.target.topic)
+    def _route(self, assigned: AssignedPartition) -> Route:
+        return self._watcher.found.route(assigned.assignment.source, assigned.assignment.target.topic)
 
-    def _begun(self, held: AssignedPartition, positions: Positions) -> AssignedPartition:
+    def _current_incarnation(self, assigned: AssignedPartition, positions: Positions) -> AssignedPartition:
         """The incarnation whose delivery was begun last, of those with the same target."""
-        assignment, succession = held.assignment, self._succession(held)
+        assignment, succession = assigned.assignment, self._succession(assigned)
         known = {
-            source: word
+            source: found
             for source in succession.sources
-            if (word := positions.get(CheckpointKey(source, assignment.target.topic))) is not None
-            and not has_only_begun_elsewhere(held, word)
+            if (found := positions.get(CheckpointKey(source, assignment.target.topic))) is not None
+            and not has_only_begun_elsewhere(assigned, found)
         }
-        switch = succession.begun(assignment.source, known, assignment.target_topic_id)
+        switch = succession.switch_to_begun(assignment.source, known, assignment.target_topic_id)
         if switch is None:
-            return held
+            return assigned
         self.parts.delivery.release([assignment.epoch], timedelta())  # no round has it
-        return self._switch(held, switch)
+        return self._switch(assigned, switch)
 
-    def _switch(self, held: AssignedPartition, switch: Switch) -> AssignedPartition:
-        topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
-        return self._holdings.turn_to(switch.source, held, self._route(held), topic_id, switch.finished)
+    def _switch(self, assigned: AssignedPartition, switch: Switch) -> AssignedPartition:
+        topic_id = self._watcher.found.destinations[assigned.assignment.target.topic].facts.topic_id
+        return self._assigned_partitions.switch_incarnation(
+            switch.source, assigned, self._route(assigned), topic_id, switch.finished
+        )
 
-    def _follow(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
+    def _follow(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """Switch to the next incarnation when this one is delivered."""
-        if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
+        if not self._watcher.found.destinations[assigned.assignment.target.topic].has_later_incarnations:
             return
-        source, succession = held.assignment.source, self._succession(held)
-        life = succession.behind(source)
-        if life is None or isinstance(held.listing, PendingListing):
+        source, succession = assigned.assignment.source, self._succession(assigned)
+        successor = succession.successor_of(source)
+        if successor is None or isinstance(assigned.listing, PendingListing):
             return
-        settled_at = life.settled_at(self._route(held).settings.first_segment_delay)
-        match turn(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
-            case Turn.WAIT:
+        settled_at = successor.settled_at(self._route(assigned).settings.first_segment_delay)
+        match succession_step(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
+            case SuccessionStep.WAIT:
                 pass
-            case Turn.LOOK:
-                self._listings.begin(held, sequencer, full=True, reason="life")
-            case Turn.FOLLOW:
-                log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.path})
-                self.parts.delivery.release([held.assignment.epoch], timedelta())  # no round has it
-                self._switch(held, succession.followed(source, life, sequencer.next_offset or 0))
+            case SuccessionStep.LIST:
+                self._lister.begin(assigned, sequencer, full=True, reason="life")
+            case SuccessionStep.FOLLOW:
+                log.warning("next_life_follows", extra=assigned.fields | {log_fields.NEXT: successor.path})
+                self.parts.delivery.release([assigned.assignment.epoch], timedelta())  # no round has it
+                self._switch(assigned, succession.switch_to_successor(source, successor, sequencer.next_offset or 0))
 
     # --- what is stored ---
 
@@ -366,75 +370,75 @@ class IngressController:
         for event in self.parts.event_log.poll(timedelta()):
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
-                for held in self._holdings:
-                    if held.sequencer is not None:  # others are listed once their position is known
-                        self._listings.begin(held, held.sequencer, full=False, reason="reset")
+                for assigned in self._assigned_partitions:
+                    if assigned.sequencer is not None:  # others are listed once their position is known
+                        self._lister.begin(assigned, assigned.sequencer, full=False, reason="reset")
                 continue
             if isinstance(event, Created):
-                self._left_behind.created(event.segment)
+                self._undelivered.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            if (changed := self._holdings.of(event.segment.source)) is not None:
-                self._see(changed, event, now)
+            if (changed := self._assigned_partitions.of(event.segment.source)) is not None:
+                self._on_segment_event(changed, event, now)
 
-    def _see(self, held: AssignedPartition, event: Created | Removed, now: datetime) -> None:
+    def _on_segment_event(self, assigned: AssignedPartition, event: Created | Removed, now: datetime) -> None:
         match event:
             case Created(info=info):
-                held.view.created(info)
+                assigned.view.created(info)
             case Removed(segment=segment):
-                held.view.removed(segment)
+                assigned.view.removed(segment)
             case _:
                 assert_never(event)
-        if (sequencer := held.sequencer) is not None:
-            self._apply(held, sequencer, sequencer.changed(now))
+        if (sequencer := assigned.sequencer) is not None:
+            self._apply(assigned, sequencer, sequencer.changed(now))
 
-    def _tick(self, held: AssignedPartition, now: datetime) -> None:
-        if (sequencer := held.sequencer) is None:
+    def _tick(self, assigned: AssignedPartition, now: datetime) -> None:
+        if (sequencer := assigned.sequencer) is None:
             return  # the answer of a listing in flight waits, too
-        before = held.listing
-        self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
-        if isinstance(before, PendingListing) and held.listing is not before:
-            self._left_behind.show(held)
-            is_listed = isinstance(held.listing, Listed) and not held.failures.is_failing(Attempt.LISTING)
+        before = assigned.listing
+        self._apply(assigned, sequencer, self._lister.collect(assigned, sequencer, now))
+        if isinstance(before, PendingListing) and assigned.listing is not before:
+            self._undelivered.show(assigned)
+            is_listed = isinstance(assigned.listing, Listed) and not assigned.failures.is_failing(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
-                held.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
-                self._holdings.resume(held)
-                self.parts.notes.progressed(held.assignment.key)
-        self._listings.by_timer(held, sequencer, now)
-        self._apply(held, sequencer, sequencer.tick(now))
-        self._follow(held, sequencer, now)
+                assigned.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
+                self._assigned_partitions.resume(assigned)
+                self.parts.notes.progressed(assigned.assignment.key)
+        self._lister.by_timer(assigned, sequencer, now)
+        self._apply(assigned, sequencer, sequencer.tick(now))
+        self._follow(assigned, sequencer, now)
 
     # --- what is delivered ---
 
-    def _apply(self, held: AssignedPartition, sequencer: Sequencer, effects: Sequence[Effect]) -> None:
+    def _apply(self, assigned: AssignedPartition, sequencer: Sequencer, effects: Sequence[Effect]) -> None:
         metrics = self.parts.metrics
         for effect in effects:
             match effect:
                 case Deliver(pieces=pieces):
-                    self.parts.delivery.begin(held.assignment, pieces)
+                    self.parts.delivery.begin(assigned.assignment, pieces)
                 case Begin(offset=offset):
-                    appends = self._route(held).settings.on_foreign_data == "append"
-                    beginning = Beginning(held=held, sequencer=sequencer, offset=offset)
-                    self._firsts.begin(beginning, appends=appends)
+                    appends = self._route(assigned).settings.on_foreign_data == "append"
+                    beginning = Beginning(assigned=assigned, sequencer=sequencer, offset=offset)
+                    self._foreign_data_check.begin(beginning, appends=appends)
                 case Finished(piece=piece):
-                    tell.finished(metrics, held, piece)
+                    partition_log.finished(metrics, assigned, piece)
                 case Relist(full=full, reason=reason):
-                    self._listings.begin(held, sequencer, full=full, reason=reason)
+                    self._lister.begin(assigned, sequencer, full=full, reason=reason)
                 case Late(offsets=offsets):
-                    tell.late(metrics, held, offsets)
+                    partition_log.late(metrics, assigned, offsets)
                 case Waits(waiting=waiting):
-                    self.parts.notes.waiting(held.assignment.key, waiting)
+                    self.parts.notes.waiting(assigned.assignment.key, waiting)
                 case Passed(offsets=offsets):
-                    self._holdings.resume(held)
-                    tell.passed(metrics, held, offsets)
+                    self._assigned_partitions.resume(assigned)
+                    partition_log.passed(metrics, assigned, offsets)
                 case Lost(offsets=offsets, skipped=skipped):
-                    tell.lost(metrics, held, offsets, skipped=skipped)
+                    partition_log.lost(metrics, assigned, offsets, skipped=skipped)
                     if not skipped:
-                        self._holdings.stop(
-                            held,
+                        self._assigned_partitions.stop(
+                            assigned,
                             f"offsets {offsets} are in no segment, and did not appear within "
-                            f"{held.policy.lost_timeout}. Find or restore the segment, or accept the loss, with "
-                            f"on_lost = 'skip' or `replicator skip {held.assignment.source} {offsets.start} --through "
-                            f"{offsets.end} --reason TEXT --yes`",
+                            f"{assigned.policy.lost_timeout}. Find or restore the segment, or accept the loss, with "
+                            f"on_lost = 'skip' or `replicator skip {assigned.assignment.source} {offsets.start} "
+                            f"--through {offsets.end} --reason TEXT --yes`",
                         )
                 case _:
                     assert_never(effect)
@@ -449,33 +453,39 @@ class IngressController:
         except Empty:
             return found
 
-    def _reported(self, report: DeliveryEvent, now: datetime) -> None:
-        held = self._holdings.of(report.assignment.source)
-        if held is None or held.assignment.epoch != report.assignment.epoch or (sequencer := held.sequencer) is None:
+    def _on_report(self, report: DeliveryEvent, now: datetime) -> None:
+        assigned = self._assigned_partitions.of(report.assignment.source)
+        if (
+            assigned is None
+            or assigned.assignment.epoch != report.assignment.epoch
+            or (sequencer := assigned.sequencer) is None
+        ):
             return  # of an ownership that has ended
         match report:
             case Progressed(next_offset=next_offset, done=done):
-                held.refusals, held.checkpointed = 0, next_offset
-                held.failures.succeeded(Attempt.DELIVERY)
-                self._holdings.resume(held)
-                self.parts.notes.progressed(held.assignment.key)
-                self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
+                assigned.refusals, assigned.checkpointed = 0, next_offset
+                assigned.failures.succeeded(Attempt.DELIVERY)
+                self._assigned_partitions.resume(assigned)
+                self.parts.notes.progressed(assigned.assignment.key)
+                self._apply(
+                    assigned, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset)
+                )
             case DeliveryFailed(reason=reason, kind=kind, offset=offset):
-                log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
-                before = held.failures.failed(Attempt.DELIVERY, reason, now)
+                log.warning("delivery_failed", extra=assigned.fields | {log_fields.REASON: reason})
+                before = assigned.failures.failed(Attempt.DELIVERY, reason, now)
                 if kind is FailureKind.UNKNOWN:
-                    held.reposition(now + held.policy.pause(before, refused=False))
+                    assigned.reposition(now + assigned.policy.pause(before, refused=False))
                     return
                 if kind in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
-                    self._park(held, reason, offset, now, blames_target=kind is not FailureKind.REJECTED)
+                    self._park(assigned, reason, offset, now, blames_target=kind is not FailureKind.REJECTED)
                     return
-                self._apply(held, sequencer, sequencer.failed(now))
+                self._apply(assigned, sequencer, sequencer.failed(now))
             case Vanished(segment=segment):
-                log.info("segment_vanished", extra=held.fields | {log_fields.SEGMENT: str(segment)})
-                self._apply(held, sequencer, sequencer.vanished(segment, now))
+                log.info("segment_vanished", extra=assigned.fields | {log_fields.SEGMENT: str(segment)})
+                self._apply(assigned, sequencer, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
-                self.parts.metrics.count("corrupt_segments", 1, **held.labels)
-                self._holdings.stop(held, str(error))
-                self._apply(held, sequencer, sequencer.corrupt(segment, now))
+                self.parts.metrics.count("corrupt_segments", 1, **assigned.labels)
+                self._assigned_partitions.stop(assigned, str(error))
+                self._apply(assigned, sequencer, sequencer.corrupt(segment, now))
             case _:
                 assert_never(report)

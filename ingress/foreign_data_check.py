@@ -1,6 +1,6 @@
 """Checks, before a partition begins, whether its target partition holds records that no checkpoint accounts for.
 
-    first offset chosen ──> look, on a pool ──> it has a position by now ─────────> that position counts
+    first offset chosen ──> read, on a pool ──> it has a position by now ─────────> that position counts
                                             ├─> no records ───────────────────────> the first checkpoint is written
                                             ├─> records, and a position of another
                                             │   source with the same target ──────> the first checkpoint is written
@@ -23,7 +23,7 @@ from infra.contracts.cluster import Occupancy, TargetRecords, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.failures import Attempt
 from infra.runtime.lookups import Answer, Failed, Lookups
-from ingress import partition_log as tell
+from ingress import partition_log
 from ingress.assigned_partition import AssignedPartition
 from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
 from ingress.delivery.rounds import Delivery
@@ -37,13 +37,13 @@ GONE = Occupancy(None, "there is no such partition")
 class Beginning:
     """A partition that waits for its first checkpoint."""
 
-    held: AssignedPartition
+    assigned: AssignedPartition
     sequencer: Sequencer  # that requested it; void once the partition has another sequencer
     offset: int
 
     @property
-    def goes_on(self) -> bool:
-        return self.held.sequencer is self.sequencer and self.sequencer.beginning
+    def is_current(self) -> bool:
+        return self.assigned.sequencer is self.sequencer and self.sequencer.beginning
 
 
 Obstacle = Occupancy | ReplicatorError | None
@@ -63,8 +63,8 @@ class ForeignDataCheck:
     records: TargetRecords
     checkpoints: CheckpointStore
     # whether one of the positions explains the records in its target
-    accounts: Callable[[AssignedPartition, Positions], bool]
-    holds: Callable[[AssignedPartition], bool]  # whether it is still assigned
+    explains: Callable[[AssignedPartition, Positions], bool]
+    is_assigned: Callable[[AssignedPartition], bool]  # whether it is still assigned
     pool: Executor
     delivery: Delivery
     _wanted: list[Beginning] = field(default_factory=list)
@@ -80,27 +80,27 @@ class ForeignDataCheck:
         else:
             self._wanted.append(beginning)
 
-    def turn(self) -> list[tuple[Beginning, Obstacle]]:
+    def poll(self) -> list[tuple[Beginning, Obstacle]]:
         """Check all waiting partitions in one request, except those whose last request failed, which are checked
         separately: one partition without a leader fails the whole request. Returns the answers that forbid to begin."""
-        alone = [one for one in self._wanted if one.held.failures.is_failing(Attempt.TARGET_CHECK)]
-        together = [one for one in self._wanted if not one.held.failures.is_failing(Attempt.TARGET_CHECK)]
+        alone = [one for one in self._wanted if one.assigned.failures.is_failing(Attempt.TARGET_CHECK)]
+        together = [one for one in self._wanted if not one.assigned.failures.is_failing(Attempt.TARGET_CHECK)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
-            targets = {one.held.assignment.target for one in asking}
-            self._asked.ask(asking, self._look, targets)
+            targets = {one.assigned.assignment.target for one in asking}
+            self._asked.ask(asking, self._read, targets)
         self._wanted = []
         refused: list[tuple[Beginning, Obstacle]] = []
         for asked, outcome in self._asked.collect():
             for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
-                    one.held.failures.succeeded(Attempt.TARGET_CHECK)
+                    one.assigned.failures.succeeded(Attempt.TARGET_CHECK)
                 if answer == EMPTY:
                     self._write(one)
                 else:
                     refused.append((one, answer))
         return refused
 
-    def _look(self, targets: Collection[TopicPartition]) -> _Seen:
+    def _read(self, targets: Collection[TopicPartition]) -> _Seen:
         """Read the records first: their checkpoints were written before them."""
         occupancies = self.records.occupancies(targets)
         return _Seen(occupancies, self.checkpoints.read())
@@ -109,33 +109,33 @@ class ForeignDataCheck:
         self, asked: Sequence[Beginning], outcome: Answer[_Seen] | Failed
     ) -> Iterator[tuple[Beginning, Obstacle]]:
         """The answers for partitions that still wait to begin."""
-        still = [one for one in asked if self.holds(one.held) and one.goes_on]
+        still = [one for one in asked if self.is_assigned(one.assigned) and one.is_current]
         match outcome:
             case Failed(error=error):
                 yield from ((one, error) for one in still)
             case Answer(value=seen):
-                yield from ((one, self._seen_of(one.held, seen)) for one in still)
+                yield from ((one, self._seen_of(one.assigned, seen)) for one in still)
             case _:
                 assert_never(outcome)
 
-    def _seen_of(self, held: AssignedPartition, seen: _Seen) -> Occupancy | None:
-        own = seen.positions.get(held.assignment.key)
-        if own is not None and not has_only_begun_elsewhere(held, own):
+    def _seen_of(self, assigned: AssignedPartition, seen: _Seen) -> Occupancy | None:
+        own = seen.positions.get(assigned.assignment.key)
+        if own is not None and not has_only_begun_elsewhere(assigned, own):
             return None  # an operator's, for example: a first checkpoint would hide it
-        if self.accounts(held, seen.positions):
+        if self.explains(assigned, seen.positions):
             return EMPTY
-        return seen.occupancies.get(held.assignment.target, GONE)
+        return seen.occupancies.get(assigned.assignment.target, GONE)
 
     def _write(self, beginning: Beginning) -> None:
-        held = beginning.held
-        held.begins(beginning.offset)
-        tell.begins(held, beginning.offset)
-        self.delivery.begin(held.assignment, ())
+        assigned = beginning.assigned
+        assigned.begins(beginning.offset)
+        partition_log.begins(assigned, beginning.offset)
+        self.delivery.begin(assigned.assignment, ())
 
 
-def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occupancy) -> str:
+def foreign_data(assigned: AssignedPartition, checkpoint_topic: str, occupancy: Occupancy) -> str:
     """Why nothing is delivered to the target, and what to do."""
-    source, target = held.assignment.source, held.assignment.target
+    source, target = assigned.assignment.source, assigned.assignment.target
     if occupancy.holds_records:
         what = f"{target} holds records"
     else:

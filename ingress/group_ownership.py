@@ -74,13 +74,13 @@ class GroupOwnership:
         now = self.cluster_id()
         if now and self._cluster_id and now != self._cluster_id:
             raise TargetError(f"the cluster has the id {now}, this process claimed {self.topic} in {self._cluster_id}")
-        stands = current_claim(self.checkpoints.claims())
-        if stands is None:
+        claim = current_claim(self.checkpoints.claims())
+        if claim is None:
             self.claim()
-        elif is_copied(stands, now):
-            raise OtherGroup(why_copied(self.topic, stands, now))
-        elif stands.group_id != self.group_id:
-            raise OtherGroup(why_not(self.topic, self.group_id, stands))
+        elif is_copied(claim, now):
+            raise OtherGroup(why_copied(self.topic, claim, now))
+        elif claim.group_id != self.group_id:
+            raise OtherGroup(why_not(self.topic, self.group_id, claim))
 
     def _make(self, number: int, over: str) -> GroupClaim:
         return GroupClaim(

@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 BEGIN_AGAIN = timedelta(milliseconds=50)
 UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))
-TROUBLED_AFTER = 3
-TROUBLE = "notifications"  # in health
-REMEMBERED = 10_000  # malformed messages whose first sight was logged
+REPORTED_AFTER = 3
+SUBJECT = "notifications"  # in health
+REMEMBERED = 10_000  # malformed messages that were logged
 
 
 @dataclass(slots=True)
@@ -56,21 +56,21 @@ class Intake:
                 self.stop.wait(BEGIN_AGAIN)
                 continue
             try:
-                self.turn()
+                self.receive_once()
                 self._failures = 0
-                self.health.resumed(TROUBLE)
+                self.health.resumed(SUBJECT)
             except (QueueUnavailable, BrokerUnavailable, TargetError) as error:
                 pause = UNAVAILABLE.delay(self._failures)
                 self._failures += 1
-                if self._failures >= TROUBLED_AFTER or isinstance(error, TargetError):
-                    self.health.stopped(TROUBLE, f"new segments are found by listings only: {error}")
+                if self._failures >= REPORTED_AFTER or isinstance(error, TargetError):
+                    self.health.stopped(SUBJECT, f"new segments are found by listings only: {error}")
                 log.warning(
                     "intake_waits",
                     extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
                 )
                 self.stop.wait(pause)
 
-    def turn(self) -> int:
+    def receive_once(self) -> int:
         """One receive. Returns how many messages were settled."""
         messages = self.queue.receive(self.wait)
         if not messages:

@@ -75,7 +75,7 @@ class CheckpointRepair:
         force: bool,
         may_lead: bool = False,
     ) -> list[Seed]:
-        """Refused while ingress runs, unless the partition is parked: an owner would go on at its position, and its
+        """Refused while ingress runs, unless the partition is parked: an owner would continue at its position, and its
         next checkpoint would contradict the seed.
 
         Also refused beyond the archive's end: offsets archived below the seed later would be dropped silently.
@@ -107,7 +107,7 @@ class CheckpointRepair:
         if going and members:
             raise TargetError(
                 f"group {self.group_id} has {members} member(s), and {going[0].key.source} is not parked: its owner "
-                "would go on where it is. Stop ingress first, or use --force if you know that it does not hold it"
+                "would continue where it is. Stop ingress first, or use --force if you know that it does not hold it"
             )
         return seeds
 
@@ -116,7 +116,7 @@ class CheckpointRepair:
 
         Ingress may have been started since they were planned: it would have its position from before the seed and
         commit after it, which hides a seed that goes back, and contradicts one that goes forward. So this joins
-        ingress's group in its place meanwhile, and later members read positions after the seed. For a parked partition
+        ingress's group meanwhile, and later members read positions after the seed. For a parked partition
         whose owner runs, or with force, only the operator knows what the owner does.
         """
         seeds = list(seeds)
@@ -185,10 +185,10 @@ class CheckpointRepair:
         return holds
 
     def _write_last(self, editor: CheckpointEditor, key: CheckpointKey, written: Checkpoint) -> Checkpoint:
-        while (word := self.checkpoints.read().get(key)) != written:
-            if not isinstance(word, Checkpoint):
-                raise word or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
-            written = replace(word, author=Author.SEED, given_at=word.next_offset)
+        while (found := self.checkpoints.read().get(key)) != written:
+            if not isinstance(found, Checkpoint):
+                raise found or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
+            written = replace(found, author=Author.SEED, given_at=found.next_offset)
             editor.seed(key, written)
         return written
 
@@ -196,36 +196,36 @@ class CheckpointRepair:
         """The parked note; None when it is not parked. `delivered`: the configuration delivers the source there; a
         source that is no longer delivered has nothing but the note, which may go.
 
-        Raises TargetError when only a seed lets it go on: a release would remove the note, without which the seed is
+        Raises TargetError when only a seed lets it continue: a release would remove the note, without which the seed is
         refused, and the partition would stay stopped."""
         known = self._read()
         parked = self.checkpoints.parked().get(key)
-        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.needs_seed:
+        if delivered and (current := _parked(parked, known.get(key))) is not None and current.needs_seed:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked without a position, and a release gives it none: "
-                f"say where it goes on, `{SEED} {key.source} --offset N`. {stands.reason}"
+                f"seed its position, `{SEED} {key.source} --offset N`. {current.reason}"
             )
         return parked
 
     def release(self, key: CheckpointKey) -> None:
-        """Remove the parked note. The owner retries by itself; if it still cannot continue, it writes the note anew."""
+        """Remove the parked note. The owner retries by itself; if it still cannot continue, it writes it again."""
         self.open_editor().park(key, None)
 
     def _state(
         self, key: CheckpointKey, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
     ) -> tuple[Checkpoint | None, Parked | None]:
-        word = known.get(key)
-        if isinstance(word, CheckpointConflict):
-            raise word  # its message has the remedy: which offsets would be skipped is unknown
-        return word, _parked(self.checkpoints.parked().get(key), word)
+        found = known.get(key)
+        if isinstance(found, CheckpointConflict):
+            raise found  # its message has the remedy: which offsets would be skipped is unknown
+        return found, _parked(self.checkpoints.parked().get(key), found)
 
     def _read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """Raises OtherGroup: what is written would affect the workers of another group than this file's."""
         known = self.checkpoints.read()
-        stands = current_claim(self.checkpoints.claims())
-        if stands is not None and stands.group_id != self.group_id:
+        claim = current_claim(self.checkpoints.claims())
+        if claim is not None and claim.group_id != self.group_id:
             raise OtherGroup(
-                f"checkpoint topic {self.topic} belongs to group {stands.group_id}, and this file is of group "
+                f"checkpoint topic {self.topic} belongs to group {claim.group_id}, and this file is of group "
                 f"{self.group_id}: use the file of that group's processes"
             )
         return known
@@ -242,9 +242,9 @@ class CheckpointRepair:
         return target
 
 
-def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None) -> Parked | None:
+def _parked(parked: Parked | None, found: Checkpoint | CheckpointConflict | None) -> Parked | None:
     """The note if it is still valid; a conflict never invalidates it."""
-    checkpoint = word if isinstance(word, Checkpoint) else None
+    checkpoint = found if isinstance(found, Checkpoint) else None
     return parked if parked is not None and still_parked(parked, checkpoint) else None
 
 
@@ -285,9 +285,9 @@ def _is_left_behind(
     key: CheckpointKey, offsets: OffsetRange, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 ) -> bool:
     """Whether delivery began after `offsets`, or switched to the topic's next incarnation before them."""
-    word = known.get(key)
-    if not isinstance(word, Checkpoint):
+    found = known.get(key)
+    if not isinstance(found, Checkpoint):
         return False
-    if word.begun_at is not None and offsets.end < word.begun_at:
+    if found.begun_at is not None and offsets.end < found.begun_at:
         return True
-    return offsets.start >= word.next_offset and bool(later_incarnations(key, word, known))
+    return offsets.start >= found.next_offset and bool(later_incarnations(key, found, known))

@@ -1,6 +1,6 @@
 """Lists the segments and recorded gaps of assigned partitions, on a pool.
 
-begin ──> under way ──> `taken_in` ──> the view, then the sequencer
+begin ──> under way ──> `collect` ──> the view, then the sequencer
              └─ begun again: the answer of the current one is dropped; the view keeps events that arrive meanwhile
 """
 
@@ -27,12 +27,12 @@ from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
 
-TAKEN_IN = 10_000  # segments in one turn
+MAX_PER_TURN = 10_000  # segments in one turn
 
 
 @dataclass(slots=True, kw_only=True)
 class SegmentLister:
-    """Called on the controller's thread, whose turns begin with `turn`; lists on `pool`."""
+    """Called on the controller's thread, whose turns begin with `begin_turn`; lists on `pool`."""
 
     store: SegmentStore
     control: ControlStore
@@ -41,10 +41,10 @@ class SegmentLister:
     jitter: Callable[[timedelta], timedelta]
     interval: timedelta  # of the timer
     metrics: Metrics
-    _room: int = TAKEN_IN  # segments that this turn still takes in
+    _room: int = MAX_PER_TURN  # segments that this turn may still collect
 
-    def turn(self) -> None:
-        self._room = TAKEN_IN
+    def begin_turn(self) -> None:
+        self._room = MAX_PER_TURN
 
     def begin(self, assigned: AssignedPartition, sequencer: Sequencer, *, full: bool, reason: str) -> None:
         """`full`: list every key of the partition, which alone proves that a segment is missing. Else list from the
@@ -73,7 +73,7 @@ class SegmentLister:
         if isinstance(assigned.listing, Listed) and now >= assigned.listing.relist_at:
             self.begin(assigned, sequencer, full=False, reason="timer")
 
-    def taken_in(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> list[Effect]:
+    def collect(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> list[Effect]:
         """The effects of the answer, if there is one. Of many answers, those that exceed this turn's room are left to
         the next one, since the group has to be polled in between."""
         listing = assigned.listing

@@ -14,7 +14,7 @@ Rules
 
     view changed ──> Deliver ──> progressed* ──> delivered ──> Finished*, Deliver …
                  │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
-                 └─> gap: Relist at once ──> recorded: Relist in full ──> Passed ──> on behind it
+                 └─> gap: Relist at once ──> recorded: Relist in full ──> Passed ──> on after it
                                          └─> Late, Relist with growing pauses ──> Lost ──> on past it, or stopped
 """
 
@@ -121,7 +121,7 @@ class _Gap:
     offsets: OffsetRange
     since: datetime  # for the timeout
     noticed_at: datetime
-    looked: bool = False  # a listing begun since it was noticed shows it
+    is_confirmed: bool = False  # a listing begun since it was noticed shows it
     retries: int = 0
     lost: bool = False
 
@@ -245,19 +245,19 @@ class Sequencer:
         if full and (passed := self._pass_recorded()):
             return [*passed, *self._advance(now)]
         gap = self._gap
-        if gap is None or not self._still(gap):
+        if gap is None or not self._still_exists(gap):
             return self._advance(now)
         if not full and self._is_recorded(gap.offsets):
             return self._relist(full=True, reason="gap")
         if gap.lost:
             return self._advance(now)
         if full and begun_at >= gap.since + self.policy.lost_timeout:
-            late = [] if gap.looked else self._late(gap)  # every earlier listing failed
+            late = [] if gap.is_confirmed else self._late(gap)  # every earlier listing failed
             return [*late, *self._give_up(gap, now)]
-        if not gap.looked:
+        if not gap.is_confirmed:
             if begun_at < gap.noticed_at:
                 return self._relist(full=False, reason="gap")
-            gap.looked = True
+            gap.is_confirmed = True
             self._wait_for_gap(gap, now)
             return self._late(gap)
         gap.retries += 1
@@ -276,7 +276,7 @@ class Sequencer:
         self._backing_off = False
         if self._wanted is not None:
             return self._relist(full=self._wanted.full, reason=self._wanted.reason)
-        if self._gap is not None and not self._gap.lost and self._still(self._gap):
+        if self._gap is not None and not self._gap.lost and self._still_exists(self._gap):
             final = now >= self._gap.since + self.policy.lost_timeout
             # in full at times: other segments of its level may hide the missing one
             return self._relist(full=final or self._gap.retries % 4 == 3, reason="late")
@@ -372,11 +372,11 @@ class Sequencer:
         """The missing offsets before a known segment, confirmed by a listing, and since when delivery waits for them.
         None when there are none, or they are given up as lost."""
         gap = self._gap
-        if gap is None or gap.lost or not gap.looked or not self._still(gap):
+        if gap is None or gap.lost or not gap.is_confirmed or not self._still_exists(gap):
             return None
         return gap.offsets, gap.since
 
-    def _still(self, gap: _Gap) -> bool:
+    def _still_exists(self, gap: _Gap) -> bool:
         """Whether the gap still exists: no known segment covers its first offset, and one lies after it."""
         step = next_step(self.view.segments, gap.offsets.start) if gap.offsets.start == self.next_offset else None
         return isinstance(step, Gap)

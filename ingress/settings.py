@@ -11,8 +11,8 @@ from formats.incarnation import fork_id, fork_number
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
 
-TOPIC = "{topic}"  # stands for the source topic's name in a destination
-LIFE = 8  # characters of a topic id in the name of a destination for one incarnation
+TOPIC = "{topic}"  # replaced by the source topic's name in a destination
+TOPIC_ID_CHARS = 8  # characters of a topic id in the name of a destination for one incarnation
 DEFAULT_DESTINATION = f"{TOPIC}.ingress"
 
 _destination = matching(
@@ -63,7 +63,7 @@ class IngressSource:
     )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
-        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
+        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = omit it"),
     )
     on_recreate: Literal["stop", "follow", "new-topic"] = field(
         default="stop",
@@ -95,7 +95,7 @@ class IngressSource:
         if not incarnation or self.on_recreate != "new-topic":
             return name
         fork = fork_number(incarnation)
-        return f"{name}.{fork_id(incarnation[:LIFE], fork) if fork else incarnation[:LIFE]}"
+        return f"{name}.{fork_id(incarnation[:TOPIC_ID_CHARS], fork) if fork else incarnation[:TOPIC_ID_CHARS]}"
 
     def _contradictions(self) -> Iterator[Problem]:
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
@@ -117,7 +117,7 @@ class IngressSettings:
         )
     )
     group_id: str = field(
-        default="replicator.ingress", metadata=setting("consumer group that places the work", check=not_blank)
+        default="replicator.ingress", metadata=setting("consumer group that assigns the work", check=not_blank)
     )
     segment_events_topic: str = field(
         default="replicator.segmentevents",

@@ -63,7 +63,7 @@ class StoredLag:
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
-    def turn(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
+    def poll(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
         """`checkpoints`: of all such partitions now, the next offset, or None without a checkpoint. The gauges of
         others are dropped, so partitions with a sequencer are measured after this."""
         self._take_in()

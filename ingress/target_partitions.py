@@ -24,7 +24,7 @@ class TargetPartitions:
     """Use from the controller's thread only."""
 
     watcher: DestinationWatcher
-    holdings: Assignment
+    assigned_partitions: Assignment
     delivery: Delivery
     _assigned: set[TopicPartition] = field(default_factory=set)
 
@@ -35,12 +35,12 @@ class TargetPartitions:
     def take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
         """Remove revoked target partitions; returns the source partitions that were delivered there."""
         self._assigned -= set(partitions)
-        leaving = self.holdings.at(partitions)
-        self.holdings.forget(leaving)
+        leaving = self.assigned_partitions.at(partitions)
+        self.assigned_partitions.forget(leaving)
         return leaving
 
-    def turn(self, now: datetime) -> None:
-        """Take in the confirmed partitions."""
+    def poll(self, now: datetime) -> None:
+        """Add the source partitions of the confirmed partitions."""
         confirmed = self.watcher.confirmed(now)
         if confirmed:
             self.drop_others()
@@ -56,11 +56,11 @@ class TargetPartitions:
         found = self.watcher.found
         lost = [
             h
-            for h in self.holdings
+            for h in self.assigned_partitions
             if not found.delivers(h.assignment.source, h.assignment.target.topic, topic_id=h.assignment.target_topic_id)
         ]
         self.delivery.release([h.assignment.epoch for h in lost], timedelta())
-        self.holdings.forget(lost)
+        self.assigned_partitions.forget(lost)
 
     def _confirm(self, partitions: Collection[TopicPartition]) -> None:
         self.watcher.confirm({p for p in partitions if not self._is_complete(p)})
@@ -71,7 +71,7 @@ class TargetPartitions:
         return destination is not None and all(self._source_of(route, partition) for route in destination.routes)
 
     def _source_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
-        found = (self.holdings.of(source) for source in route.sources(target.partition))
+        found = (self.assigned_partitions.of(source) for source in route.sources(target.partition))
         return next(
             (assigned for assigned in found if assigned is not None and assigned.assignment.target == target), None
         )
@@ -83,4 +83,6 @@ class TargetPartitions:
             return
         for route in destination.routes:
             if self._source_of(route, partition) is None:
-                self.holdings.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)
+                self.assigned_partitions.add(
+                    route.sources(partition.partition)[0], partition, route, destination.facts.topic_id
+                )

@@ -77,11 +77,11 @@ def later_incarnations(
     """Keys of the incarnations that delivery to the same partition has switched to since, by later checkpoints."""
     return [
         other
-        for other, word in known.items()
-        if isinstance(word, Checkpoint)
+        for other, position in known.items()
+        if isinstance(position, Checkpoint)
         and other != key
         and delivery_path(other) == delivery_path(key)
-        and word.at > checkpoint.at
+        and position.at > checkpoint.at
     ]
 
 

@@ -13,7 +13,7 @@ from formats.messages.delivery_checkpoint import CheckpointKey, Skipped
 from formats.segment import Segment
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
-from ingress import partition_log as tell
+from ingress import partition_log
 from ingress.assigned_partition import AssignedPartition
 from ingress.assignment import Assignment, subject_of
 from ingress.delivery.events import labels_of
@@ -24,21 +24,21 @@ from ingress.undelivered import describe_after_end, describe_before_begin
 class UndeliveredMetrics:
     """Use from the controller's thread only."""
 
-    holdings: Assignment
+    assigned_partitions: Assignment
     metrics: Metrics
     health: Health
     given_up: Sequence[Skipped] = ()  # offsets that operators gave up, as far as known
 
     def created(self, segment: Segment) -> None:
         """Handle a creation event."""
-        assigned = self.holdings.of(segment.source)
+        assigned = self.assigned_partitions.of(segment.source)
         if assigned is not None and assigned.passed is not None and assigned.passed.stored(segment):
-            tell.before_begin(segment)
+            partition_log.before_begin(segment)
             self.show(assigned)
         # not of the delivered incarnation, but perhaps of an earlier one; most events are of other owners' partitions
-        later = self.holdings.after(segment.source)
+        later = self.assigned_partitions.after(segment.source)
         if later is not None and later.left_behind[segment.source].stored(segment):
-            tell.after_its_end(segment)
+            partition_log.after_its_end(segment)
             self.show(later)
 
     def show(self, assigned: AssignedPartition) -> None:

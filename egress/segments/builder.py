@@ -4,7 +4,7 @@
     seal   ──> footer ──> is it still the same topic? ──> upload pool ──> Outcome
 
 The poll thread calls; pools do the work; `outcomes` returns the results. Raw records count against one budget over all
-partitions: when it is exceeded, the caller pauses fetching until `relieved`.
+partitions: when it is exceeded, the caller pauses fetching until `may_resume`.
 """
 
 from __future__ import annotations
@@ -78,28 +78,28 @@ class SegmentBuilder:
         self._outcomes: Queue[UploadOutcome] = Queue()  # see Delivery.reports
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes of raw records in memory."""
         return self._pending_bytes + self._encoding_bytes
 
     @property
-    def spool_most(self) -> int:
+    def spool_maximum(self) -> int:
         """Bytes that encoded segments may take on a disk with room for them."""
         return SPOOLED * self._limit
 
     @property
     def spool_limit(self) -> int:
         """Bytes that encoded segments may take on the disk as it is now."""
-        return self._spool.limit_bytes(self.spool_most)
+        return self._spool.limit_bytes(self.spool_maximum)
 
     @property
-    def pressed(self) -> bool:
+    def must_pause(self) -> bool:
         """Whether fetching has to stop: too many raw records in memory, or too many encoded bytes in the spool."""
-        return self.held_bytes > self._limit or self._spool.size_bytes > self.spool_limit
+        return self.buffered_bytes > self._limit or self._spool.size_bytes > self.spool_limit
 
     @property
-    def relieved(self) -> bool:
-        return self.held_bytes < self._limit // 2 and self._spool.size_bytes <= self.spool_limit * 3 // 4
+    def may_resume(self) -> bool:
+        return self.buffered_bytes < self._limit // 2 and self._spool.size_bytes <= self.spool_limit * 3 // 4
 
     def heaviest_open(self) -> list[SourcePartition]:
         """Sources whose open segments fill the spool: sealing them frees space once they are stored."""
@@ -109,11 +109,11 @@ class SegmentBuilder:
             return []
         heaviest = sorted(self._open.values(), key=lambda b: b.file.size_bytes, reverse=True)
         chosen: list[SourcePartition] = []
-        for building in heaviest:
+        for open_segment in heaviest:
             if waiting < limit:
                 break
-            waiting -= building.file.size_bytes
-            chosen.append(building.source)
+            waiting -= open_segment.file.size_bytes
+            chosen.append(open_segment.source)
         return chosen
 
     @property
@@ -122,8 +122,8 @@ class SegmentBuilder:
 
     def leader_epoch(self, source: SourcePartition) -> int | None:
         """Leader epoch of the last record of the open segment."""
-        building = self._open.get(source)
-        return building.leader_epoch if building else None
+        open_segment = self._open.get(source)
+        return open_segment.leader_epoch if open_segment else None
 
     def oldest_ms(self, source: SourcePartition) -> int | None:
         """Timestamp of the oldest record of `source` that is not stored."""
@@ -134,38 +134,40 @@ class SegmentBuilder:
 
     def append(self, source: SourcePartition, start: int, run: Run) -> None:
         """`start`: first offset of the open range; used when this is its first run."""
-        building = self._open.get(source)
-        if building is None:
-            building = self._open[source] = OpenSegment(
+        open_segment = self._open.get(source)
+        if open_segment is None:
+            open_segment = self._open[source] = OpenSegment(
                 source, start, self._spool.file(), SerialExecutor(self._encoders)
             )
-        if building.oldest_ms is None:
-            building.oldest_ms = first_timestamp_ms(run.batch)
-        building.pending.append(run.batch)
-        building.pending_bytes += run.size_bytes
-        building.leader_epoch = run.last_leader_epoch
+        if open_segment.oldest_ms is None:
+            open_segment.oldest_ms = first_timestamp_ms(run.batch)
+        open_segment.pending.append(run.batch)
+        open_segment.pending_bytes += run.size_bytes
+        open_segment.leader_epoch = run.last_leader_epoch
         self._pending_bytes += run.size_bytes
-        if building.pending_bytes >= ROW_GROUP_BYTES:
-            self._encode(building)
+        if open_segment.pending_bytes >= ROW_GROUP_BYTES:
+            self._encode(open_segment)
         else:
-            self.shed()
+            self.encode_early()
 
-    def seal(self, source: SourcePartition, seal: Seal, origin: SegmentOrigin, beside: Sequence[Segment] = ()) -> None:
-        """`beside`: stored segments that cover some of these offsets; the new segment must agree with them. Later
+    def seal(
+        self, source: SourcePartition, seal: Seal, origin: SegmentOrigin, overlapping: Sequence[Segment] = ()
+    ) -> None:
+        """`overlapping`: stored segments that cover some of these offsets; the new segment must agree with them. Later
         segments are not stored until it is known that it does."""
-        building = self._open.pop(source, None)
-        if building is None:  # a range without a record
+        open_segment = self._open.pop(source, None)
+        if open_segment is None:  # a range without a record
             start = seal.offsets.start
-            building = OpenSegment(source, start, self._spool.file(), SerialExecutor(self._encoders))
-        building.beside = tuple(beside)
-        building.behind = next(
-            (b for (s, _), b in reversed(self._sealed.items()) if s == source and b.beside and not b.stored), None
+            open_segment = OpenSegment(source, start, self._spool.file(), SerialExecutor(self._encoders))
+        open_segment.overlapping = tuple(overlapping)
+        open_segment.predecessor = next(
+            (b for (s, _), b in reversed(self._sealed.items()) if s == source and b.overlapping and not b.stored), None
         )
-        self._encode(building)
-        self._sealed[source, seal.offsets] = building
+        self._encode(open_segment)
+        self._sealed[source, seal.offsets] = open_segment
         sealed_at = time.monotonic()
         segment = Segment(source, LEVEL_STREAMING, seal.offsets)
-        building.strand.submit(lambda: self._close(building, segment, seal, origin, sealed_at))
+        open_segment.executor.submit(lambda: self._close(open_segment, segment, seal, origin, sealed_at))
 
     def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
         """Drop the open segment, and the sealed ones that start at or after `from_offset`. Uploads in flight may still
@@ -173,20 +175,20 @@ class SegmentBuilder:
         gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
         self._drop(source, [self._sealed.pop(key) for key in gone])
 
-    def forsake(self, source: SourcePartition) -> None:
+    def discard_unconfirmed(self, source: SourcePartition) -> None:
         """Called when the log is gone. Drop the segments that may hold records of another log. Segments that are
         confirmed are still uploaded, since their records exist nowhere else; nothing waits for their outcome."""
-        buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
-        self._drop(source, [b for b in buildings if not b.uploading])
+        segments = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
+        self._drop(source, [b for b in segments if not b.uploading])
 
-    def _drop(self, source: SourcePartition, buildings: list[OpenSegment]) -> None:
+    def _drop(self, source: SourcePartition, segments: list[OpenSegment]) -> None:
         if source in self._open:
-            buildings.append(self._open.pop(source))
-        for building in buildings:
-            _, count = building.take_pending()
+            segments.append(self._open.pop(source))
+        for open_segment in segments:
+            _, count = open_segment.take_pending()
             self._pending_bytes -= count
-            building.dropped = True
-            building.strand.submit(building.remove)
+            open_segment.dropped = True
+            open_segment.executor.submit(open_segment.remove)
 
     def uploading(self, source: SourcePartition) -> bool:
         """Whether an upload of `source` is in flight, even of a discarded segment."""
@@ -217,60 +219,62 @@ class SegmentBuilder:
         with self._idle:
             self._idle.wait_for(lambda: not self._uploading, timeout.total_seconds())
 
-    def shed(self) -> None:
+    def encode_early(self) -> None:
         """Encode the largest segments early when memory is short, at the price of smaller row groups."""
         if self._pending_bytes <= self._limit // 2:
             return
-        for building in sorted(self._open.values(), key=lambda b: b.pending_bytes, reverse=True):
-            self._encode(building)
+        for open_segment in sorted(self._open.values(), key=lambda b: b.pending_bytes, reverse=True):
+            self._encode(open_segment)
             if self._pending_bytes <= self._limit // 4:
                 break
 
-    def _encode(self, building: OpenSegment) -> None:
-        batches, count = building.take_pending()
+    def _encode(self, open_segment: OpenSegment) -> None:
+        batches, count = open_segment.take_pending()
         if not batches:
             return
         self._pending_bytes -= count
         with self._mutex:
             self._encoding_bytes += count
-        building.strand.submit(lambda: self._write(building, batches, count))
+        open_segment.executor.submit(lambda: self._write(open_segment, batches, count))
 
     # --- encoder threads ---
 
-    def _write(self, building: OpenSegment, batches: list[RecordBatch], count: int) -> None:
+    def _write(self, open_segment: OpenSegment, batches: list[RecordBatch], count: int) -> None:
         try:
-            if not (building.dropped or building.failed):
-                self._writer(building).write(batches)
-                building.file.settle()
+            if not (open_segment.dropped or open_segment.failed):
+                self._writer(open_segment).write(batches)
+                open_segment.file.spill_if_needed()
         except Exception as error:  # whatever the cause, these records must be read again
-            self._outcomes.put(self._failed(building, error))
+            self._outcomes.put(self._failed(open_segment, error))
         finally:
             batches.clear()
             with self._mutex:
                 self._encoding_bytes -= count
 
     def _close(
-        self, building: OpenSegment, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float
+        self, open_segment: OpenSegment, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float
     ) -> None:
-        if building.dropped or building.failed:
+        if open_segment.dropped or open_segment.failed:
             return
         try:
-            footer = self._writer(building).close(segment, origin)
-            building.file.settle()
+            footer = self._writer(open_segment).close(segment, origin)
+            open_segment.file.spill_if_needed()
         except Exception as error:
-            self._outcomes.put(self._failed(building, error))
+            self._outcomes.put(self._failed(open_segment, error))
             return
 
         def on_confirmed(same: bool) -> None:
-            # on the strand again, since the discarding of the segment runs there too
+            # on the executor again, since the discarding of the segment runs there too
             with suppress(RuntimeError):  # the pools were shut down: nothing is uploaded any more
-                building.strand.submit(lambda: self._confirmed(building, segment, seal, footer, sealed_at, same=same))
+                open_segment.executor.submit(
+                    lambda: self._confirmed(open_segment, segment, seal, footer, sealed_at, same=same)
+                )
 
         self._confirm(segment.source.topic, origin, on_confirmed)
 
     def _confirmed(
         self,
-        building: OpenSegment,
+        open_segment: OpenSegment,
         segment: Segment,
         seal: Seal,
         footer: SegmentFooter,
@@ -278,73 +282,73 @@ class SegmentBuilder:
         *,
         same: bool,
     ) -> None:
-        if building.dropped:
+        if open_segment.dropped:
             return
         if not same:
-            building.remove()
-            self._outcomes.put(TopicRecreated(building.source, seal.offsets))
+            open_segment.remove()
+            self._outcomes.put(TopicRecreated(open_segment.source, seal.offsets))
             return
 
         def upload() -> None:
-            building.uploading = True
-            self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
+            open_segment.uploading = True
+            self._uploads.submit(self._upload, open_segment, segment, seal, footer, sealed_at)
 
         with self._mutex:
-            if building.behind is not None and not building.behind.stored:
-                building.behind.waiting.append(upload)
+            if open_segment.predecessor is not None and not open_segment.predecessor.stored:
+                open_segment.predecessor.waiting.append(upload)
                 return
         upload()
 
-    def _writer(self, building: OpenSegment) -> SegmentWriter:
-        if building.writer is None:
-            building.writer = self._format.create(as_binary(building.file))
-        return building.writer
+    def _writer(self, open_segment: OpenSegment) -> SegmentWriter:
+        if open_segment.writer is None:
+            open_segment.writer = self._format.create(as_binary(open_segment.file))
+        return open_segment.writer
 
-    def _failed(self, building: OpenSegment, error: Exception) -> SpoolLost:
-        building.failed = True
+    def _failed(self, open_segment: OpenSegment, error: Exception) -> SpoolLost:
+        open_segment.failed = True
         log.error("segment_lost_before_it_was_stored", exc_info=error)
-        building.remove()
-        return SpoolLost(building.source, building.start, f"{type(error).__name__}: {error}")
+        open_segment.remove()
+        return SpoolLost(open_segment.source, open_segment.start, f"{type(error).__name__}: {error}")
 
     # --- upload threads ---
 
     def _upload(
-        self, building: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+        self, open_segment: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> None:
         with self._mutex:
-            self._uploading[building.source] += 1
+            self._uploading[open_segment.source] += 1
         try:
-            if not building.dropped:  # checked after counting: a segment dropped earlier is never uploaded
-                outcome = self._uploaded(building, segment, seal, footer, sealed_at)
-                building.file.remove()  # before the outcome, so that its reader finds the space freed
+            if not open_segment.dropped:  # checked after counting: a segment dropped earlier is never uploaded
+                outcome = self._uploaded(open_segment, segment, seal, footer, sealed_at)
+                open_segment.file.remove()  # before the outcome, so that its reader finds the space freed
                 self._outcomes.put(outcome)
                 if isinstance(outcome, SegmentStored):
-                    self._release(building)
+                    self._release(open_segment)
         finally:
-            building.file.remove()
+            open_segment.file.remove()
             with self._idle:
-                self._uploading[building.source] -= 1
+                self._uploading[open_segment.source] -= 1
                 self._uploading += Counter()  # drops the entries at 0
                 self._idle.notify_all()
 
-    def _release(self, building: OpenSegment) -> None:
+    def _release(self, open_segment: OpenSegment) -> None:
         with self._mutex:
-            building.stored = True
-            waiting, building.waiting = building.waiting, []
+            open_segment.stored = True
+            waiting, open_segment.waiting = open_segment.waiting, []
         with suppress(RuntimeError):  # the pools were shut down
             for upload in waiting:
                 upload()
 
     def _uploaded(
-        self, building: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+        self, open_segment: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> UploadOutcome:
-        source, size = building.source, building.file.size_bytes
+        source, size = open_segment.source, open_segment.file.size_bytes
         try:
-            new = self._uploader.upload(segment, building.file, footer, building.beside)
+            new = self._uploader.upload(segment, open_segment.file, footer, open_segment.overlapping)
         except TransientError as error:
             return UploadFailed(source, seal.offsets, error)
         except (DataError, TargetError) as error:
             return UploadConflict(source, seal.offsets, error)
         except Exception as error:  # the spool file cannot be read, most likely
-            return self._failed(building, error)
+            return self._failed(open_segment, error)
         return SegmentStored(source, seal, footer, size, time.monotonic() - sealed_at, new)

@@ -49,16 +49,18 @@ class OpenSegment:
     source: SourcePartition
     start: int
     file: SpoolFile
-    strand: SerialExecutor
+    executor: SerialExecutor
     pending: list[RecordBatch] = field(default_factory=list)
     pending_bytes: int = 0
     oldest_ms: int | None = None  # timestamp of the first record
     leader_epoch: int | None = None
-    beside: tuple[Segment, ...] = ()  # stored segments with some of the same offsets; this one must agree with them
+    overlapping: tuple[
+        Segment, ...
+    ] = ()  # stored segments with some of the same offsets; this one must agree with them
     # an earlier segment that has to be stored first: until then this one may be of another log than the archive
-    behind: OpenSegment | None = None
+    predecessor: OpenSegment | None = None
     stored: bool = False
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of the segments behind this one
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of the segments that wait for this one
     writer: SegmentWriter | None = None  # encoder threads only, from here on
     failed: bool = False
     dropped: bool = False  # its outcome is not needed any more
@@ -71,7 +73,7 @@ class OpenSegment:
         return batches, count
 
     def remove(self) -> None:
-        """Abort the writer and remove the file, unless an upload reads it. Runs on the strand."""
+        """Abort the writer and remove the file, unless an upload reads it. Runs on the executor."""
         if self.writer is not None:
             self.writer.abort()
         if not self.uploading:

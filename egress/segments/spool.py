@@ -56,7 +56,7 @@ class SpoolFile(RawIOBase):
             self._append()
         return count
 
-    def settle(self) -> None:
+    def spill_if_needed(self) -> None:
         """Write the buffer to disk if the spool is short of memory. Call after each row group."""
         if self._in_file or self._spool.short_of_memory:
             self._append()

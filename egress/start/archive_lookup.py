@@ -96,7 +96,7 @@ class ArchiveLookup:
             return [info.segment for info in all_ahead(self.archive.segments, source, offset, limit=None).infos]
         return [info.segment for info in known.infos if info.segment.offsets.end >= offset]
 
-    def holds(self, segments: Iterable[Segment]) -> bool:
+    def has_all(self, segments: Iterable[Segment]) -> bool:
         return all(self.archive.segments.stat(segment) is not None for segment in segments)
 
     def last_record(
@@ -107,23 +107,23 @@ class ArchiveLookup:
         something of the log."""
         wanted, gone = next_offset, ""
         for _ in range(FOOTERS):
-            info = self._holding(source, known, wanted - 1)
+            info = self._covering(source, known, wanted - 1)
             if info is None:
                 return None
             if info.is_frozen:
                 return Blocked(
-                    f"{_unread(info.segment)}: its storage class is {info.storage_class}. Have the store make it "
-                    "readable; this looks again by itself"
+                    f"{_unreadable(info.segment)}: its storage class is {info.storage_class}. Have the store make it "
+                    "readable; this is repeated automatically"
                 )
             try:
                 footer = self.archive.footer(info.segment)
             except CorruptSegment as error:
                 return Blocked(
-                    f"{_unread(info.segment)}: {error}. Put a good copy in its place: an earlier version of the object,"
-                    " or that of another bucket; or remove it, and what the source still has of it is archived again"
+                    f"{_unreadable(info.segment)}: {error}. Put a good copy in its place: an earlier version of the "
+                    "object, or that of another bucket; or remove it: what the source still has of it is archived again"
                 )
             except SegmentNotFound as error:
-                gone = f"{_unread(info.segment)}: {error}, and others before it; this looks again by itself"
+                gone = f"{_unreadable(info.segment)}: {error}, and others before it; this is repeated automatically"
                 known = replace(known, known_from=next_offset)  # merged since it was listed: list again
                 continue
             if footer.last_offset is not None:
@@ -133,15 +133,15 @@ class ArchiveLookup:
             wanted, gone = info.segment.offsets.start, ""
         return Blocked(gone) if gone else None
 
-    def _holding(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> SegmentInfo | None:
-        """The last segment that holds `offset`; segments that can be read at once are preferred."""
+    def _covering(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> SegmentInfo | None:
+        """The last segment that covers `offset`; segments that can be read at once are preferred."""
         if offset < 0:
             return None
         infos = (
             known.infos if known.known_from <= offset else ahead(self.archive.segments, source, offset, limit=1).infos
         )
-        holding = [info for info in infos if offset in info.segment.offsets]
-        return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
+        covering = [info for info in infos if offset in info.segment.offsets]
+        return max(covering, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
 
     def _from_commit(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
         if position is None or known.forks:
@@ -184,8 +184,8 @@ class ArchiveLookup:
         return found
 
 
-def _unread(segment: Segment) -> str:
+def _unreadable(segment: Segment) -> str:
     return (
         f"{segment.source}: the group does not know in which leader epoch the last archived record was read, so that "
-        f"only {segment} tells a forked log from the one that was archived, and it cannot be read"
+        f"only {segment} distinguishes a forked log from the one that was archived, and it cannot be read"
     )

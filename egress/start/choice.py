@@ -19,18 +19,18 @@ from infra.contracts.cluster import Committed, Watermarks
 ARCHIVE_END = "end of the archive"
 
 
-def is_of(committed: Committed, life: str, *, is_first: bool) -> bool:
+def is_of(committed: Committed, incarnation_id: str, *, is_first: bool) -> bool:
     """Whether the offset belongs to this incarnation of the topic. An offset without our metadata was committed by an
     operator or by the ancestor, for the topic as it is now. Metadata without a topic id is older than every later
     incarnation."""
-    note = read_commit_metadata(committed)
-    return note is None or note.life == life or (not note.life and is_first)
+    metadata = read_commit_metadata(committed)
+    return metadata is None or metadata.incarnation_id == incarnation_id or (not metadata.incarnation_id and is_first)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     next_offset: int
-    note: CommitMetadata  # for every commit of this partition
+    metadata: CommitMetadata  # for every commit of this partition
     why: str
     lost: tuple[OffsetRange, ...] = ()  # gone at the source: recorded as gaps before anything after them is stored
     point: LogPoint | None = None  # of the archived log; the log that is read has to be the same one
@@ -58,7 +58,7 @@ class StartFacts:
     marks: Watermarks
     policy_offset: int  # start of a partition without a recorded begin of its archive
     partition_count: int
-    life: str
+    incarnation_id: str
     begun: int | None = None  # where its archive begins: as recorded, or as the path before the fork implies
     forks: Collection[LogFork] = ()
     gaps: Collection[RecordedGap] = ()  # records of the gaps; only where there is a fork
@@ -74,8 +74,8 @@ class StartFacts:
         a point at 0, so it proves nothing."""
         return max(accepted_until(self.forks, self.gaps), 0)
 
-    def note(self, begun_at: int) -> CommitMetadata:
-        return CommitMetadata(begun_at, self.partition_count, self.life)
+    def metadata(self, begun_at: int) -> CommitMetadata:
+        return CommitMetadata(begun_at, self.partition_count, self.incarnation_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,9 @@ class Rules:
     record_gaps: bool = False  # `on_gap`
 
 
-def added_later(partition: int, notes: Collection[CommitMetadata]) -> bool:
-    """Whether the topic was already archived before this partition existed. `notes`: of all its partitions."""
-    return bool(notes) and partition >= min(n.partition_count for n in notes)
+def added_later(partition: int, commits: Collection[CommitMetadata]) -> bool:
+    """Whether the topic was already archived before this partition existed. `commits`: of all its partitions."""
+    return bool(commits) and partition >= min(n.partition_count for n in commits)
 
 
 def choose_start(facts: StartFacts, rules: Rules) -> Start | Blocked:
@@ -99,7 +99,7 @@ def choose_start(facts: StartFacts, rules: Rules) -> Start | Blocked:
     if facts.covered:
         return _from_archive(facts, rules)
     begin, why = (facts.policy_offset, "start policy") if facts.begun is None else (facts.begun, "begin of the archive")
-    return _begin(Start(begin, facts.note(begin), why), begin, facts, rules)
+    return _begin(Start(begin, facts.metadata(begin), why), begin, facts, rules)
 
 
 def read_last_again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
@@ -123,34 +123,34 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) 
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
     if start.next_offset <= facts.fork_until:
         return Blocked(
-            f"the fork of its log was accepted up to {start.next_offset}, where the archive goes on, and the log ends "
+            f"the fork of its log was accepted up to {start.next_offset}, where the archive continues; the log ends "
             f"at {high} now: this waits until it has grown there"
         )
     return Blocked(
         f"{start.why} says {start.next_offset}, but the topic ends at {high}: it was truncated. Records that were "
         "archived are no longer in the log, and their offsets will be given to others; no leader epoch of them is "
-        "known, so once the log has grown nothing will tell them apart. Find out which of them count; then give the "
+        "known, so once the log has grown nothing will distinguish them. Find out which of them count; then give the "
         "topic another prefix, or set the group's offset"
     )
 
 
 def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start | Blocked:
-    next_offset, metadata = committed.next_offset, read_commit_metadata(committed)
-    begun = metadata.begun_at if metadata is not None else facts.begun
+    next_offset, found = committed.next_offset, read_commit_metadata(committed)
+    begun = found.begun_at if found is not None else facts.begun
     if begun is None:
         begun = min((o.start for o in facts.covered), default=next_offset)
-    note = facts.note(begun)
-    if metadata is not None:
-        note = replace(note, partition_count=metadata.partition_count)
+    metadata = facts.metadata(begun)
+    if found is not None:
+        metadata = replace(metadata, partition_count=found.partition_count)
     archive_end = max((o.next_offset for o in facts.covered), default=None)
     if next_offset < begun:
         return Blocked(
             f"the group committed {next_offset}, but the archive of this partition begins at {begun}, and its readers "
             f"begin there: nothing below would be delivered. Set the group's offset to {begun} or later"
         )
-    nothing_expected = begun == next_offset and (metadata is not None or facts.begun is not None)
+    nothing_expected = begun == next_offset and (found is not None or facts.begun is not None)
     # an operator set the offset to the source's log start: nothing before it can be archived any more
-    gone = metadata is None and archive_end is not None and next_offset <= facts.marks.low
+    gone = found is None and archive_end is not None and next_offset <= facts.marks.low
     if not (nothing_expected or gone) and (archive_end is None or archive_end < next_offset):
         what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
         if not rules.accept_missing_archive:
@@ -163,8 +163,8 @@ def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start
     if gone and archive_end is not None and rules.record_gaps:
         known_until = min(archive_end, next_offset)  # the range that the operator skipped is recorded as well
     # Segments after the commit were stored just before a crash, or are of another log: their records are read again and
-    # compared before anything is stored beside them. Skipping them would accept either.
-    return _begin(Start(next_offset, note, "committed offset"), known_until, facts, rules)
+    # compared before anything that overlaps them is stored. Skipping them would accept either.
+    return _begin(Start(next_offset, metadata, "committed offset"), known_until, facts, rules)
 
 
 def _from_archive(facts: StartFacts, rules: Rules) -> Start | Blocked:
@@ -175,7 +175,7 @@ def _from_archive(facts: StartFacts, rules: Rules) -> Start | Blocked:
     first = max(begun, low)
     holes = uncovered(covered, OffsetRange(first, end)) if first <= end else []
     why, next_offset = ("first gap of the archive", holes[0].start) if holes else (ARCHIVE_END, end + 1)
-    return _begin(Start(max(next_offset, begun), facts.note(begun), why), begun, facts, rules)
+    return _begin(Start(max(next_offset, begun), facts.metadata(begun), why), begun, facts, rules)
 
 
 def _begin(wanted: Start, known_until: int, facts: StartFacts, rules: Rules) -> Start | Blocked:
@@ -190,7 +190,7 @@ def _begin(wanted: Start, known_until: int, facts: StartFacts, rules: Rules) -> 
         which = ", ".join(map(str, lost))
         return Blocked(
             f"{why} says {next_offset}, but the topic now begins at {low}: retention, or a deletion of records, "
-            f"overtook the egress and {which} is gone at the source. To go on without it, set on_gap = 'record' for "
-            f"this topic, which writes down what is missing; or set the group's offset to {low}"
+            f"overtook the egress and {which} is gone at the source. To continue without it, set on_gap = 'record' for "
+            f"this topic, which records what is missing; or set the group's offset to {low}"
         )
     return replace(wanted, next_offset=max(next_offset, low), why=why, lost=tuple(lost))

@@ -52,7 +52,7 @@ def marks_of(
     return found, failed
 
 
-def compared(
+def check_points(
     probe: LogProbe, points: Mapping[TopicPartition, LogPoint]
 ) -> Mapping[TopicPartition, LogTruncated | None]:
     """None for each point that the log confirms, else how the log was truncated; partitions without an answer are left

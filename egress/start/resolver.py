@@ -21,7 +21,7 @@ from egress.start.choice import (
     read_last_again,
 )
 from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
-from egress.start.log_lookup import compared, marks_of
+from egress.start.log_lookup import check_points, marks_of
 from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
 from formats.control.archive_begin import ArchiveBegin
@@ -68,7 +68,7 @@ class StartAt:
     """Read this partition of this incarnation from `start`. The ranges that `start` lists as lost, and the begin of the
     archive, are recorded already."""
 
-    life: ClaimedTopic
+    topic: ClaimedTopic
     source: SourcePartition
     start: Start
     beyond: tuple[Segment, ...] = ()  # stored already, after `start`: what is read again has to agree with them
@@ -91,12 +91,12 @@ class _Known:
     # points before accepted forks; only where nothing newer is archived
     agreed: Mapping[TopicPartition, LogPoint] = field(default_factory=dict)
     # how the log compares to those points now; absent: no answer
-    compared: Mapping[TopicPartition, LogTruncated | None] = field(default_factory=dict)
+    checked: Mapping[TopicPartition, LogTruncated | None] = field(default_factory=dict)
 
     def with_(self, source: SourcePartition, archived: ArchivedSegments) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
-    def notes(self, topic: ClaimedTopic) -> list[CommitMetadata]:
+    def commits(self, topic: ClaimedTopic) -> list[CommitMetadata]:
         """The metadata of the commits of all partitions of the topic."""
         of_topic = (c for p, c in self.committed.items() if p.topic == topic.facts.name)
         return [n for c in of_topic if _commit_of(c, topic) and (n := read_commit_metadata(c))]
@@ -114,7 +114,7 @@ class StartResolver:
     probe: LogProbe
     archive: ArchiveLookup
     control: ControlStore
-    places: TopicClaims
+    claims: TopicClaims
     clock: Clock
     accept_missing_archive: bool
 
@@ -147,7 +147,7 @@ class StartResolver:
         facts = _Known(committed, archived, marks)
         agreed = {q.partition: point for q, topic in known if (point := self._agreed(q, topic, facts)) is not None}
         # after the watermarks: a log that is truncated later than this no longer matches them, which its reader notices
-        facts = replace(facts, agreed=agreed, compared=compared(self.probe, agreed))
+        facts = replace(facts, agreed=agreed, checked=check_points(self.probe, agreed))
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {query.partition: answer for (query, _), answer in zip(known, found, strict=True)}
 
@@ -160,9 +160,9 @@ class StartResolver:
             topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
         }
         found |= {topic: Blocked(str(error)) for topic, error in refused.items()}
-        claimed = self.places.claimed()
+        claimed = self.claims.claimed()
         return found | dict(
-            zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
+            zip(facts, pool.map(lambda f: self.claims.resolve(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
     def _source(self, query: StartQuery, topic: ClaimedTopic) -> SourcePartition:
@@ -197,11 +197,11 @@ class StartResolver:
             return Blocked(f"{query.partition} is not in the cluster any more")
         source = self._source(query, topic)
         here = known.archived[source]
-        if query.contested and self.archive.holds(query.contested):
-            return Blocked(query.contest)  # going on after them would accept them unchecked
+        if query.contested and self.archive.has_all(query.contested):
+            return Blocked(query.contest)  # continuing after them would accept them unchecked
         found_now = query.evidence if query.forked == source else None
         # the deepest loss first: it contests all that the others contest, and one of those may be accepted by now
-        evidence = self._deeper(query, topic, known) or found_now or self._lost_end(query, topic, known)
+        evidence = self._deeper_loss(query, topic, known) or found_now or self._lost_end(query, topic, known)
         fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
         if fork is not None:
             known = self._forked(fork, here, known)
@@ -211,14 +211,14 @@ class StartResolver:
             return self._answer(query, topic, known.with_(source, self.archive.whole(source, here)))
         if isinstance(start, Blocked):
             return start
-        if query.partition in known.agreed and query.partition not in known.compared:
+        if query.partition in known.agreed and query.partition not in known.checked:
             return Blocked(
                 f"{source}: the fork of its log was accepted, and the brokers do not say whether the log has lost more "
                 "since. They are asked again"
             )
         if not here.has_begin:
             # recorded before anything is stored or committed: the only copy of it once the group's offsets expire
-            begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
+            begin = ArchiveBegin(offset=start.metadata.begun_at, reason=start.why, recorded_at=self.clock.now())
             recorded = self.control.record_begin(source, begin)
             if recorded.offset != begin.offset:  # another process was faster
                 return self._answer(query, topic, known.with_(source, replace(here, has_begin=True)))
@@ -239,9 +239,9 @@ class StartResolver:
             return None  # segments archived after the fork are of the new log, and say more
         return point
 
-    def _deeper(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> ForkEvidence | None:
+    def _deeper_loss(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> ForkEvidence | None:
         """Evidence that a log whose fork was accepted has lost more."""
-        truncated = known.compared.get(query.partition)
+        truncated = known.checked.get(query.partition)
         committed = _commit_of(known.committed.get(query.partition), topic)
         return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
@@ -258,20 +258,20 @@ class StartResolver:
         return from_lost_end(end, marks.high, committed.next_offset)
 
     def _start(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> Start | Blocked:
-        """The start in the archive path of `life`. May read the begin of its archive, and its last segment's footer."""
+        """The start in the archive path of `topic`. May read the begin of its archive, and its last footer."""
         partition, source = query.partition, self._source(query, topic)
         here, marks = known.archived[source], known.marks[partition]
         committed = _commit_of(known.committed.get(partition), topic)
-        note = None if committed is None else read_commit_metadata(committed)
-        begun = None if note is None else note.begun_at
+        metadata = None if committed is None else read_commit_metadata(committed)
+        begun = None if metadata is None else metadata.begun_at
         if begun is None and here.has_begin:
             recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and topic.before is not None:
-            behind = self._behind_fork(query, topic.before, known)
-            if isinstance(behind, Blocked):
-                return behind
-            begun = behind
+            after_fork = self._begin_after_fork(query, topic.before, known)
+            if isinstance(after_fork, Blocked):
+                return after_fork
+            begun = after_fork
         is_new = committed is None and begun is None and not here.stored and not here.gaps
         facts = StartFacts(
             committed=committed,
@@ -280,7 +280,7 @@ class StartResolver:
             marks=marks,
             policy_offset=self._policy_offset(query, topic, known) if is_new else marks.low,
             partition_count=topic.facts.partition_count,
-            life=topic.name,
+            incarnation_id=topic.name,
             begun=begun,
             forks=here.forks,
             gaps=here.details,
@@ -310,7 +310,7 @@ class StartResolver:
         last = self.archive.last_record(before, there, start.next_offset)
         return last.point if isinstance(last, LastRecord) else last
 
-    def _behind_fork(self, query: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
+    def _begin_after_fork(self, query: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
         """Where the archive below the path after a fork begins: where the logs differ, and for a partition whose log
         did not fork, after the last offset archived below the path `before`. So the two paths hold everything, and
         nothing twice. None for a partition that the path before never had, because it was added since."""
@@ -376,7 +376,7 @@ class StartResolver:
         incarnations of a topic, are read from their log start whatever the policy, so that records written before they
         were noticed are not lost."""
         start, partition, marks = query.settings.start, query.partition.partition, known.marks[query.partition]
-        if start == "earliest" or query.appeared or not topic.is_first or added_later(partition, known.notes(topic)):
+        if start == "earliest" or query.appeared or not topic.is_first or added_later(partition, known.commits(topic)):
             return marks.low
         if start == "latest":
             return marks.high

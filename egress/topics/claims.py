@@ -4,7 +4,7 @@ path may be claimed, and by which claim.
     the plain path is not claimed       claim it; but not over segments that lie there: an operator adopts them
     the plain path is this topic's      continue there
     it is of an earlier incarnation     claim a separate path for this topic
-    it is of another cluster            blocked: another cluster stands behind the bootstrap address; or `adopt`
+    it is of another cluster            blocked: the bootstrap address leads to another cluster; or `adopt`
     a fork of its log was adopted       continue in the path of the last fork: the same topic, the same topic id
 
 A path is claimed once, by a conditional put, before the first segment is stored there; a second process takes the
@@ -79,11 +79,11 @@ class ClaimedTopic:
         return replace(self, name=id_, incarnation=Incarnation(self.facts.name, id_))
 
 
-def behind_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
+def after_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
     """The topic with the path where its archive continues after the `number`-th fork of its log; 0: `topic` itself."""
     if not number:
         return topic
-    before = replace(behind_fork(topic, number - 1), before=None)
+    before = replace(after_fork(topic, number - 1), before=None)
     return replace(topic.under(fork_id(topic.name, number)), before=before)
 
 
@@ -102,10 +102,10 @@ class TopicClaims:
     _known: dict[tuple[str, str, str], ClaimedTopic] = field(default_factory=dict)  # a claim never changes
 
     def claimed(self) -> frozenset[str]:
-        """Every claimed path, by one listing; an argument of `life`."""
+        """Every claimed path, by one listing; an argument of `resolve`."""
         return frozenset(self.control.claimed_paths(self.region))
 
-    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+    def resolve(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
         """The current incarnation of the topic, with its path claimed; or why an operator has to identify it."""
         key = (facts.name, facts.topic_id, cluster_id)
         try:
@@ -118,7 +118,7 @@ class TopicClaims:
         if isinstance(topic, Blocked):
             return topic
         self._known[key] = topic
-        return behind_fork(topic, newest_fork(later_ids(claimed, facts.name), topic.name))
+        return after_fork(topic, newest_fork(later_ids(claimed, facts.name), topic.name))
 
     def _with_id(self, facts: TopicFacts, cluster_id: str) -> ClaimedTopic | Blocked:
         first = self._first(facts, facts.topic_id, cluster_id)
@@ -207,7 +207,7 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
         with durable(Step.CLAIM_PATH):
             control.claim(region, here.path, claim)
     adopted = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here)
-    return behind_fork(adopted, newest_fork(later, name))
+    return after_fork(adopted, newest_fork(later, name))
 
 
 def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:

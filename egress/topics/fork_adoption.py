@@ -31,7 +31,7 @@ def adopt_fork(
     """
     facts, cluster_id = facts_of(admin, topic)
     claimed = control.claimed_paths(region)
-    current_topic = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
+    current_topic = TopicClaims(region, control, clock).resolve(facts, cluster_id, claimed)
     if isinstance(current_topic, Blocked):
         raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
     path = current_topic.incarnation.path
@@ -41,7 +41,7 @@ def adopt_fork(
             return current_topic
         raise TargetError(
             f"adopt --fork {topic}: no fork of its log is recorded for {region}/{path} that waits for you: there is "
-            "nothing to go on behind"
+            "nothing to continue after"
         )
     # The resolver reads one path before the current one: a partition without a begin in this path would be read from
     # its log start in the next, although the path before this one holds those records.
@@ -52,9 +52,9 @@ def adopt_fork(
     )
     if missing:
         raise TargetError(
-            f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} go on in "
-            f"{region}/{path}, behind the last fork. Let it run until they are archived there, or until /readyz names "
-            "what keeps them from it, which is to be mended first; then run this again"
+            f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} continue in "
+            f"{region}/{path}, after the last fork. Let it run until they are archived there, or until /readyz names "
+            "what keeps them from it, which has to be repaired first; then run this again"
         )
     later = later_ids(claimed, topic)
     number = len(later) + (topic in claimed)
@@ -65,7 +65,7 @@ def adopt_fork(
         current = control.claim_of(region, path)
         forks = 1 + (0 if current is None else current.fork)
         name = generated_id(cluster_id, number)
-    behind = replace(current_topic.under(name), before=replace(current_topic, before=None))
+    successor = replace(current_topic.under(name), before=replace(current_topic, before=None))
     claim = TopicClaim(
         topic_id=facts.topic_id or name,
         cluster_id=cluster_id,
@@ -75,8 +75,8 @@ def adopt_fork(
         forked_from=path,
     )
     with durable(Step.CLAIM_PATH):
-        control.claim(region, behind.incarnation.path, claim)
-    return behind
+        control.claim(region, successor.incarnation.path, claim)
+    return successor
 
 
 def waiting_forks(store: SegmentStore, control: ControlStore, source: SourcePartition) -> Sequence[LogFork]:

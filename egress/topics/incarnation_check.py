@@ -37,7 +37,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class Confirmations:
-    """`ask` may be called from any thread, `turn` only from the poll thread. `pool` runs one request at a time."""
+    """`ask` may be called from any thread, `poll` only from the poll thread. `pool` runs one request at a time."""
 
     admin: ClusterAdmin
     pool: Executor
@@ -55,7 +55,7 @@ class Confirmations:
             self._asking = True
         self.pool.submit(self._run)
 
-    def turn(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         """Repeat a failed request after RETRY."""
         with self._mutex:
             if not self._refused or self._asking:

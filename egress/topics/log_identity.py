@@ -32,7 +32,7 @@ class LogPoints:
                 self._points.pop()
             self._points.append(point)
 
-    def unread(self, from_offset: int) -> None:
+    def drop_after(self, from_offset: int) -> None:
         """Drop the points after `from_offset`: everything from there on is read again."""
         self._points = [p for p in self._points if p.next_offset <= from_offset]
 
@@ -57,7 +57,7 @@ class ForkEvidence:
 
     def fork(self, source: SourcePartition, archived: Iterable[OffsetRange], found_at: datetime) -> LogFork | None:
         """None when the archive holds nothing that the log does not. Contests also everything after the first offset
-        that the archive lacks although it has later ones: going on after those would skip it."""
+        that the archive lacks although it has later ones: continuing after those would skip it."""
         covered = list(archived)
         end = max(end_of(covered), self.committed)
         missing = uncovered(covered, OffsetRange(self.committed, end - 1)) if self.committed < end else []

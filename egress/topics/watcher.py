@@ -45,11 +45,11 @@ class TopicWatcher:
     cluster_id: str  # of the cluster at the start of this process
     interval: timedelta
     pool: Executor
-    places: Callable[[], frozenset[str]]  # the claimed archive paths; raises StoreUnavailable
+    claimed_paths: Callable[[], frozenset[str]]  # the claimed archive paths; raises StoreUnavailable
     topics: Mapping[str, Selected] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)  # topic -> why the cluster does not show it
     claimed: frozenset[str] = frozenset()
-    other_cluster: str | None = None  # id of the cluster behind the bootstrap address now, if it is another
+    other_cluster: str | None = None  # id of the cluster at the bootstrap address now, if it is another
     _failures: Failures = field(default_factory=Failures)
     _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
@@ -59,7 +59,7 @@ class TopicWatcher:
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
-    def turn(self, now: datetime) -> bool:
+    def poll(self, now: datetime) -> bool:
         """True after the first refresh, and when something changed. After an error the topics known before stay, since
         they are not absent; also when another cluster answers, whose topics are not these."""
         match self._lookup.collect():
@@ -74,9 +74,9 @@ class TopicWatcher:
                 return False
             case Answer(value=found):
                 self._failures.succeeded(Attempt.TOPICS)
-                return self._taken_in(found)
+                return self._collected(found)
 
-    def _taken_in(self, found: _Refresh) -> bool:
+    def _collected(self, found: _Refresh) -> bool:
         """Whether something changed."""
         self._log_idle(found.idle)
         before = self._known
@@ -100,7 +100,7 @@ class TopicWatcher:
         if cluster_id != self.cluster_id:
             return _Refresh({}, cluster_id, self.claimed)
         everything = frozenset(self.admin.topics())
-        # a listing omits topics that the principal may not describe: a request by name tells refused from absent ones
+        # a listing omits topics that the principal may not describe: by name, refused differ from absent ones
         by_name = {r.pattern.text for r in self.rules if not r.pattern.is_expression}
         chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), self.rules, self.own_topics)
         facts, errors = describe_each(self.admin, chosen)
@@ -113,12 +113,12 @@ class TopicWatcher:
             self._at_first = everything | refused.keys()
         idle = (r.pattern for r in self.rules if not r.pattern.matches_any(everything | refused.keys()))
         topics = {n: Selected(chosen[n], facts[n], n not in self._at_first) for n in sorted(facts)}
-        return _Refresh(topics, None, self._claimed_paths(), refused, frozenset(map(str, idle)))
+        return _Refresh(topics, None, self._refreshed_paths(), refused, frozenset(map(str, idle)))
 
-    def _claimed_paths(self) -> frozenset[str]:
+    def _refreshed_paths(self) -> frozenset[str]:
         """The claimed paths; those known before when the store does not answer, so that new topics are found still."""
         try:
-            return self.places()
+            return self.claimed_paths()
         except TransientError as error:
             log.warning("places_not_refreshed", extra={log_fields.ERROR: str(error)})
             return self.claimed

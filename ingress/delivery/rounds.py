@@ -98,7 +98,7 @@ class Delivery:
     linger: timedelta = timedelta()  # how long a round waits for them
     # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
     reports: Queue[DeliveryEvent] = field(default_factory=Queue)
-    _readings: ReadAhead = field(init=False)
+    _read_ahead: ReadAhead = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
     _held_back: bool = False  # available runs may not be delivered now
@@ -111,7 +111,7 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
-        self._readings = ReadAhead(self.reader, self.pool, self.width, self._mutex)
+        self._read_ahead = ReadAhead(self.reader, self.pool, self.width, self._mutex)
 
     def begin(
         self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
@@ -119,13 +119,13 @@ class Delivery:
         """Deliver adjacent slices. `reports` has the progress; when a slice fails, the records before it are delivered.
         Without a slice only the partition's first checkpoint is written, at `assignment.begun_at`. `skipped`: offsets
         before the slices that were given up; they are recorded with the first position after them."""
-        self._readings.begin(assignment, pieces, skipped)
+        self._read_ahead.begin(assignment, pieces, skipped)
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
         """Exclude these epochs from new rounds. Waits for the current round, and aborts it after `timeout`. False when
         even the abort did not end in time: without transactions its records may then mix with the next owner's."""
         with self._mutex:
-            self._readings.release(epochs)
+            self._read_ahead.release(epochs)
             if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
                 return True
             # records buffered in the producer must not reach the target after the next owner's records: drop the round,
@@ -138,19 +138,19 @@ class Delivery:
     def run(self) -> None:
         """Run until stopped; the current round is finished, unless `abandon` is set."""
         while not self.stop.is_set():
-            if not self.turn():
+            if not self.run_round():
                 with self._mutex:
-                    if self._held_back or not self._readings.has_available:
+                    if self._held_back or not self._read_ahead.has_available:
                         self._mutex.wait(IDLE.total_seconds())
-        self._readings.close()
+        self._read_ahead.close()
 
-    def turn(self) -> bool:
+    def run_round(self) -> bool:
         """One round. False when there was nothing to deliver, or nothing may be delivered now."""
         with self._mutex:
             self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
             if self._held_back:
                 return False
-            members = self._readings.members(self.writer.batch_size_class)
+            members = self._read_ahead.members(self.writer.batch_size_class)
             if not members:
                 return False
             if self._halted:
@@ -195,7 +195,7 @@ class Delivery:
         except WriterRefused as error:
             self._halt(str(error))
             for part in parts.values():
-                self._readings.again(part.reading, part.from_offset, part.reading.narrow)
+                self._read_ahead.again(part.reading, part.from_offset, part.reading.narrow)
             return
         except BrokerUnavailable as error:
             # perhaps some runs were not taken: the rest was not produced, and is read again
@@ -212,7 +212,7 @@ class Delivery:
         sharing = Counter(part.reading.assignment.target for part in parts.values())
         for part in parts.values():
             target = part.reading.assignment.target
-            self._finish(part, failed.get(target), seconds, in_company=sharing[target] > 1)
+            self._finish(part, failed.get(target), seconds, shares_partition=sharing[target] > 1)
 
     def _halt(self, reason: str) -> None:
         """Set why the target refuses this process; empty when it does not."""
@@ -287,7 +287,7 @@ class Delivery:
         if run.batches:
             part.last_offset = last_offset(run.batches[-1])
             part.newest_ms = last_timestamp_ms(run.batches[-1])
-        self._readings.next_run(reading, run)
+        self._read_ahead.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(
             run.next_offset, assignment.target_topic_id, at, self.writer.author, begun_at=assignment.begun_at
@@ -304,31 +304,31 @@ class Delivery:
 
     # --- results of a round ---
 
-    def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, in_company: bool) -> None:
-        """`in_company`: another source is delivered to the same target partition in this round."""
+    def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, shares_partition: bool) -> None:
+        """`shares_partition`: another source is delivered to the same target partition in this round."""
         reading, assignment = part.reading, part.reading.assignment
         if failure is None:
             if part.count:
-                self._readings.joins(assignment.target)
+                self._read_ahead.joins(assignment.target)
             if reading.next_offset > part.from_offset or part.done:
                 self._measure(assignment, part, seconds)
                 self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
             self._after(part)
         elif failure.kind in (FailureKind.RETRY_NOW, FailureKind.DELIVER_SEPARATELY):
             if failure.kind is FailureKind.DELIVER_SEPARATELY:
-                self._readings.set_apart(assignment.target.topic)
-            self._readings.again(reading, part.from_offset, reading.narrow)
-        elif failure.kind is FailureKind.REJECTED and in_company:  # separate rounds show whose record it is
-            self._readings.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
+                self._read_ahead.set_apart(assignment.target.topic)
+            self._read_ahead.again(reading, part.from_offset, reading.narrow)
+        elif failure.kind is FailureKind.REJECTED and shares_partition:  # separate rounds show whose record it is
+            self._read_ahead.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
         elif failure.kind is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
             self._refused(reading, part.from_offset, _RefusedRun(reason, part.count, part.last_offset))
         else:
             if failure.kind is FailureKind.DENIED:
-                self._readings.set_apart(assignment.target.topic)
+                self._read_ahead.set_apart(assignment.target.topic)
             elif failure.kind is FailureKind.STALLED:
-                self._readings.set_apart(assignment.target)
-            self._readings.drop(assignment.epoch)
+                self._read_ahead.set_apart(assignment.target)
+            self._read_ahead.drop(assignment.epoch)
             self.reports.put(DeliveryFailed(assignment, f"{failure.code}: {failure.reason}", failure.kind))
 
     def _after(self, part: _Part) -> None:
@@ -336,24 +336,26 @@ class Delivery:
         if isinstance(then, _RefusedRun):
             self._refused(reading, reading.next_offset, then)
         elif then is not None:
-            self._readings.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.assignment.epoch)
             self.reports.put(then)
         elif part.done:
-            self._readings.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.assignment.epoch)
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
-            self._readings.again(reading, reading.next_offset, None)  # it was refused only together with another source
+            self._read_ahead.again(
+                reading, reading.next_offset, None
+            )  # it was refused only together with another source
 
     def _refused(self, reading: SegmentRead, from_offset: int, refusal: _RefusedRun) -> None:
         if refusal.count == 0:  # without records: the first checkpoint was refused
-            self._readings.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.assignment.epoch)
             self.reports.put(DeliveryFailed(reading.assignment, refusal.reason, FailureKind.REJECTED))
             return
         if refusal.count == 1:
-            self._readings.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.assignment.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
             self.reports.put(DeliveryFailed(reading.assignment, reason, FailureKind.REJECTED, refusal.last_offset))
             return
-        self._readings.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+        self._read_ahead.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
     def _measure(self, assignment: DeliveryTarget, part: _Part, seconds: float) -> None:
         labels = assignment.labels

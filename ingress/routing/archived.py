@@ -23,23 +23,23 @@ class ArchivedTopic:
     """An archived topic that is delivered to one topic of this cluster."""
 
     region: str
-    lives: Sequence[ArchivedIncarnation]  # in the order of delivery; at least one
+    incarnations: Sequence[ArchivedIncarnation]  # in the order of delivery; at least one
     settings: IngressSource
 
     @property
     def name(self) -> str:
-        return f"{self.region}/{self.lives[0].path}"
+        return f"{self.region}/{self.incarnations[0].path}"
 
     @property
     def destination(self) -> str:
-        return self.settings.destination(self.lives[0].topic, self.lives[0].id)
+        return self.settings.destination(self.incarnations[0].topic, self.incarnations[0].id)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
     """An archived topic that is not delivered, with the reason and the remedy."""
 
-    wish: ArchivedTopic
+    topic: ArchivedTopic
     reason: str
 
 
@@ -58,7 +58,7 @@ class RoutingPlan:
     def reasons(self) -> Mapping[tuple[str, str], str]:
         """Why an incarnation is not delivered, by region and archive path."""
         refusals = [*self.withheld, *self.refused]
-        return {(r.wish.region, life.path): r.reason for r in refusals for life in r.wish.lives}
+        return {(r.topic.region, incarnation.path): r.reason for r in refusals for incarnation in r.topic.incarnations}
 
     @property
     def followed(self) -> Mapping[tuple[str, str], str]:
@@ -67,7 +67,7 @@ class RoutingPlan:
             (archived_topic.region, later.path): earlier.path
             for archived_topics in self.chosen.values()
             for archived_topic in archived_topics
-            for earlier, later in pairwise(archived_topic.lives)
+            for earlier, later in pairwise(archived_topic.incarnations)
         }
 
 
@@ -111,16 +111,16 @@ class ArchivedTopics:
                 known = {*stored, *(one for one in claimed if one.topic == topic)}
                 unreadable: dict[str, str] = {}  # by path
                 ordered, unordered = in_order(self._with_claim(region, one, unreadable) for one in known)
-                for life, reason in unordered.items():
-                    archived_topic = ArchivedTopic(region=region, lives=(life,), settings=source)
-                    withheld.append(RefusedTopic(archived_topic, unreadable.get(life.path, reason)))
+                for incarnation, reason in unordered.items():
+                    archived_topic = ArchivedTopic(region=region, incarnations=(incarnation,), settings=source)
+                    withheld.append(RefusedTopic(archived_topic, unreadable.get(incarnation.path, reason)))
                 if ordered:
-                    yield ArchivedTopic(region=region, lives=ordered, settings=source)
+                    yield ArchivedTopic(region=region, incarnations=ordered, settings=source)
                 continue
-            for life in (ArchivedIncarnation(incarnation=one) for one in stored):
-                archived_topic = ArchivedTopic(region=region, lives=(life,), settings=source)
-                if life.id and source.on_recreate == "stop":
-                    withheld.append(RefusedTopic(archived_topic, _stopped(life)))
+            for incarnation in (ArchivedIncarnation(incarnation=one) for one in stored):
+                archived_topic = ArchivedTopic(region=region, incarnations=(incarnation,), settings=source)
+                if incarnation.id and source.on_recreate == "stop":
+                    withheld.append(RefusedTopic(archived_topic, _stopped(incarnation)))
                 else:
                     yield archived_topic
 
@@ -130,29 +130,29 @@ class ArchivedTopics:
                 yield region, str(source.topic)
 
     def _with_claim(self, region: str, incarnation: Incarnation, unreadable: dict[str, str]) -> ArchivedIncarnation:
-        path, life = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
+        path, archived = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
         key = (region, path)
         if key not in self._claims:
             try:
                 claim = self.control.claim_of(region, path)
             except DataError as error:  # an unreadable claim must not be taken for an absent one
                 unreadable[path] = f"{error}. Copy _control/v1/places/{path} again from the source's bucket"
-                return replace(life, is_readable=False)
+                return replace(archived, is_readable=False)
             if claim is None:
-                return life
+                return archived
             self._claims[key] = claim
-        return replace(life, claim=self._claims[key])
+        return replace(archived, claim=self._claims[key])
 
 
-def _stopped(life: ArchivedIncarnation) -> str:
+def _stopped(incarnation: ArchivedIncarnation) -> str:
     what = (
-        f"topic {life.topic} was deleted and created again at the source: {life.path} is a later incarnation of it, "
-        f"with the topic id {life.id}"
+        f"topic {incarnation.topic} was deleted and created again at the source: {incarnation.path} is a later "
+        f"incarnation of it, with the topic id {incarnation.id}"
     )
-    if life.incarnation.fork:
+    if incarnation.incarnation.fork:
         what = (
-            f"the log of topic {life.topic} forked at the source, and {life.path} holds it from there on, with other "
-            "records at offsets that may have been delivered already"
+            f"the log of topic {incarnation.topic} forked at the source, and {incarnation.path} holds it from there "
+            "on, with other records at offsets that may have been delivered already"
         )
     return (
         f"{what}, and on_recreate = 'stop': nothing of it is delivered. Set on_recreate for this source: 'follow' "

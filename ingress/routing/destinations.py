@@ -23,7 +23,7 @@ from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
 
-# calls of `look` between listings of partitions, which cost a request each; events name new ones, unless they are lost
+# calls of `find` between listings of partitions, which cost a request each; events name new ones, unless they are lost
 PARTITIONS_EVERY = 10
 FOREVER = str(2**63 - 1)
 CREATED_WITH = {
@@ -40,15 +40,15 @@ class Route:
     """One source topic that is delivered to a destination."""
 
     region: str
-    lives: Sequence[ArchivedIncarnation]  # of one source topic, in the order of delivery; at least one
+    incarnations: Sequence[ArchivedIncarnation]  # of one source topic, in the order of delivery; at least one
     settings: IngressSource
 
     def sources(self, partition: int) -> Sequence[SourcePartition]:
         """The source partitions delivered to a partition: one of each incarnation, in their order."""
-        return [life.source(self.region, partition) for life in self.lives]
+        return [incarnation.source(self.region, partition) for incarnation in self.incarnations]
 
     def succession(self, partition: int) -> Succession:
-        return Succession(region=self.region, partition=partition, lives=self.lives)
+        return Succession(region=self.region, partition=partition, incarnations=self.incarnations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class Destination:
         return self.facts.name
 
     @property
-    def has_later_lives(self) -> bool:
+    def has_later_incarnations(self) -> bool:
         """Whether a partition may have to switch to another incarnation. Seldom true, and read in every loop turn."""
-        return any(len(route.lives) > 1 for route in self.routes)
+        return any(len(route.incarnations) > 1 for route in self.routes)
 
     def route_of(self, source: SourcePartition) -> Route | None:
         """None when no route delivers it here."""
@@ -75,21 +75,23 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """The result of one `look`."""
+    """The result of `find`."""
 
     destinations: Mapping[str, Destination]  # by the name of the destination topic
     refused: Mapping[str, str]  # region/path, or a partition of it -> why it is not delivered, and the remedy
-    unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused partitions of configured topics
+    refused_partitions: Mapping[CheckpointKey, str] = field(
+        default_factory=dict
+    )  # refused partitions of configured topics
     withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused, and not reported by parked notes
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
         """Every stored partition that is refused, with the reason. All processes find the same ones."""
-        return {**self.withheld, **self.unplaced}
+        return {**self.withheld, **self.refused_partitions}
 
     def route(self, source: SourcePartition, destination: str) -> Route:
-        """The route of an assigned partition, which has one: the `look` that finds none drops the partition."""
+        """The route of an assigned partition, which has one: a `find` without one drops the partition."""
         route = self.destinations[destination].route_of(source)
         if route is None:
             raise ValueError(f"nothing of {source} goes to {destination}")
@@ -103,38 +105,38 @@ class RoutingTable:
         return not topic_id or not found.facts.topic_id or topic_id == found.facts.topic_id
 
     def with_facts(self, facts: Mapping[str, TopicFacts]) -> RoutingTable:
-        """The same with newer facts of some destinations. Deleted destinations are left to the next `look`."""
+        """The same with newer facts of some destinations. Deleted destinations are left to the next `find`."""
         newer = {n: replace(d, facts=facts[n]) for n, d in self.destinations.items() if n in facts}
         return replace(self, destinations={**self.destinations, **newer})
 
 
 @dataclass(slots=True)
 class DestinationFinder:
-    """`look` blocks and must not run twice at a time. `facts` may be called concurrently with it.
+    """`find` blocks and must not run twice at a time. `facts` may be called concurrently with it.
 
-    `cluster_id` is that at the start. Another cluster behind the same address stops all delivery while the process
+    `cluster_id` is that at the start. Another cluster at the same address stops all delivery while the process
     runs. A process that starts there has nothing to compare it with: its checkpoints are in the other cluster.
     """
 
     archive: Archive
-    wishes: ArchivedTopics
+    archived_topics: ArchivedTopics
     admin: ClusterAdmin
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
-    _looks: int = 0
+    _calls: int = 0
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
     _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and path
 
-    def look(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
+    def find(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
         """`grown`: region and archive path of topics that have more partitions than at the last call. Raises
         StoreUnavailable or BrokerUnavailable, and may be repeated then."""
         if reason := self._other_cluster():
             return self._elsewhere(reason)
-        renew = self._looks % PARTITIONS_EVERY == 0
+        renew = self._calls % PARTITIONS_EVERY == 0
         self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
-        plan = self.wishes.plan()
+        plan = self.archived_topics.plan()
         self._log_idle(plan.idle)
-        refused = {r.wish.name: r.reason for r in [*plan.withheld, *plan.refused]}
+        refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
         for name, archived_topics in chosen.items():
@@ -147,7 +149,9 @@ class DestinationFinder:
             facts = self._facts(chosen, refused)
         found = {
             n: Destination(
-                routes=[Route(region=w.region, lives=w.lives, settings=w.settings) for w in archived_topics],
+                routes=[
+                    Route(region=w.region, incarnations=w.incarnations, settings=w.settings) for w in archived_topics
+                ],
                 facts=facts[n],
             )
             for n, archived_topics in chosen.items()
@@ -155,26 +159,26 @@ class DestinationFinder:
         }
         archived_topics = [
             *(archived_topic for some in chosen.values() for archived_topic in some),
-            *(r.wish for r in plan.refused),
+            *(r.topic for r in plan.refused),
         ]
         refusals = [
             RefusedTopic(archived_topic, refused[archived_topic.name])
             for archived_topic in archived_topics
             if archived_topic.name in refused
         ]
-        unplaced = self._by_partition(refusals)
+        refused_partitions = self._by_partition(refusals)
         for name, destination in found.items():
             too_few = self._too_few_partitions(destination)
             refused |= {str(source): reason for source, reason in too_few.items()}
-            unplaced |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
-        self._looks += 1
+            refused_partitions |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
+        self._calls += 1
         earlier = self._earlier([*refusals, *plan.withheld])
-        return RoutingTable(found, refused, unplaced, self._by_partition(plan.withheld), earlier)
+        return RoutingTable(found, refused, refused_partitions, self._by_partition(plan.withheld), earlier)
 
     def _elsewhere(self, reason: str) -> RoutingTable:
         """The routing table for another cluster: everything is refused for `reason`."""
         try:
-            plan = self.wishes.plan()
+            plan = self.archived_topics.plan()
             archived_topics = [archived_topic for some in plan.chosen.values() for archived_topic in some]
             refusals = [
                 *plan.withheld,
@@ -189,18 +193,18 @@ class DestinationFinder:
     def _by_partition(self, refusals: Iterable[RefusedTopic]) -> dict[CheckpointKey, str]:
         """Refusals by stored partition, each in the last incarnation that has it: which incarnation is delivered is
         known only once the partition has a destination."""
-        return {keys[-1]: refusal.reason for refusal in refusals for keys in self._keys(refusal.wish)}
+        return {keys[-1]: refusal.reason for refusal in refusals for keys in self._keys(refusal.topic)}
 
     def _earlier(self, refusals: Iterable[RefusedTopic]) -> Collection[CheckpointKey]:
-        return [key for refusal in refusals for keys in self._keys(refusal.wish) for key in keys[:-1]]
+        return [key for refusal in refusals for keys in self._keys(refusal.topic) for key in keys[:-1]]
 
     def _keys(self, archived_topic: ArchivedTopic) -> Iterable[Sequence[CheckpointKey]]:
         """For each stored partition the incarnations that have it, in order."""
         found: dict[int, list[CheckpointKey]] = {}
-        for life in archived_topic.lives:
-            for number in self._partitions(archived_topic.region, life):
+        for incarnation in archived_topic.incarnations:
+            for number in self._partitions(archived_topic.region, incarnation):
                 found.setdefault(number, []).append(
-                    CheckpointKey(life.source(archived_topic.region, number), archived_topic.destination)
+                    CheckpointKey(incarnation.source(archived_topic.region, number), archived_topic.destination)
                 )
         return found.values()
 
@@ -225,7 +229,7 @@ class DestinationFinder:
             return ""
         return (
             f"kafka.bootstrap.servers now leads to a cluster with id {now}; this process began with {self.cluster_id}. "
-            "Nothing is delivered. Mend the address or the name resolution; if the cluster was replaced on purpose, "
+            "Nothing is delivered. Correct the address or the name resolution; if the cluster was replaced on purpose, "
             "restart: a cluster without this one's checkpoint topic gets everything from the archive's beginning"
         )
 
@@ -252,7 +256,10 @@ class DestinationFinder:
     def _partition_count(self, name: str, archived_topic: ArchivedTopic) -> int:
         if archived_topic.settings.partitions is not None:
             return archived_topic.settings.partitions
-        counts = [self._source_partition_count(archived_topic.region, life) for life in archived_topic.lives]
+        counts = [
+            self._source_partition_count(archived_topic.region, incarnation)
+            for incarnation in archived_topic.incarnations
+        ]
         count = max((c for c in counts if c is not None), default=None)
         if count is None:
             raise TargetError(
@@ -262,37 +269,43 @@ class DestinationFinder:
             )
         return count
 
-    def _source_partition_count(self, region: str, life: ArchivedIncarnation) -> int | None:
+    def _source_partition_count(self, region: str, incarnation: ArchivedIncarnation) -> int | None:
         """The largest count in the footers of the partitions' newest segments; a topic never loses partitions."""
         counts: list[int] = []
-        partitions = self.archive.segments.partitions(region, life.path)
+        partitions = self.archive.segments.partitions(region, incarnation.path)
         for partition in partitions:
-            segments = self.archive.segments.list(life.source(region, partition))
+            segments = self.archive.segments.list(incarnation.source(region, partition))
             for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
                 count = self.archive.footer(info.segment).origin.source_partition_count
                 if count is not None:
                     counts.append(count)
         return max(*counts, max(partitions) + 1) if counts else None
 
-    def _partitions(self, region: str, life: ArchivedIncarnation) -> Sequence[int]:
-        where = (region, life.path)
+    def _partitions(self, region: str, incarnation: ArchivedIncarnation) -> Sequence[int]:
+        where = (region, incarnation.path)
         if where not in self._stored:
-            self._stored[where] = self.archive.segments.partitions(region, life.path)
+            self._stored[where] = self.archive.segments.partitions(region, incarnation.path)
         return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:
         """Partitions that the destination lacks. Each reason names the count for all, so partitions are added once."""
         count = destination.facts.partition_count
         wanted = max(
-            (p + 1 for r in destination.routes for life in r.lives for p in self._partitions(r.region, life)), default=0
+            (
+                p + 1
+                for r in destination.routes
+                for incarnation in r.incarnations
+                for p in self._partitions(r.region, incarnation)
+            ),
+            default=0,
         )
         return {
-            life.source(route.region, p): (
+            incarnation.source(route.region, p): (
                 f"destination topic {destination.topic} has {count} partitions, and partition i goes to partition i: "
                 f"add partitions to it, at least {wanted}"
             )
             for route in destination.routes
-            for life in route.lives
-            for p in self._partitions(route.region, life)
+            for incarnation in route.incarnations
+            for p in self._partitions(route.region, incarnation)
             if p >= count
         }

@@ -58,31 +58,31 @@ class ArchivedIncarnation:
 
 
 def in_order(
-    lives: Iterable[ArchivedIncarnation],
+    incarnations: Iterable[ArchivedIncarnation],
 ) -> tuple[Sequence[ArchivedIncarnation], Mapping[ArchivedIncarnation, str]]:
     """The incarnations whose order is certain, and for each of the others the reason why it is not."""
     ordered: list[ArchivedIncarnation] = []
-    waiting = sorted(lives, key=lambda life: life.path)
-    while next_ := [life for life in waiting if life.number == len(ordered)]:
+    waiting = sorted(incarnations, key=lambda incarnation: incarnation.path)
+    while next_ := [incarnation for incarnation in waiting if incarnation.number == len(ordered)]:
         if len(next_) > 1:
             break
         ordered += next_
         waiting.remove(next_[0])
-    return ordered, {life: _why_unordered(life, len(ordered), waiting) for life in waiting}
+    return ordered, {incarnation: _why_unordered(incarnation, len(ordered), waiting) for incarnation in waiting}
 
 
-def _why_unordered(life: ArchivedIncarnation, missing: int, waiting: Sequence[ArchivedIncarnation]) -> str:
-    if life.number is None:
-        why = f"its claim _control/v1/places/{life.path} is missing, so its order is unknown"
-    elif life.number == missing:
+def _why_unordered(incarnation: ArchivedIncarnation, missing: int, waiting: Sequence[ArchivedIncarnation]) -> str:
+    if incarnation.number is None:
+        why = f"its claim _control/v1/places/{incarnation.path} is missing, so its order is unknown"
+    elif incarnation.number == missing:
         rivals = ", ".join(o.path for o in waiting if o.number == missing)
         why = f"the claims of {rivals} have the same number, so their order is unknown"
     else:
-        why = f"the incarnation with the number {missing}, before its {life.number}, is not known here"
+        why = f"the incarnation with the number {missing}, before its {incarnation.number}, is not known here"
     return (
-        f"{life.path} is a later incarnation of topic {life.topic} and should follow the previous one (on_recreate = "
-        f"'follow'), but {why}. Copy the missing objects below _control/v1/places/ from the source's bucket, or set "
-        "on_recreate = 'new-topic' to deliver each incarnation to a separate topic"
+        f"{incarnation.path} is a later incarnation of topic {incarnation.topic} and should follow the previous "
+        f"one (on_recreate = 'follow'), but {why}. Copy the missing objects below _control/v1/places/ from the "
+        "source's bucket, or set on_recreate = 'new-topic' to deliver each incarnation to a separate topic"
     )
 
 
@@ -105,18 +105,20 @@ def _is_about(checkpoint: Checkpoint | CheckpointConflict, topic_id: str) -> boo
     return isinstance(checkpoint, CheckpointConflict) or checkpoint.destination_topic_id in ("", topic_id)
 
 
-class Turn(Enum):
+class SuccessionStep(Enum):
     WAIT = auto()
-    LOOK = auto()  # a complete listing of the current incarnation must show that nothing is left
+    LIST = auto()  # a complete listing of the current incarnation must show that nothing is left
     FOLLOW = auto()
 
 
-def turn(now: datetime, *, exhausted: bool, listed_at: datetime | None, settled_at: datetime | None) -> Turn:
+def succession_step(
+    now: datetime, *, exhausted: bool, listed_at: datetime | None, settled_at: datetime | None
+) -> SuccessionStep:
     """Whether the next incarnation follows now. `exhausted`: no known segment is left of the current one; `listed_at`:
     when its last complete listing began; `settled_at`: of the next one."""
     if settled_at is None or now < settled_at or not exhausted:
-        return Turn.WAIT
-    return Turn.FOLLOW if listed_at is not None and listed_at >= settled_at else Turn.LOOK
+        return SuccessionStep.WAIT
+    return SuccessionStep.FOLLOW if listed_at is not None and listed_at >= settled_at else SuccessionStep.LIST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +135,17 @@ class Succession:
 
     region: str
     partition: int
-    lives: Sequence[ArchivedIncarnation]  # at least one
+    incarnations: Sequence[ArchivedIncarnation]  # at least one
 
     @property
     def sources(self) -> Sequence[SourcePartition]:
-        return [life.source(self.region, self.partition) for life in self.lives]
+        return [incarnation.source(self.region, self.partition) for incarnation in self.incarnations]
 
-    def behind(self, source: SourcePartition) -> ArchivedIncarnation | None:
+    def successor_of(self, source: SourcePartition) -> ArchivedIncarnation | None:
         later = self.sources.index(source) + 1
-        return self.lives[later] if later < len(self.lives) else None
+        return self.incarnations[later] if later < len(self.incarnations) else None
 
-    def begun(
+    def switch_to_begun(
         self,
         source: SourcePartition,
         checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
@@ -158,6 +160,6 @@ class Succession:
         finished = {s: c.next_offset for s in before if isinstance(c := checkpoints.get(s), Checkpoint)}
         return Switch(source=wanted, finished=dict.fromkeys(before, 0) | finished)
 
-    def followed(self, source: SourcePartition, life: ArchivedIncarnation, next_offset: int) -> Switch:
-        """Switch to `life`, after all of `source` was delivered, up to `next_offset`."""
-        return Switch(source=life.source(self.region, self.partition), finished={source: next_offset})
+    def switch_to_successor(self, source: SourcePartition, successor: ArchivedIncarnation, next_offset: int) -> Switch:
+        """Switch to `successor`, after all of `source` was delivered, up to `next_offset`."""
+        return Switch(source=successor.source(self.region, self.partition), finished={source: next_offset})

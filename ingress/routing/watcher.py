@@ -1,6 +1,6 @@
-"""Keeps the routing table current: refreshes it on a pool, and takes in the answers.
+"""Keeps the routing table current: refreshes it on a pool, and collects the answers.
 
-every `interval`, or on a new partition ──> look ──> `found`, refusals reported
+every `interval`, or on a new partition ──> find ──> `found`, refusals reported
 partitions assigned, or found again ──> confirm: current facts of their topics ──> `found`, delivery may begin
 """
 
@@ -41,7 +41,7 @@ class DestinationWatcher:
     _failures: Failures = field(default_factory=Failures)
     _reported: RoutingTable = field(default_factory=lambda: RoutingTable({}, {}))
     _problems: Mapping[str, str] = field(default_factory=dict)  # in health: subject -> reason
-    _look: Lookup[RoutingTable] = field(init=False)
+    _refresh: Lookup[RoutingTable] = field(init=False)
     # earliest refresh because of a new partition: several appear at once, and a refresh may fail
     _soon_at: datetime | None = None
     _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and path
@@ -51,11 +51,11 @@ class DestinationWatcher:
     _confirming: Lookups[TopicPartition, Mapping[str, TopicFacts]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._look, self._confirming = Lookup(self.pool), Lookups(self.pool)
+        self._refresh, self._confirming = Lookup(self.pool), Lookups(self.pool)
 
-    def turn(self, now: datetime) -> bool:
+    def poll(self, now: datetime) -> bool:
         """True when a refresh has succeeded."""
-        outcome = self._look.collect()
+        outcome = self._refresh.collect()
         match outcome:
             case Answer(value=found):
                 self.found = found
@@ -66,10 +66,10 @@ class DestinationWatcher:
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.DISCOVERY, str(error), now)
         is_wanted_soon = bool(self._grown) and self._soon_at is not None and now >= self._soon_at
-        if self._look.is_due(now) or (is_wanted_soon and not self._look.is_under_way):
-            self._look.due_at, self._soon_at = now + self.interval, now + RETRY
+        if self._refresh.is_due(now) or (is_wanted_soon and not self._refresh.is_under_way):
+            self._refresh.due_at, self._soon_at = now + self.interval, now + RETRY
             self._asked, self._grown = frozenset(self._grown), set()
-            self._look.ask(self.finder.look, self._asked)
+            self._refresh.ask(self.finder.find, self._asked)
         return isinstance(outcome, Answer)
 
     def stored(self, source: SourcePartition) -> None:
@@ -80,11 +80,11 @@ class DestinationWatcher:
         if count is not None and source.partition >= count and source not in self._stopped:
             self._grown.add(where)
 
-    def tell_failures(self, now: datetime) -> None:
+    def report_failures(self, now: datetime) -> None:
         """Report failures to refresh: delivery continues, but new topics are not found."""
         self.health.problem(DESTINATIONS, self._failures.alarm(now))
 
-    def tell_refused(self, now: datetime) -> None:
+    def report_refused(self, now: datetime) -> None:
         """Report newly refused partitions, and those that are refused no longer. None of them may be assigned here."""
         before, found, self._reported = self._reported, self.found, self.found
         for name, reason in found.refused.items():
@@ -96,9 +96,9 @@ class DestinationWatcher:
         for subject, reason in self._problems.items():
             self.health.stopped(subject, reason)
         # these have no owner, so every process reports them; withheld ones are visible without a note
-        for key in before.unplaced.keys() - found.unplaced.keys():
+        for key in before.refused_partitions.keys() - found.refused_partitions.keys():
             self.notes.revoked(key)
-        for key, reason in found.unplaced.items():
+        for key, reason in found.refused_partitions.items():
             self.notes.parked(key, Parked(None, reason, now))
 
     def confirm(self, partitions: Collection[TopicPartition]) -> None:
@@ -122,7 +122,9 @@ class DestinationWatcher:
                 case Failed(error=error):
                     log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
                     self._failures.failed(Attempt.DESTINATIONS, str(error), now)
-                    self._look.due_at = min(self._look.due_at or now, now + RETRY)  # the refresh repeats the request
+                    self._refresh.due_at = min(
+                        self._refresh.due_at or now, now + RETRY
+                    )  # the refresh repeats the request
         return partitions
 
 
@@ -137,9 +139,9 @@ def _counts(found: RoutingTable) -> Mapping[tuple[str, str], int]:
     """How many partitions have a destination, by region and path; 0 for refused topics."""
     refused = {(key.source.region, key.source.path): 0 for key in found.stopped}
     delivered = {
-        (route.region, life.path): destination.facts.partition_count
+        (route.region, incarnation.path): destination.facts.partition_count
         for destination in found.destinations.values()
         for route in destination.routes
-        for life in route.lives
+        for incarnation in route.incarnations
     }
     return refused | delivered

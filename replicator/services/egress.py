@@ -60,7 +60,7 @@ def build_egress(config: Config) -> Service:
         )
         confirmations = Confirmations(admin, around.pool(1, "confirm"))
         spool = around.resources.enter_context(open_spool(settings))
-        assembly = SegmentBuilder(
+        builder = SegmentBuilder(
             format=archive.format,
             confirm=confirmations.ask,
             uploader=Uploader(archive, source_compacted=lambda segment: _source_compacted(admin, segment)),
@@ -69,20 +69,20 @@ def build_egress(config: Config) -> Service:
             encode_threads=2,
             upload_threads=settings.upload_threads,
         )
-        if assembly.spool_limit < assembly.spool_most:
+        if builder.spool_limit < builder.spool_maximum:
             log.warning(
                 "spool_disk_small",
                 extra={
                     log_fields.PATH: str(spool.directory),
-                    log_fields.BYTES: assembly.spool_limit,
-                    log_fields.WANTED: assembly.spool_most,
+                    log_fields.BYTES: builder.spool_limit,
+                    log_fields.WANTED: builder.spool_maximum,
                     log_fields.NEXT: "nothing is lost, but segments are sealed before they are full, and reading waits "
                     "for uploads: set egress.spool_dir to a larger disk, or lower egress.memory_budget",
                 },
             )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
-        places = TopicClaims(config.region, archive.control, around.clock)
+        claims = TopicClaims(config.region, archive.control, around.clock)
         resolver = StartResolver(
             region=config.region,
             cluster_id=cluster_id,
@@ -91,12 +91,12 @@ def build_egress(config: Config) -> Service:
             probe=KafkaLogProbe(config.cluster.properties("consumer")),
             archive=ArchiveLookup(archive),
             control=archive.control,
-            places=places,
+            claims=claims,
             clock=around.clock,
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
         watcher = TopicWatcher(
-            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, places.claimed
+            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
         )
         controller = EgressController(
             EgressParts(
@@ -104,13 +104,13 @@ def build_egress(config: Config) -> Service:
                 isolation_level=isolation,
                 writer=program(),
                 consumer=consumer,
-                positioning=StartLookup(resolver, pool, listing_pool),
+                start_lookup=StartLookup(resolver, pool, listing_pool),
                 watcher=watcher,
                 confirmations=confirmations,
-                assembly=assembly,
+                builder=builder,
                 lag=LagGauge(
                     admin,
-                    assembly,
+                    builder,
                     around.metrics,
                     settings.lag_interval,
                     pool,

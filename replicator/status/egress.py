@@ -191,8 +191,8 @@ class EgressSources:
 def _is_of(committed: Committed, life: str, topic_id: str) -> bool:
     """Whether the commit is of this incarnation, not of an earlier topic of this name or of the archive path before a
     fork."""
-    note = read_commit_metadata(committed)
-    return note is None or not note.life or not topic_id or note.life == life
+    metadata = read_commit_metadata(committed)
+    return metadata is None or not metadata.incarnation_id or not topic_id or metadata.incarnation_id == life
 
 
 def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | None:
@@ -272,8 +272,8 @@ def _of_offsets(
         yield f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated"
     if committed is None:
         return
-    at, note = committed.next_offset, read_commit_metadata(committed)
-    begun_here = note is not None and note.begun_at == at  # nothing was archived before this position
+    at, metadata = committed.next_offset, read_commit_metadata(committed)
+    begun_here = metadata is not None and metadata.begun_at == at  # nothing was archived before this position
     known = joined([*archived.runs, *gaps])
     if at > ends.high:
         yield f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again"

@@ -19,7 +19,7 @@ from egress.topics.claims import ClaimedTopic
 from formats.incarnation import Incarnation
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import TopicFacts, TopicPartition
-from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
+from tests.egress.test_forks import joined, settle, stop_reason, stored_beyond_the_commit
 from tests.egress.world import FORMAT, Process, World, settings, source
 
 P = TopicPartition("t", 0)
@@ -42,7 +42,7 @@ def later(process: Process, seconds: int) -> int:
     return ready
 
 
-def test_a_corrupt_segment_beside_what_is_read_holds_until_it_is_removed(world: World) -> None:
+def test_an_overlapping_corrupt_segment_stops_the_partition_until_it_is_removed(world: World) -> None:
     stored_beyond_the_commit(world)  # [0,2]
     [stored] = world.segments(P)
     world.peek.delete_many([stored])
@@ -50,7 +50,7 @@ def test_a_corrupt_segment_beside_what_is_read_holds_until_it_is_removed(world: 
     world.produce(P, 1)  # the next segment is [0,3]
     process = joined(world)
     settle(process)
-    assert "corrupt segment" in hold(process)
+    assert "corrupt segment" in stop_reason(process)
     assert later(process, 300) == 0
     world.peek.delete_many([stored])
     later(process, 330)
@@ -58,7 +58,7 @@ def test_a_corrupt_segment_beside_what_is_read_holds_until_it_is_removed(world: 
     world.expect(P)
 
 
-def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_removed(world: World) -> None:
+def test_an_overlapping_segment_of_another_topic_stops_the_partition_until_it_is_removed(world: World) -> None:
     stored_beyond_the_commit(world)
     [stored] = world.segments(P)
     with closing(FORMAT.open(world.peek.open(stored), stored)) as reader:
@@ -72,7 +72,7 @@ def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_remove
     world.produce(P, 1)
     process = joined(world)
     settle(process)
-    assert "topic ids" in hold(process)
+    assert "topic ids" in stop_reason(process)
     assert later(process, 300) == 0
     world.peek.delete_many([stored])
     later(process, 330)
@@ -83,12 +83,12 @@ def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_remove
 @pytest.mark.cpu
 def test_many_segments_beyond_the_commit_cost_little_each() -> None:
     """As many as an offset leaves that is set far back."""
-    life = ClaimedTopic(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id", incarnation=Incarnation("t"))
+    topic = ClaimedTopic(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id", incarnation=Incarnation("t"))
     beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
-    session = session_at(StartAt(life, source(P), Start(0, CommitMetadata(0, 1), ""), beyond), settings())
+    session = session_at(StartAt(topic, source(P), Start(0, CommitMetadata(0, 1), ""), beyond), settings())
     began = time.process_time()
     for n in range(10):
         offsets = OffsetRange(n * 10, n * 10 + 9)
-        assert session.beside(offsets) == (Segment(source(P), 0, offsets),)
+        assert session.overlapping(offsets) == (Segment(source(P), 0, offsets),)
         session.position(n * 10 + 10)
     assert (time.process_time() - began) / 10 < 0.005

@@ -124,7 +124,7 @@ def test_lost_partition_is_not_committed_and_the_next_owner_reads_it_again(world
     assert world.ranges(P) == [(0, 4), (5, 7)]
 
 
-def test_upload_of_a_lost_holding_that_finishes_late_is_a_legal_overlap(world: World) -> None:
+def test_upload_of_a_lost_partition_that_finishes_late_is_a_legal_overlap(world: World) -> None:
     process = joined(world)
     world.produce(P, 3)
     process.turn(2)
@@ -307,7 +307,7 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
     def broken(source: SourcePartition, start: int, run: Run) -> None:
         raise MemoryError
 
-    process.assembly.append = broken  # type: ignore[method-assign]  # broken on purpose
+    process.builder.append = broken  # type: ignore[method-assign]  # broken on purpose
     with pytest.raises(MemoryError):
         process.controller.run()
     assert process.consumer.closed
@@ -319,7 +319,7 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
+def test_commits_carry_the_metadata_and_the_leader_epoch(world: World) -> None:
     world.produce(P, 3)
     world.broker.trim(P, 2)
     process = joined(world)
@@ -338,7 +338,7 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
     assert read_commit_metadata(committed) == CommitMetadata(2, 2, "id-t")
 
 
-def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
+def test_failed_commit_is_repeated_with_all_of_it(world: World) -> None:
     process = joined(world)
     world.broker.elect(P, 3)
     process.consumer.fail_commits(P)
@@ -362,7 +362,7 @@ def test_newer_position_is_not_overwritten_by_the_failed_one(world: World) -> No
     assert world.position(P) == 10
 
 
-def test_failed_commit_that_is_said_again_stays_below_all_that_is_not_stored(world: World) -> None:
+def test_failed_commit_that_is_repeated_stays_below_all_that_is_not_stored(world: World) -> None:
     process = joined(world)
     process.consumer.fail_commits(P)
     process.uploads.holding = True
@@ -490,7 +490,7 @@ def test_seek_that_fails_is_made_again(world: World) -> None:
     process.turn(3)
     consumer.broken = False
     process.turn(3)
-    assert process.assembly.held_bytes == 0, "made again before its time"
+    assert process.builder.buffered_bytes == 0, "made again before its time"
     process.later(1)
     process.later()
     world.expect(P)
@@ -552,7 +552,7 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     world.expect(Q)
     for seconds in (30, 60, 120, 240, 300, 300):
         process.later(seconds)
-        assert list(process.stopped) == [str(source(P))], "it went on behind records that contradict the source's"
+        assert list(process.stopped) == [str(source(P))], "it continued after records that contradict the source's"
         assert world.position(P) == 0
     world.produce(Q, 2)
     process.turn(2)
@@ -603,7 +603,7 @@ def test_records_read_are_stored_although_the_source_lost_the_next_offset(world:
     world.agree(P)
 
 
-def test_refused_partition_goes_on_by_itself_when_the_broker_lets_it(world: World) -> None:
+def test_refused_partition_continues_by_itself_when_the_broker_allows_it(world: World) -> None:
     process = joined(world)
     world.produce(P, 2)
     process.turn(2)
@@ -636,7 +636,7 @@ def test_segment_that_could_not_be_judged_is_tried_again(world: World) -> None:
     world.expect(P)
 
 
-def test_hold_names_its_numbers_and_is_asked_again(world: World) -> None:
+def test_stop_names_its_numbers_and_is_checked_again(world: World) -> None:
     world.produce(P, 5)
     joined(world).stop()
     world.peek.delete_many(world.segments(P))
@@ -698,7 +698,7 @@ def test_lost_spool_is_read_again(world: World) -> None:
     assert process.stopped == {}
 
 
-def test_spool_lost_behind_a_stored_segment_keeps_that(world: World) -> None:
+def test_spool_lost_after_a_stored_segment_keeps_that(world: World) -> None:
     process = joined(world, spool_memory_bytes=-1)
     process.uploads.holding = True
     world.produce(P, 10)
@@ -716,21 +716,21 @@ def test_spool_lost_behind_a_stored_segment_keeps_that(world: World) -> None:
     world.expect(P)
 
 
-def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) -> None:
+def test_store_that_is_slow_pauses_fetching_and_polling_continues(world: World) -> None:
     process = joined(world, memory_bytes=2000)
     process.uploads.holding = True
     for _ in range(200):
         world.broker.append(P, *[bytes(100)] * 5)
         process.turn()
-    assert process.assembly.spool_bytes < 40_000, "it went on reading"
+    assert process.builder.spool_bytes < 40_000, "it continued to read"
     assert process.metrics.by_label("egress_pauses", **LABELS) == 1
-    assert process.metrics.value("egress_spool_bytes") == process.assembly.spool_bytes
+    assert process.metrics.value("egress_spool_bytes") == process.builder.spool_bytes
     turned = process.health.snapshot().turns["main"]
     process.consumer.disturb()  # the seeks that follow must not end the pause
     process.later(1)
-    before = process.assembly.spool_bytes
+    before = process.builder.spool_bytes
     process.turn(5)
-    assert process.assembly.spool_bytes == before
+    assert process.builder.spool_bytes == before
     assert process.health.snapshot().turns["main"] > turned
     process.uploads.holding = False
     process.uploads.run_all()
@@ -753,14 +753,14 @@ def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_by
         for partition in (P, Q):
             world.broker.append(partition, *[os.urandom(150) for _ in range(4)])
         process.turn()
-        spooled = max(spooled, process.assembly.spool_bytes)
+        spooled = max(spooled, process.builder.spool_bytes)
     process.turn(50)
     process.later(3600)
     for partition in (P, Q):
         world.expect(partition)
     assert process.metrics.counts["egress_rewinds"] == 0
     assert process.metrics.counts["egress_pauses"] > 0, "it was never full"
-    assert spooled < size_bytes + 8000, "it went on reading"
+    assert spooled < size_bytes + 8000, "it continued to read"
     limit = process.metrics.value("egress_spool_limit_bytes")
     assert limit is not None
     assert limit < 8 * 4000
@@ -834,11 +834,11 @@ def test_partition_that_comes_while_fetching_is_paused_waits_too(world: World) -
     for _ in range(60):
         world.broker.append(P, *[bytes(100)] * 5)
         process.turn()
-    before = process.assembly.spool_bytes
+    before = process.builder.spool_bytes
     world.produce(Q, 50)
     process.consumer.assign(Q)
     process.turn(5)
-    assert process.assembly.spool_bytes == before
+    assert process.builder.spool_bytes == before
     process.uploads.holding = False
     process.uploads.run_all()
     process.turn(80)
@@ -856,24 +856,24 @@ def test_open_segments_that_fill_the_spool_are_sealed_although_none_is_full_or_o
         process.turn()
     process.turn(200)  # nothing waits for the clock
     assert process.metrics.by_label("egress_pauses", **LABELS) >= 1
-    assert process.assembly.spool_bytes <= 8 * 2000
+    assert process.builder.spool_bytes <= 8 * 2000
     assert {s.offsets.start for s in world.segments(P)} >= {0}
     process.later()
     world.expect(P)
     world.expect(Q)
 
 
-def test_memory_pressure_encodes_early_and_goes_on(world: World) -> None:
+def test_memory_pressure_encodes_early_and_reading_continues(world: World) -> None:
     process = joined(world, memory_bytes=1000)
     process.encoders.holding = True
     for _ in range(6):
         world.broker.append(P, *[bytes(150)] * 2)
         process.turn()
-    assert process.assembly.pressed
-    held = process.assembly.held_bytes
+    assert process.builder.must_pause
+    before = process.builder.buffered_bytes
     world.broker.append(P, *[bytes(150)] * 2)
     process.turn(3)
-    assert process.assembly.held_bytes == held
+    assert process.builder.buffered_bytes == before
     process.encoders.holding = False
     process.encoders.run_all()
     process.turn(3)
@@ -958,7 +958,7 @@ def test_crash_anywhere_else_is_healed_by_the_next(world: World) -> None:
     world.agree(P)
 
 
-def test_unknown_positions_are_asked_again(world: World) -> None:
+def test_unknown_positions_are_requested_again(world: World) -> None:
     world.produce(P, 2)
     process = world.process()
     process.turn(2)
@@ -992,7 +992,7 @@ def test_topic_that_vanishes_while_its_position_is_asked(world: World) -> None:
     process.pool.holding = True
     process.consumer.assign(P, Q)
     process.turn(2)
-    process.later(30, turns=1)  # the topics are asked for behind the positions
+    process.later(30, turns=1)  # the topics are requested after the positions
     process.pool.run_next()
     del world.broker.logs[P], world.broker.logs[Q]
     process.pool.run_all()
@@ -1057,7 +1057,7 @@ def test_trouble_with_the_topics_keeps_what_is_known(world: World) -> None:
     process.later(31)
     process.later(31)
     assert process.consumer.topics == {"t"}
-    assert world.ranges(P) == [], "stored although nobody knows whether the topic is still the same"
+    assert world.ranges(P) == [], "stored although it is unknown whether the topic is still the same"
     world.admin.away = False
     process.later(1)
     world.expect(P)
@@ -1077,12 +1077,12 @@ def test_footer_says_where_it_comes_from(world: World) -> None:
     assert segment.source == SourcePartition("a", "t", 0)
 
 
-def test_rule_that_matches_no_topic_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_rule_that_matches_no_topic_is_logged_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     process = joined(make(rule("t"), rule("slip"), rule("^t\\..*")))
     for _ in range(3):
         process.later(30)
-    told = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
-    assert told == ["^t\\..*", "slip"]
+    idle_rules = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
+    assert idle_rules == ["^t\\..*", "slip"]
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
@@ -1144,7 +1144,7 @@ def test_a_topic_that_is_deleted_is_not_refused(make: Make) -> None:
     assert process.health.snapshot().is_ready
 
 
-def test_a_group_that_takes_no_member_turns_readiness(world: World) -> None:
+def test_a_group_that_takes_no_member_makes_the_process_unready(world: World) -> None:
     process = joined(world)
     process.consumer.problem = "member of group group: planned"
     process.turn()
@@ -1154,7 +1154,7 @@ def test_a_group_that_takes_no_member_turns_readiness(world: World) -> None:
     assert process.health.snapshot().is_ready
 
 
-def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) -> None:
+def test_a_refused_request_about_a_stored_segment_is_repeated(world: World) -> None:
     """Whether the topic is compacted decides what a segment that differs from the stored one means."""
     world.produce(P, 5)
     joined(world).stop()
@@ -1168,7 +1168,7 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
             raise refusals.pop()
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
+    process.builder._uploader = replace(process.builder._uploader, source_compacted=source_compacted)
     process.join()
     process.later(turns=5)
     assert "allow DESCRIBE_CONFIGS" in process.stopped["a/t/0"]
@@ -1180,16 +1180,16 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
 
 
 def test_points_of_an_idle_partition_do_not_pile_up(world: World) -> None:
-    """Each end of a pause tells where its log ends."""
+    """Each end of a pause reports where its log ends."""
     world.produce(P, 5)
     process = joined(world)
     process.later()
-    held = process.controller._holdings.get(P)
-    assert held is not None
-    assert held.session is not None
+    assigned = process.controller._assignment.get(P)
+    assert assigned is not None
+    assert assigned.session is not None
     for _ in range(50):
         process.consumer.pause([P])
         process.turn()
         process.consumer.resume([P])
         process.turn()
-    assert len(held.session.points._points) <= 2
+    assert len(assigned.session.points._points) <= 2

@@ -1,4 +1,4 @@
-"""What egress asks of the cluster in vain, again and again: it is tried on, and an operator hears of it in a minute."""
+"""Requests of egress that keep failing: they are retried, and reported to an operator within a minute."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_problem_ends_with_its_cause_also_when_the_archive_continues_in_anothe
     process.consumer.unavailable = False
     world.produce(P, 5)
     later(process, 20)
-    world.expect(P, life="id-t-1")
+    world.expect(P, incarnation="id-t-1")
     assert problems(process) == {}
 
 
@@ -136,7 +136,7 @@ def test_the_problem_of_reading_again_ends_in_another_path(world: World) -> None
     world.objects.away = set()
     world.produce(P, 5)
     later(process, 80)
-    world.expect(P, life="id-t-1")
+    world.expect(P, incarnation="id-t-1")
     assert problems(process) == {}
 
 
@@ -157,7 +157,7 @@ def test_a_question_about_a_stored_segment_that_stays_refused_is_a_problem_all_t
             raise TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
+    process.builder._uploader = replace(process.builder._uploader, source_compacted=source_compacted)
     process.join()
     later(process, 70)  # refused twice: once may be a right that was just given
     unready = 0

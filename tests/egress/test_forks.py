@@ -64,14 +64,14 @@ def settle(process: Process, turns: int = 10) -> None:
     process.turn(2)
 
 
-def forks(world: World, life: str = "") -> list[tuple[int | None, int]]:
-    return [(f.end_offset, f.next_offset) for f in world.control_peek.forks(source(P, life))]
+def forks(world: World, incarnation: str = "") -> list[tuple[int | None, int]]:
+    return [(f.end_offset, f.next_offset) for f in world.control_peek.forks(source(P, incarnation))]
 
 
-def accept(world: World, start: int, end: int, life: str = "") -> None:
+def accept(world: World, start: int, end: int, incarnation: str = "") -> None:
     world.control_peek.record_gap(
         RecordedGap(
-            source=source(P, life),
+            source=source(P, incarnation),
             offsets=OffsetRange(start, end),
             reason="lost for good",
             low=0,
@@ -94,8 +94,8 @@ def goes_on(process: Process) -> None:
     assert process.stopped == {}
 
 
-def hold(process: Process, life: str = "") -> str:
-    return process.stopped[str(source(P, life))]
+def stop_reason(process: Process, incarnation: str = "") -> str:
+    return process.stopped[str(source(P, incarnation))]
 
 
 def values_of_log(world: World, start: int = 0) -> list[bytes | None]:
@@ -106,14 +106,14 @@ def values_of_log(world: World, start: int = 0) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("more", [0, 3, 5, 20])
-def test_a_fork_while_it_was_down_is_written_down_and_held(world: World, more: int) -> None:
+def test_a_fork_while_it_was_down_is_recorded_and_stops_the_partition(world: World, more: int) -> None:
     """Whether the log is shorter than what was archived, as long, or longer again."""
     archived(world)
     before = world.values(P)
     cut(world, 5, more)
     process = joined(world)
     settle(process)
-    reason = hold(process)
+    reason = stop_reason(process)
     assert "it reached offset 10 in leader epoch 0, which ends at 5 now" in reason
     assert "replicator adopt --fork t" in reason
     assert "replicator gaps accept a/t/0 5-9 --reason TEXT --yes" in reason
@@ -134,7 +134,7 @@ def test_an_end_that_was_archived_and_not_committed_is_missed_at_once(world: Wor
     for _ in range(2):
         process = joined(world)
         settle(process)
-        assert "the archive ends before 10, and the log at 5" in hold(process)
+        assert "the archive ends before 10, and the log at 5" in stop_reason(process)
         assert (forks(world), world.values(P)) == ([(0, 10)], before)
         process.stop()
 
@@ -153,7 +153,7 @@ def test_no_growth_of_the_log_and_no_restart_lifts_it(world: World) -> None:
     process.turn()
     again = joined(world, P, consumer=FakeSourceConsumer(world.broker))
     settle(again)
-    assert "leader epoch 0, which ends at 5 now" in hold(again)
+    assert "leader epoch 0, which ends at 5 now" in stop_reason(again)
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
 
 
@@ -167,11 +167,11 @@ def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: Worl
     assert world.ranges(P) == []
     cut(world, 5, 3)
     settle(process)
-    assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in hold(process)
+    assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in stop_reason(process)
     assert forks(world) == [(5, 10)]
     adopt(world)
     goes_on(process)
-    world.expect(P, 5, life=FORK1)
+    world.expect(P, 5, incarnation=FORK1)
 
 
 def test_a_fork_while_it_runs(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_fork_while_it_runs(world: World) -> None:
     before = world.values(P)
     cut(world, 5, 20)
     settle(process)
-    assert "ends at 5 now" in hold(process)
+    assert "ends at 5 now" in stop_reason(process)
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
 
 
@@ -213,7 +213,7 @@ def test_uploads_in_flight_are_waited_for(world: World) -> None:
     settle(process)
     assert world.values(P) == [b"value-%d" % n for n in range(5)]
     assert forks(world) == [(2, 5)]
-    assert "which ends at 2 now" in hold(process)
+    assert "which ends at 2 now" in stop_reason(process)
 
 
 def cut_and_turn(world: World, process: Process) -> None:
@@ -224,7 +224,7 @@ def cut_and_turn(world: World, process: Process) -> None:
 
 
 def test_a_hole_at_the_end_is_no_fork(world: World) -> None:
-    """The last record is of one leader epoch, the marker behind it of the next, and then comes another leader."""
+    """The last record is of one leader epoch, the marker after it of the next, and then comes another leader."""
     world.produce(P, 3)
     joined(world).stop()
     for _ in range(3):
@@ -266,8 +266,8 @@ def test_neither_is_one_whose_epoch_the_group_does_not_know(world: World, expire
 
 @pytest.mark.parametrize("high", [2, 3, 4])
 @pytest.mark.parametrize("expired", [False, True])
-def test_the_archive_tells_of_a_fork_when_the_group_does_not(world: World, high: int, expired: bool) -> None:
-    """Below the last record archived, right behind it, and in the hole behind that."""
+def test_the_archive_shows_a_fork_when_the_group_does_not(world: World, high: int, expired: bool) -> None:
+    """Below the last record archived, right after it, and in the hole after that."""
     world.produce(P, 3)
     world.broker.begin(P, b"aborted", b"aborted").abort()
     joined(world).stop()
@@ -285,10 +285,10 @@ def test_the_archive_tells_of_a_fork_when_the_group_does_not(world: World, high:
     assert fork.next_offset == 6
     assert min(high, 3) <= fork.contested.start <= high
     assert world.ranges(P) == [(0, 5)]
-    assert "has forked" in hold(process)
+    assert "has forked" in stop_reason(process)
 
 
-def test_a_fork_that_cannot_be_written_down_is_not_passed(world: World) -> None:
+def test_a_fork_that_cannot_be_recorded_is_not_passed(world: World) -> None:
     archived(world)
     before = world.values(P)
     cut(world, 5, 20)
@@ -300,10 +300,10 @@ def test_a_fork_that_cannot_be_written_down_is_not_passed(world: World) -> None:
     process.later(1)
     settle(process)
     assert (forks(world), world.values(P)) == ([(5, 10)], before)
-    assert "has forked" in hold(process)
+    assert "has forked" in stop_reason(process)
 
 
-def test_a_crash_behind_the_record_leaves_the_hold(world: World) -> None:
+def test_a_crash_after_the_record_leaves_the_stop(world: World) -> None:
     archived(world)
     cut(world, 5, 20)
     process = world.process()
@@ -314,7 +314,7 @@ def test_a_crash_behind_the_record_leaves_the_hold(world: World) -> None:
     process.crash()
     assert world.position(P) == 10
     settle(again := joined(world, consumer=FakeSourceConsumer(world.broker)))
-    assert "has forked" in hold(again)
+    assert "has forked" in stop_reason(again)
     assert forks(world) == [(5, 10)]
 
 
@@ -335,7 +335,7 @@ def test_a_topic_created_again_is_no_fork(world: World) -> None:
     assert world.control_peek.fork_sources("a") == []
 
 
-def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World) -> None:
+def test_epochs_that_begin_again_below_nothing_archived_are_no_fork(world: World) -> None:
     """A cluster that was restored, with later offsets of the group: the epoch committed with offset 0 is not known."""
     world.broker.elect(P, 7)
     joined(world).stop()
@@ -352,7 +352,7 @@ def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World)
 
 
 def test_logs_without_leader_epochs_are_judged_by_their_length(world: World) -> None:
-    """Old message formats. Once such a log has grown again nothing tells it apart: documented."""
+    """Old message formats. Once such a log has grown again nothing distinguishes it: documented."""
     archived(world)
     commits = world.broker.committed("group")
     commits[P] = replace(commits[P], leader_epoch=None)
@@ -360,7 +360,7 @@ def test_logs_without_leader_epochs_are_judged_by_their_length(world: World) -> 
     cut(world, 5, 0)
     process = joined(world)
     settle(process)
-    assert "the topic ends at 5: it was truncated" in hold(process)
+    assert "the topic ends at 5: it was truncated" in stop_reason(process)
     assert forks(world) == []
 
 
@@ -390,7 +390,7 @@ def damage(world: World, segment: Segment) -> None:
 def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """The group has forgotten its offsets: that segment alone tells what the log was."""
+    """The group has forgotten its offsets: that segment alone shows what the log was."""
     archived(world)
     last = world.segments(P)[-1]
     good = world.peek.open(last).read()
@@ -403,8 +403,8 @@ def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(process)
-    assert str(last) in hold(process)
-    assert ("Put a good copy" if trouble == "damaged" else "make it readable") in hold(process)
+    assert str(last) in stop_reason(process)
+    assert ("Put a good copy" if trouble == "damaged" else "make it readable") in stop_reason(process)
     assert world.ranges(P) == [(0, 4), (5, 9)]
     assert str(source(Q)) not in process.stopped
     monkeypatch.undo()
@@ -412,11 +412,11 @@ def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
     world.peek.store(last, BytesIO(good), len(good))
     process.later(60)
     settle(process)
-    assert "ends at 6 now" in hold(process)
+    assert "ends at 6 now" in stop_reason(process)
     assert world.ranges(P) == [(0, 4), (5, 9)]
 
 
-def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: World) -> None:
+def test_a_last_segment_that_was_merged_meanwhile_is_listed_again(world: World) -> None:
     archived(world)
     world.broker.committed("group").clear()
     cut(world, 6, 20)
@@ -441,7 +441,7 @@ def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: Wor
     process = joined(world, P, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(process)
-    assert "ends at 6 now" in hold(process)
+    assert "ends at 6 now" in stop_reason(process)
     assert world.segments(P) == [merged]
 
 
@@ -449,7 +449,7 @@ def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: Wor
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: World, running: bool) -> None:
+def test_adopted_it_continues_in_a_new_path_from_where_the_logs_differ(world: World, running: bool) -> None:
     """So do partitions that did not fork, after their archived offsets: the two paths hold everything, once."""
     archived(world)
     old, others = world.values(P), world.values(Q)
@@ -469,11 +469,11 @@ def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: Wor
     assert process.stopped == {}
     assert world.values(P) == old
     assert world.values(P, FORK1) == values_of_log(world, 5)
-    world.expect(P, 5, life=FORK1)
+    world.expect(P, 5, incarnation=FORK1)
     assert world.values(Q) + world.values(Q, FORK1) == [r.value for r in world.broker.logs[Q].records.values()]
     assert world.values(Q) == others
-    world.expect(Q, 10, life=FORK1)
-    claims = {place: world.control_peek.claim_of("a", place) for place in world.control_peek.claimed_paths("a")}
+    world.expect(Q, 10, incarnation=FORK1)
+    claims = {path: world.control_peek.claim_of("a", path) for path in world.control_peek.claimed_paths("a")}
     assert {p: (c.number, c.fork, c.forked_from, c.topic_id) for p, c in claims.items() if c} == {
         "t": (0, 0, "", "id-t"),
         f"t@{FORK1}": (1, 1, "t", "id-t"),
@@ -505,7 +505,7 @@ def test_records_read_for_the_previous_path_are_stored_there_first(world: World)
         settle(process)
     assert process.stopped == {}
     assert joined_ranges(s.offsets for s in world.segments(Q)).next_offset == 18
-    world.expect(Q, 18, life=FORK1)
+    world.expect(Q, 18, incarnation=FORK1)
     assert world.values(Q) + world.values(Q, FORK1) == [r.value for r in world.broker.logs[Q].records.values()]
 
 
@@ -525,12 +525,12 @@ def test_a_partition_without_a_record_begins_where_it_was_positioned(world: Worl
     world.produce(Q, 2)
     for _ in range(3):
         settle(process)
-    world.expect(Q, 7, life=FORK1)
-    world.expect(P, 5, life=FORK1)
+    world.expect(Q, 7, incarnation=FORK1)
+    world.expect(P, 5, incarnation=FORK1)
 
 
 @pytest.mark.parametrize("forked", [False, True])
-def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(world: World, forked: bool) -> None:
+def test_a_partition_that_is_added_after_a_fork_is_read_from_its_beginning(world: World, forked: bool) -> None:
     """Whatever the start policy: what was written before egress noticed it is not to be lost."""
     world.rules = (rule("t", start="latest"),)
     process = joined(world)
@@ -551,11 +551,11 @@ def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(worl
     process.consumer.assign(R)
     for _ in range(3):
         settle(process)
-    life = FORK1 if forked else ""
-    found = world.control_peek.begin(source(R, life))
+    incarnation = FORK1 if forked else ""
+    found = world.control_peek.begin(source(R, incarnation))
     assert found is not None
     assert found.offset == 0
-    world.expect(R, life=life)
+    world.expect(R, incarnation=incarnation)
 
 
 def test_offsets_removed_by_retention_before_the_new_path_began_are_a_recorded_gap(world: World) -> None:
@@ -577,7 +577,7 @@ def test_offsets_removed_by_retention_before_the_new_path_began_are_a_recorded_g
     found = world.control_peek.begin(source(Q, FORK1))
     assert found is not None
     assert found.offset == 10
-    world.expect(Q, 15, life=FORK1)
+    world.expect(Q, 15, incarnation=FORK1)
 
 
 def test_a_fork_of_the_fork(world: World) -> None:
@@ -593,16 +593,16 @@ def test_a_fork_of_the_fork(world: World) -> None:
     cut(world, 3, 30)
     settle(process)
     assert forks(world, FORK1) == [(3, 25)]
-    assert f"replicator gaps accept a/t@{FORK1}/0 3-24" in hold(process, FORK1)
+    assert f"replicator gaps accept a/t@{FORK1}/0 3-24" in stop_reason(process, FORK1)
     assert adopt(world) == FORK2
     goes_on(process)
-    world.expect(P, 3, life=FORK2)
+    world.expect(P, 3, incarnation=FORK2)
     assert [c and (c.number, c.forked_from) for c in (world.control_peek.claim_of("a", f"t@{FORK2}"),)] == [
         (2, f"t@{FORK1}")
     ]
 
 
-def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_not_adopted(world: World) -> None:
+def test_a_fork_of_the_fork_before_every_partition_continued_after_the_first_is_not_adopted(world: World) -> None:
     """The resolver reads one path before the current one, so it would read such a partition from its log start."""
     archived(world)
     cut(world, 5, 20)
@@ -617,15 +617,15 @@ def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_n
     cut(world, 3, 30)
     settle(process)
     assert forks(world, FORK1) == [(3, 25)]
-    with pytest.raises(TargetError, match=r"where partitions \[1\] go on in a/t@.*-fork1"):
+    with pytest.raises(TargetError, match=r"where partitions \[1\] continue in a/t@.*-fork1"):
         adopt(world)
     process.consumer.assign(Q)
     settle(process)
     settle(process)
     assert adopt(world) == FORK2
     goes_on(process)
-    world.expect(P, 3, life=FORK2)
-    assert world.values(Q, FORK2) == [], "the first place holds it"
+    world.expect(P, 3, incarnation=FORK2)
+    assert world.values(Q, FORK2) == [], "the first path holds it"
 
 
 def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None:
@@ -641,10 +641,10 @@ def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None
     assert forks(world, FORK1) == [(2, 5)]
     assert adopt(world) == FORK2
     goes_on(process)
-    world.expect(P, 2, life=FORK2)
+    world.expect(P, 2, incarnation=FORK2)
 
 
-def test_crash_between_the_begin_of_the_new_place_and_its_first_commit(world: World) -> None:
+def test_crash_between_the_begin_of_the_new_path_and_its_first_commit(world: World) -> None:
     archived(world)
     cut(world, 5, 20)
     settle(process := joined(world))
@@ -664,7 +664,7 @@ def test_crash_between_the_begin_of_the_new_place_and_its_first_commit(world: Wo
     world.agree(P, FORK1)
     assert joined_ranges(s.offsets for s in world.segments(P, FORK1)).runs == (OffsetRange(5, 24),)
     assert world.position(P) == 25
-    world.expect(Q, 10, life=FORK1)
+    world.expect(Q, 10, incarnation=FORK1)
 
 
 def test_a_snapshot_from_before_the_first_commit_is_seen_by_the_last_record(world: World) -> None:
@@ -680,10 +680,10 @@ def test_a_snapshot_from_before_the_first_commit_is_seen_by_the_last_record(worl
         settle(process)
     assert world.ranges(P) == [(0, 4), (5, 9)]
     assert forks(world) == [(9, 10)]
-    assert "differ at offset 9" in hold(process)
+    assert "differ at offset 9" in stop_reason(process)
 
 
-def test_brokers_without_topic_ids_go_on_as_the_next_stand_in(world: World) -> None:
+def test_brokers_without_topic_ids_continue_as_the_next_generated_id(world: World) -> None:
     world.admin.ids["t"] = ""
     archived(world)
     old = world.values(P)
@@ -691,12 +691,12 @@ def test_brokers_without_topic_ids_go_on_as_the_next_stand_in(world: World) -> N
     process = joined(world)
     settle(process)
     for number, high in ((1, 5), (2, 4)):
-        life = f"cluster-{number}"
-        assert adopt(world) == life
+        incarnation = f"cluster-{number}"
+        assert adopt(world) == incarnation
         goes_on(process)
-        world.expect(P, high, life=life)
-        world.expect(Q, 10, life=life)
-        claim = world.control_peek.claim_of("a", f"t@{life}")
+        world.expect(P, high, incarnation=incarnation)
+        world.expect(Q, 10, incarnation=incarnation)
+        claim = world.control_peek.claim_of("a", f"t@{incarnation}")
         assert claim is not None
         assert (claim.number, claim.fork) == (number, number)
         cut(world, 4, 30)
@@ -721,7 +721,7 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_accepted_it_goes_on_behind_what_is_archived(world: World, grown: bool) -> None:
+def test_accepted_it_continues_after_what_is_archived(world: World, grown: bool) -> None:
     archived(world)
     old = world.values(P)
     cut(world, 5, 9 if grown else 2)
@@ -729,11 +729,11 @@ def test_accepted_it_goes_on_behind_what_is_archived(world: World, grown: bool) 
     settle(process)
     accept(world, 5, 8)
     process.later(60)
-    assert "5-9" in hold(process), "not all of it is accepted"
+    assert "5-9" in stop_reason(process), "not all of it is accepted"
     accept(world, 5, 9)
     process.later(120)
     if not grown:
-        assert "waits until it has grown there" in hold(process)
+        assert "waits until it has grown there" in stop_reason(process)
         world.produce(P, 7)
         process.later(300)
     settle(process)
@@ -757,7 +757,7 @@ def test_accepted_and_forked_again(world: World) -> None:
     cut(world, 15, 20)
     settle(process)
     assert forks(world) == [(5, 10), (15, 20)]
-    assert "replicator gaps accept a/t/0 15-19" in hold(process)
+    assert "replicator gaps accept a/t/0 15-19" in stop_reason(process)
     accept(world, 15, 19)
     process.later(60)
     settle(process)
@@ -766,7 +766,7 @@ def test_accepted_and_forked_again(world: World) -> None:
 
 
 def test_accepted_before_anything_more_was_archived_an_expired_offset_does_not_bring_it_back(world: World) -> None:
-    """The archive's last footer still tells of the old log."""
+    """The archive's last footer is still of the old log."""
     archived(world)
     cut(world, 5, 5)
     settle(process := joined(world))
@@ -784,7 +784,7 @@ def test_accepted_before_anything_more_was_archived_an_expired_offset_does_not_b
 
 
 @pytest.mark.parametrize("when", ["while it waits", "before anything more is archived", "while it is away"])
-def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_held(world: World, when: str) -> None:
+def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_stops_the_partition(world: World, when: str) -> None:
     """What is archived at 2-4 is another log's by now, and was not accepted."""
     archived(world)
     old = world.values(P)
@@ -797,7 +797,7 @@ def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_held(world: 
     process.later(120, turns=5)
     if when != "while it waits":
         assert process.stopped == {}
-        assert world.ranges(P)[-1] == (5, 9), "nothing is archived behind it yet"
+        assert world.ranges(P)[-1] == (5, 9), "nothing is archived after it yet"
         if when == "while it is away":
             process.crash()
         cut(world, 2, 30)
@@ -805,8 +805,8 @@ def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_held(world: 
             process = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(4):
         settle(process)
-    assert "it reached offset 5 in leader epoch 0, which ends at 2 now" in hold(process)
-    assert "replicator gaps accept a/t/0 2-9" in hold(process)
+    assert "it reached offset 5 in leader epoch 0, which ends at 2 now" in stop_reason(process)
+    assert "replicator gaps accept a/t/0 2-9" in stop_reason(process)
     assert sorted(forks(world)) == [(2, 10), (5, 10)]
     assert world.values(P) == old
     accept(world, 2, 9)
@@ -826,13 +826,13 @@ def test_adopted_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_foll
     accept(world, 5, 9)
     process.later(60)
     settle(process)
-    assert "2-9" in hold(process)
+    assert "2-9" in stop_reason(process)
     assert adopt(world) == FORK1
     process.later(120)
     for _ in range(3):
         settle(process)
     assert process.stopped == {}
-    world.expect(P, 2, life=FORK1)
+    world.expect(P, 2, incarnation=FORK1)
 
 
 def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost(world: World) -> None:
@@ -844,7 +844,7 @@ def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost
     accept(world, 5, 9)
     process.later(60)
     settle(process)
-    assert "the brokers do not say whether the log has lost more" in hold(process)
+    assert "the brokers do not say whether the log has lost more" in stop_reason(process)
     assert world.values(P) == old
     world.probe.silent.clear()
     process.later(120)
@@ -853,7 +853,7 @@ def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost
     assert world.values(P) == [*old, *values_of_log(world, 10)]
 
 
-def test_a_log_that_is_cut_just_after_it_was_asked_for_is_noticed(world: World) -> None:
+def test_a_log_that_is_cut_just_after_it_was_requested_is_noticed(world: World) -> None:
     """Its reader begins with the epoch in which the log had come there."""
     archived(world)
     cut(world, 5, 7)
@@ -863,7 +863,7 @@ def test_a_log_that_is_cut_just_after_it_was_asked_for_is_noticed(world: World) 
     process.later(60)
     for _ in range(3):
         settle(process)
-    assert "which ends at 2 now" in hold(process)
+    assert "which ends at 2 now" in stop_reason(process)
     assert (2, 10) in forks(world)
     assert world.ranges(P)[-1] == (5, 9)
 
@@ -887,15 +887,15 @@ def stored_beyond_the_commit(world: World, count: int = 3) -> None:
 @pytest.mark.parametrize("epochs", [True, False])
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_a_contradiction_is_noticed_whatever_its_key(world: World, epochs: bool, more: int) -> None:
-    """The log forks below what is stored and not committed; the next segment ends before it, at it, behind it."""
+    """The log forks below what is stored and not committed; the next segment ends before it, at it, after it."""
     stored_beyond_the_commit(world)
     (world.broker.truncate if epochs else world.broker.rewind)(P, 1)
     world.produce(P, more)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(process)
-    assert world.ranges(P) == [(0, 2)], "a segment was stored beside one that contradicts it"
-    reason = hold(process)
+    assert world.ranges(P) == [(0, 2)], "a segment was stored that contradicts an overlapping one"
+    reason = stop_reason(process)
     stored = Segment(source(P), LEVEL_STREAMING, OffsetRange(0, 2))
     # a log that is shorter than the archive is evidence enough
     assert ("the archive ends before 3, and the log at 2" if more == 1 else f"stored {stored} and new") in reason
@@ -908,7 +908,7 @@ def test_a_contradiction_is_noticed_whatever_its_key(world: World, epochs: bool,
     again = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(again)
-    assert hold(again) == reason
+    assert stop_reason(again) == reason
     assert (world.ranges(P), world.position(P)) == ([(0, 2)], 0)
 
 
@@ -918,7 +918,7 @@ def test_a_refusal_is_not_passed_by_a_restart(world: World) -> None:
     world.broker.rewind(P, 1)
     world.produce(P, 2)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
-    world.objects.away = {"put_new"}  # nothing can be written down meanwhile
+    world.objects.away = {"put_new"}  # nothing can be recorded meanwhile
     for _ in range(3):
         settle(process)
     process.crash()
@@ -928,11 +928,11 @@ def test_a_refusal_is_not_passed_by_a_restart(world: World) -> None:
     for _ in range(3):
         settle(again)
     assert world.ranges(P) == [(0, 2)]
-    assert "differ at offset 1" in hold(again)
+    assert "differ at offset 1" in stop_reason(again)
 
 
 def test_a_snapshot_with_the_groups_offsets_is_seen_by_the_records(world: World) -> None:
-    """No epoch tells of it: the cluster has forgotten the later ones, and gives them again."""
+    """No epoch shows it: the cluster has forgotten the later ones, and gives them again."""
     archived(world, 4)
     earlier = world.broker.committed("group")[P]
     world.broker.elect(P)
@@ -948,11 +948,11 @@ def test_a_snapshot_with_the_groups_offsets_is_seen_by_the_records(world: World)
     for _ in range(3):
         settle(process)
     assert forks(world) == [(6, 10)]
-    assert "differ at offset 6" in hold(process)
+    assert "differ at offset 6" in stop_reason(process)
     assert set(world.values(P)) == set(old)
     assert adopt(world) == FORK1
     goes_on(process)
-    world.expect(P, 6, life=FORK1)
+    world.expect(P, 6, incarnation=FORK1)
 
 
 def test_a_snapshot_that_is_accepted(world: World) -> None:
@@ -973,7 +973,7 @@ def test_a_snapshot_that_is_accepted(world: World) -> None:
     assert list(with_new.values()) == values_of_log(world, 10)
 
 
-def test_segments_that_agree_are_stored_beside_it(world: World) -> None:
+def test_segments_that_overlap_and_agree_are_stored(world: World) -> None:
     """As after every crash between an upload and its commit: no reason to stop."""
     stored_beyond_the_commit(world)
     world.produce(P, 9)
@@ -1009,7 +1009,7 @@ def test_segments_merged_meanwhile_are_compared_all_the_same(world: World) -> No
     for _ in range(3):
         settle(process)
     assert world.segments(P) == [merged]
-    assert f"stored {merged}" in hold(process)
+    assert f"stored {merged}" in stop_reason(process)
 
 
 def test_a_stray_object_is_no_fork_any_more_once_it_is_removed(world: World) -> None:
@@ -1019,7 +1019,7 @@ def test_a_stray_object_is_no_fork_any_more_once_it_is_removed(world: World) -> 
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
     for _ in range(3):
         settle(process)
-    assert "has forked" in hold(process)
+    assert "has forked" in stop_reason(process)
     world.peek.delete_many(world.segments(P))
     process.later(60)
     settle(process)
@@ -1114,7 +1114,7 @@ def test_the_first_begin_stands(world: World) -> None:
     assert begin(world) == first
 
 
-def test_from_commit_note_then_archive_then_policy(world: World) -> None:
+def test_from_commit_metadata_then_archive_then_policy(world: World) -> None:
     world.broker.hole(P, 4)
     world.produce(P, 6)
     world.rules = (rule("t", start="latest"),)
@@ -1139,7 +1139,7 @@ def test_a_begin_that_cannot_be_read_is_not_the_absence_of_one(world: World) -> 
     world.objects.memory.delete_many([key])
     world.objects.memory.put_new(key, BytesIO(b"{}"), 2)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
-    assert "_control/v1/begins/" in hold(process)
+    assert "_control/v1/begins/" in stop_reason(process)
 
 
 @pytest.mark.parametrize("kind", ["forks", "gaps", "begins"])
@@ -1164,8 +1164,8 @@ def test_a_control_object_that_cannot_be_read_holds_up_its_own_partition_only(wo
     for _ in range(3):
         settle(process)
     assert list(process.stopped) == [str(source(P))]
-    assert "Restore that object" in hold(process)
-    assert ("[5,9]" if kind == "gaps" else key) in hold(process)
+    assert "Restore that object" in stop_reason(process)
+    assert ("[5,9]" if kind == "gaps" else key) in stop_reason(process)
     assert world.ranges(other) == [(0, 4)]
     world.expect(Q)
     replaced(world, key, content)
@@ -1203,8 +1203,8 @@ def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: 
     world.expect(P)
 
 
-def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: World) -> None:
-    """And not in each turn, beside another that has one."""
+def test_a_partition_without_a_leader_is_requested_again_after_a_second(world: World) -> None:
+    """And not in each turn of the loop, with another partition that has one."""
     world.admin.leaderless.add(P)
     process = joined(world)
     process.turn(10)
@@ -1214,7 +1214,7 @@ def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: W
     assert world.admin.asked["watermarks"] == asked + 1
 
 
-def test_a_cluster_that_is_away_is_not_asked_for_each_partition(world: World) -> None:
+def test_an_unavailable_cluster_gets_no_request_for_each_partition(world: World) -> None:
     world.broker.create("many", partitions=50)
     world.rules = (rule("many"),)
 
@@ -1266,7 +1266,7 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     world.expect(P)
 
 
-def test_a_fork_that_contests_more_is_recorded_beside_the_first_at_its_offset(world: World) -> None:
+def test_a_fork_that_contests_more_is_recorded_in_addition_to_the_first_at_its_offset(world: World) -> None:
     def fork(end_offset: int | None) -> LogFork:
         return LogFork(source=source(P), next_offset=9, leader_epoch=3, end_offset=end_offset, found_at=T0)
 

@@ -136,7 +136,7 @@ def test_crash_between_the_record_and_what_follows_it(world: World) -> None:
 
 
 def test_truncation_is_no_gap(world: World) -> None:
-    """Offsets that were archived will be given to others: nothing can be written down that makes that right."""
+    """Offsets that were archived will be given to others: no record can make that right."""
     world.produce(P, 10)
     process = joined(world)
     world.broker.truncate(P, 6)
@@ -161,7 +161,7 @@ def test_by_default_it_stops(world: World) -> None:
 
 
 def test_gaps_that_are_joined_while_they_are_read_are_found_joined(world: World) -> None:
-    """`gc` puts one record in the place of two."""
+    """`gc` replaces two records by one."""
     first, second, both = (
         RecordedGap(source=source(P), offsets=offsets, reason=RETENTION, low=0, high=20, recorded_at=T0)
         for offsets in (OffsetRange(0, 9), OffsetRange(10, 19), OffsetRange(0, 19))

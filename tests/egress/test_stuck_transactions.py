@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_age_is_since_the_stable_offset_stands_still() -> None:
+def test_age_is_since_the_stable_offset_last_changed() -> None:
     stuck = StuckTransactions(timedelta(seconds=60))
 
     def age(stable: int, high: int, seconds: float) -> float:
@@ -60,8 +60,8 @@ def test_a_stuck_transaction_is_a_metric_and_one_warning(world: World, caplog: p
     assert gauge is not None
     assert gauge > STUCK.total_seconds()
     assert process.metrics.value("stuck_transaction_seconds", topic="t", partition="1") == 0
-    [said] = [record for record in caplog.records if record.message == "transaction_stuck"]
-    assert (said.__dict__["topic"], said.__dict__["offset"], said.__dict__["count"]) == ("t", 0, 4)
+    [stuck] = [record for record in caplog.records if record.message == "transaction_stuck"]
+    assert (stuck.__dict__["topic"], stuck.__dict__["offset"], stuck.__dict__["count"]) == ("t", 0, 4)
     assert world.ranges(P) == []
     transaction.abort()
     process.later(30)

@@ -34,7 +34,7 @@ class Bench:
         self.sync = BucketSync(
             "a",
             BucketSide(self.here, "data"),
-            BucketSide(self.there, "other/place"),
+            BucketSide(self.there, "other/prefix"),
             [TopicPattern(t) for t in topics],
             levels,
             pool,
@@ -49,10 +49,10 @@ class Bench:
 
     def opened(self) -> list[str]:
         """What was read at the other end."""
-        return sorted(key.removeprefix("other/place/") for what, key in self.there.asked if what == "open")
+        return sorted(key.removeprefix("other/prefix/") for what, key in self.there.asked if what == "open")
 
     def copied(self) -> list[str]:
-        return [info.key.removeprefix("other/place/") for info in self.there.memory.list("")]
+        return [info.key.removeprefix("other/prefix/") for info in self.there.memory.list("")]
 
 
 @pytest.fixture
@@ -66,15 +66,15 @@ def test_missing_objects_are_copied_and_repeating_changes_nothing(pool: ThreadPo
     control = ("cluster.json", "begins/t/0", "begins/t@id-fork1/0", f"forks/t/0/{70:020d}", "places/t@id-fork1")
     names = [*(name(at) for at in range(0, 70, 10)), name(0, level=1), *(f"a/_control/v1/{key}" for key in control)]
     bench.put(*names)
-    bench.there.memory.put_new(f"other/place/{names[3]}", BytesIO(b"there"), 5)
-    bench.there.memory.put_new(f"other/place/{name(500)}", BytesIO(b"theirs"), 6)
+    bench.there.memory.put_new(f"other/prefix/{names[3]}", BytesIO(b"there"), 5)
+    bench.there.memory.put_new(f"other/prefix/{name(500)}", BytesIO(b"theirs"), 6)
     first = bench.sync.once()
     assert (first.copied, first.present, first.failed) == (len(names) - 1, 0, 0)
     assert first.differing == {names[3]: f"{len(names[3])} bytes here, 5 there"}
     assert bench.copied() == sorted([*names, name(500)])
-    with bench.there.open(f"other/place/{names[0]}") as body:
+    with bench.there.open(f"other/prefix/{names[0]}") as body:
         assert body.read() == names[0].encode()
-    with bench.there.open(f"other/place/{names[3]}") as body:
+    with bench.there.open(f"other/prefix/{names[3]}") as body:
         assert body.read() == b"there", "written once"
     second = bench.sync.once()
     assert (second.copied, second.present) == (0, len(names) - 1)
@@ -194,23 +194,23 @@ def bench(pool: ThreadPoolExecutor) -> Bench:
 def test_an_object_that_is_not_its_copy_is_named_and_left_alone(
     bench: Bench, body: bytes, difference: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench.there.memory.replace(f"other/place/{name(30)}", body)
+    bench.there.memory.replace(f"other/prefix/{name(30)}", body)
     for _ in range(2):
         result = bench.sync.once()
         assert (result.differing, result.present, result.copied) == ({name(30): difference}, 9, 0)
         assert name(30) in result.difference
         assert "delete the other" in result.difference
-    with bench.there.open(f"other/place/{name(30)}") as file:
+    with bench.there.open(f"other/prefix/{name(30)}") as file:
         assert file.read() == body, "overwritten"
-    assert [r.message for r in caplog.records].count("copy_differs") == 1, "said once"
-    bench.there.memory.delete_many([f"other/place/{name(30)}"])
+    assert [r.message for r in caplog.records].count("copy_differs") == 1, "logged once"
+    bench.there.memory.delete_many([f"other/prefix/{name(30)}"])
     assert bench.sync.once().copied == 1
     assert bench.sync.once().difference == ""
 
 
 def test_a_notification_of_what_is_there_compares_it(bench: Bench) -> None:
     queue = Queue([created(name(30)), created(name(40))])
-    bench.there.memory.replace(f"other/place/{name(30)}", b"x")
+    bench.there.memory.replace(f"other/prefix/{name(30)}", b"x")
     result = bench.sync.follow(queue, WAIT)
     assert (list(result.differing), result.present, result.copied) == ([name(30)], 1, 0)
     assert queue.messages == []
@@ -222,14 +222,14 @@ def test_compared_objects_are_not_read_again_until_they_change(bench: Bench) -> 
     bench.there.asked.clear()
     assert bench.sync.once().present == 10
     assert bench.opened() == []
-    bench.there.memory.replace(f"other/place/{name(30)}", damaged(name(30).encode()))
+    bench.there.memory.replace(f"other/prefix/{name(30)}", damaged(name(30).encode()))
     assert list(bench.sync.once().differing) == [name(30)]
     assert bench.opened() == [name(30)]
 
 
-def test_a_round_compares_no_more_than_it_may_and_the_next_goes_on(bench: Bench) -> None:
+def test_a_round_compares_no_more_than_it_may_and_the_next_continues(bench: Bench) -> None:
     bench.sync.most_compared = 3
-    bench.there.memory.replace(f"other/place/{name(90)}", damaged(name(90).encode()))
+    bench.there.memory.replace(f"other/prefix/{name(90)}", damaged(name(90).encode()))
     bench.there.asked.clear()
     rounds = [bench.sync.once() for _ in range(6)]
     assert bench.opened() == [name(at) for at in range(0, 100, 10)]
@@ -251,7 +251,7 @@ def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
 def test_a_difference_is_not_forgotten_for_others_that_are_equal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress.bucket_sync, "REMEMBERED", 4)
     bench.sync.most_compared = 3
-    bench.there.memory.replace(f"other/place/{name(0)}", damaged(name(0).encode()))
+    bench.there.memory.replace(f"other/prefix/{name(0)}", damaged(name(0).encode()))
     for _ in range(12):
         assert list(bench.sync.once().differing) == [name(0)]
         assert len(bench.sync._compared) <= 4
@@ -263,21 +263,21 @@ def test_objects_that_either_side_writes_for_itself_are_not_compared(bench: Benc
     claim, probe = "a/_control/v1/places/t", "a/_control/v1/probe"
     bench.put(gap, claim, probe)
     for key in (gap, claim, probe):
-        bench.there.memory.replace(f"other/place/{key}", b"theirs")
+        bench.there.memory.replace(f"other/prefix/{key}", b"theirs")
     assert list(bench.sync.once().differing) == [claim]
 
 
-def test_health_names_what_differs_until_it_is_mended(bench: Bench) -> None:
+def test_health_names_what_differs_until_it_is_repaired(bench: Bench) -> None:
     health = Health()
     loop = SyncLoop(bench.sync, None, WAIT, WAIT, HandClock(), health, bench.stop)
-    bench.there.memory.replace(f"other/place/{name(30)}", b"x")
+    bench.there.memory.replace(f"other/prefix/{name(30)}", b"x")
     loop.round()
     assert name(30) in health.snapshot().problems["sync"]
     bench.there.away = {"list"}
     loop.round()
     assert health.snapshot().problems, "a round that failed has found nothing out"
     bench.there.away = set()
-    bench.there.memory.replace(f"other/place/{name(30)}", name(30).encode())
+    bench.there.memory.replace(f"other/prefix/{name(30)}", name(30).encode())
     loop.round()
     assert health.snapshot().problems == {}
     assert health.snapshot().is_ready

@@ -65,7 +65,7 @@ def everything(world: World) -> dict[str, bytes]:
 
 
 def thaw(zombie: Process, world: World) -> dict[str, bytes]:
-    """Its uploads end, and it turns, before it hears that it lost the partition. Answers the objects it added."""
+    """Its uploads end, and its loop turns, before it learns of the loss. Returns the objects it added."""
     before, committed = everything(world), world.committed(P)
     zombie.uploads.holding = False
     zombie.uploads.run_all()
@@ -137,7 +137,7 @@ def test_records_that_a_zombie_read_of_another_log_change_nothing(world: World) 
     world.expect(P)
 
 
-def test_a_thinner_copy_stands_where_the_log_may_have_dropped_records(world: World) -> None:
+def test_a_compacted_copy_stays_where_the_log_may_have_dropped_records(world: World) -> None:
     zombie = frozen(world, 5, source_compacted=True)
     world.broker.compact(P, 1, 3)
     joined(world, source_compacted=True).stop()

@@ -1,4 +1,4 @@
-"""A source cluster, an archive, and egress processes whose every turn the test makes."""
+"""A source cluster, an archive, and egress processes whose every turn of the loop the test makes."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ class World:
 
     # --- contents of the archive and of the group ---
 
-    def segments(self, partition: TopicPartition, life: str = "") -> list[Segment]:
+    def segments(self, partition: TopicPartition, incarnation: str = "") -> list[Segment]:
         """Segments in the plain path, or in that of a later incarnation."""
-        return sorted(info.segment for info in self.peek.list(source(partition, life)))
+        return sorted(info.segment for info in self.peek.list(source(partition, incarnation)))
 
-    def ranges(self, partition: TopicPartition, life: str = "") -> list[tuple[int, int]]:
-        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, life)]
+    def ranges(self, partition: TopicPartition, incarnation: str = "") -> list[tuple[int, int]]:
+        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, incarnation)]
 
-    def values(self, partition: TopicPartition, life: str = "") -> list[bytes]:
-        return [value for s in self.segments(partition, life) for value in self.read(s).values()]
+    def values(self, partition: TopicPartition, incarnation: str = "") -> list[bytes]:
+        return [value for s in self.segments(partition, incarnation) for value in self.read(s).values()]
 
     def read(self, segment: Segment) -> dict[int, bytes]:
         with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
@@ -123,21 +123,23 @@ class World:
         committed = self.committed(partition)
         return -1 if committed is None else committed.next_offset
 
-    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, life: str = "") -> None:
+    def expect(
+        self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, incarnation: str = ""
+    ) -> None:
         """Ranges tile from `begun` without a seam or an overlap, hold the log's records, and all is committed."""
         log = self.broker.logs[partition]
         end = log.stable if until is None else until
-        self.agree(partition, life)
+        self.agree(partition, incarnation)
         at = begun
-        for start, last in self.ranges(partition, life):
-            assert start == at, f"a seam at {at}: {self.ranges(partition, life)}"
+        for start, last in self.ranges(partition, incarnation):
+            assert start == at, f"a seam at {at}: {self.ranges(partition, incarnation)}"
             at = last + 1
-        assert (at, self.position(partition)) == (end, end), self.ranges(partition, life)
+        assert (at, self.position(partition)) == (end, end), self.ranges(partition, incarnation)
 
-    def agree(self, partition: TopicPartition, life: str = "") -> None:
+    def agree(self, partition: TopicPartition, incarnation: str = "") -> None:
         """Every segment holds exactly the log's records of its range, as far as the log still has them."""
         log = self.broker.logs[partition]
-        for segment in self.segments(partition, life):
+        for segment in self.segments(partition, incarnation):
             wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
             found = self.read(segment)
             assert {o: v for o, v in found.items() if o >= log.low} == wanted, segment
@@ -169,7 +171,7 @@ class Process:
         self.spool = Spool(world.directory, spool_memory_bytes, self.disk.disk())
         self.asks = HandExecutor()
         self.confirmations = Confirmations(world.admin, self.asks)
-        self.assembly = assembly(
+        self.builder = make_builder(
             world.store,
             format,
             self.spool,
@@ -179,9 +181,9 @@ class Process:
             source_compacted=source_compacted,
             confirm=self.confirmations.ask,
         )
-        places = TopicClaims(REGION, world.control, world.clock)
+        claims = TopicClaims(REGION, world.control, world.clock)
         self.watcher = TopicWatcher(
-            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, places.claimed
+            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, claims.claimed
         )
         resolver = StartResolver(
             region=REGION,
@@ -191,7 +193,7 @@ class Process:
             probe=world.probe,
             archive=ArchiveLookup(Archive(world.store, world.control, format)),
             control=world.control,
-            places=places,
+            claims=claims,
             clock=world.clock,
             accept_missing_archive=accept_missing_archive,
         )
@@ -201,12 +203,12 @@ class Process:
                 isolation_level="read_committed",
                 writer="test",
                 consumer=self.consumer,
-                positioning=StartLookup(resolver, self.pool, HandExecutor()),
+                start_lookup=StartLookup(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,
                 confirmations=self.confirmations,
-                assembly=self.assembly,
+                builder=self.builder,
                 lag=LagGauge(
-                    world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
+                    world.admin, self.builder, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
                 ),
                 clock=world.clock,
                 metrics=self.metrics,
@@ -251,7 +253,7 @@ class Process:
         return dict(self.health.snapshot().stopped)
 
 
-def assembly(
+def make_builder(
     store: SegmentStore,
     format: SegmentFormat,  # noqa: A002
     spool: Spool,
@@ -278,5 +280,5 @@ def assembly(
         )
 
 
-def source(partition: TopicPartition, life: str = "") -> SourcePartition:
-    return SourcePartition(REGION, partition.topic, partition.partition, life)
+def source(partition: TopicPartition, incarnation: str = "") -> SourcePartition:
+    return SourcePartition(REGION, partition.topic, partition.partition, incarnation)

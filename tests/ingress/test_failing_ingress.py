@@ -1,4 +1,4 @@
-"""What fails and goes on failing: pauses that grow, no listing for each of them, and a word to the operator in time."""
+"""Failures that continue: pauses that grow, no listing for each of them, and a report to the operator in time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def delivered(world: World) -> Process:
     return process
 
 
-def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> None:
+def test_an_outcome_that_is_never_known_is_requested_less_and_less_often() -> None:
     world = World()
     process = delivered(world)
     rounds, listed = len(world.target.rounds), relists(process)
@@ -56,7 +56,7 @@ def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> No
 
 
 @pytest.mark.parametrize("kind", [FailureKind.RETRY_LATER, FailureKind.UNKNOWN])
-def test_any_failure_that_lasts_turns_the_readiness(kind: FailureKind) -> None:
+def test_any_failure_that_lasts_makes_the_process_unready(kind: FailureKind) -> None:
     world = World()
     process = delivered(world)
     world.put(5, 9)
@@ -107,8 +107,8 @@ def test_a_topic_that_is_denied_parks_without_blaming_a_record() -> None:
     world.put(5, 9)
     process.turn(4)
     assert "DENIED" in process.stopped[NAME]
-    note = world.target.parked[key()]
-    assert (note.next_offset, note.blames_target) == (5, True)
+    parked = world.target.parked[key()]
+    assert (parked.next_offset, parked.blames_target) == (5, True)
     tried = len(world.target.rounds)
     process.later(20)
     assert len(world.target.rounds) == tried
@@ -137,7 +137,7 @@ def test_a_writer_that_is_refused_stops_what_waits_for_it_and_says_why() -> None
     assert process.ready
 
 
-def test_positions_that_are_refused_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_that_are_refused_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.put(0, 4)
     process = world.process()
@@ -250,7 +250,7 @@ def problems(process: Process) -> dict[str, str]:
 
 
 def waiting_for_a_segment(world: World) -> Process:
-    """It knows of what lies behind offsets [5,9]."""
+    """It knows of what lies after offsets [5,9]."""
     process = delivered(world)
     world.put(10, 14)
     process.later(1)

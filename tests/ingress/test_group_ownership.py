@@ -1,4 +1,4 @@
-"""One group for each checkpoint topic: who is refused, who ends, and what takes over; and the topic's settings."""
+"""One group for each checkpoint topic: which is refused, which ends, and which takes over; and the topic's settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def world() -> World:
     return world
 
 
-def test_the_first_start_writes_down_whose_the_topic_is(world: World) -> None:
+def test_the_first_start_records_the_owner_of_the_topic(world: World) -> None:
     process = joined(world)
     assert [claim.group_id for claim in world.target.claims] == [world.settings.group_id]
     assert process.controller.has_begun
@@ -41,7 +41,7 @@ def test_another_group_is_refused_before_it_joins_or_creates_anything(world: Wor
     assert (other.placement.topics, other.ready) == (frozenset(), False)
 
 
-def test_a_cluster_that_is_away_is_asked_again(world: World) -> None:
+def test_requests_to_an_unavailable_cluster_are_repeated(world: World) -> None:
     world.target.away = True
     process = world.process()
     process.turn(3)
@@ -81,7 +81,7 @@ def test_a_group_with_members_is_not_replaced(world: World) -> None:
     assert len(world.target.claims) == 1
 
 
-def test_a_topic_that_was_created_anew_is_claimed_anew(world: World) -> None:
+def test_a_topic_that_was_created_again_is_claimed_again(world: World) -> None:
     process = joined(world, C)
     world.target.claims.clear()
     process.later(world.settings.topic_refresh_interval.total_seconds())
@@ -100,7 +100,7 @@ def test_settings_that_would_forget_positions_are_a_problem_while_they_last(worl
     assert not process.ready
     world.put(4, 5)
     process.turn(4)
-    assert world.offsets(C) == numbers((0, 5)), "it goes on meanwhile"
+    assert world.offsets(C) == numbers((0, 5)), "delivery continues meanwhile"
     world.admin.settings[topic]["cleanup.policy"] = "compact"
     process.later(world.settings.topic_refresh_interval.total_seconds())
     assert process.ready
@@ -161,8 +161,8 @@ def test_a_copy_that_replaces_the_topic_ends_the_process(world: World) -> None:
         process.later(world.settings.topic_refresh_interval.total_seconds())
 
 
-def test_a_topic_that_is_created_anew_is_claimed_by_a_process_that_took_its_group_over(world: World) -> None:
-    """Long ago: who is to be taken over counts once."""
+def test_a_topic_that_is_created_again_is_claimed_by_a_process_that_took_its_group_over(world: World) -> None:
+    """Long ago: the group to be taken over counts once."""
     world.target.claims.append(GroupClaim(id="x", number=1, group_id="old", at=world.clock.at))
     world.put(0, 9)
     process = joined(world, C, take_over="old")
@@ -176,7 +176,7 @@ def test_a_topic_that_is_created_anew_is_claimed_by_a_process_that_took_its_grou
 
 
 def test_a_checkpoint_topic_that_is_not_read_for_a_minute_is_a_problem(world: World) -> None:
-    """Of a process whose partitions go on: a transaction that is open, say, ends what can be read of it."""
+    """Of a process whose partitions continue: an open transaction, for example, ends what can be read of it."""
     world.put(0, 9)
     process = joined(world)
     world.target.away = True

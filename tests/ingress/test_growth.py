@@ -8,11 +8,11 @@ from tests.ingress.world import Process, World, joined, key, numbers, source_set
 C, D, E = (TopicPartition("copy", number) for number in range(3))
 
 
-def looks(process: Process) -> int:
-    return process.finder._looks
+def refreshes(process: Process) -> int:
+    return process.finder._calls
 
 
-def test_a_partition_without_a_place_is_named_by_the_event_of_its_first_segment() -> None:
+def test_a_partition_without_a_destination_is_named_by_the_event_of_its_first_segment() -> None:
     world = World()
     world.put(0, 3)
     process = joined(world)
@@ -22,7 +22,7 @@ def test_a_partition_without_a_place_is_named_by_the_event_of_its_first_segment(
     assert list(world.target.parked) == [key(2)]
 
 
-def test_every_partition_without_a_place_names_what_all_of_them_need() -> None:
+def test_every_partition_without_a_destination_names_what_all_of_them_need() -> None:
     world = World()
     world.broker.create("copy", partitions=2)
     for partition in range(4):
@@ -44,20 +44,20 @@ def test_a_lost_notification_only_delays_it() -> None:
     assert list(process.stopped) == ["a/t/2"]
 
 
-def test_events_of_partitions_that_have_a_place_or_are_known_make_no_look() -> None:
+def test_events_of_partitions_that_have_a_destination_or_are_known_cause_no_refresh() -> None:
     world = World()
     world.put(0, 3)
     world.put(0, 3, partition=2, partitions=3)
     world.broker.create("copy", partitions=2)
     process = joined(world)
-    before = looks(process)
+    before = refreshes(process)
     world.put(4, 5)
     world.put(0, 3, partition=1)
     world.put(4, 5, partition=2)
     world.put(0, 3, topic="unwanted")
     process.turn(5)
     process.later(1)
-    assert looks(process) == before
+    assert refreshes(process) == before
 
 
 def test_a_refresh_that_fails_is_repeated_for_the_same_path() -> None:
@@ -73,7 +73,7 @@ def test_a_refresh_that_fails_is_repeated_for_the_same_path() -> None:
     assert list(process.stopped) == ["a/t/2"]
 
 
-def test_an_event_during_a_look_is_not_forgotten() -> None:
+def test_an_event_during_a_refresh_is_not_forgotten() -> None:
     world = World()
     world.put(0, 3)
     process = joined(world)
@@ -104,7 +104,7 @@ def test_delivery_begins_with_the_assignment_once_the_target_has_grown() -> None
     assert world.target.parked == {}
 
 
-def test_a_refusal_ends_with_the_next_look_at_the_target() -> None:
+def test_a_refusal_ends_with_the_next_refresh_of_the_target() -> None:
     """Also when the new partition is assigned to another process."""
     world = World()
     world.put(0, 3)
@@ -128,7 +128,7 @@ def test_a_partition_more_of_a_refused_topic_is_named_too() -> None:
     assert set(process.stopped) == {"a/one-a/0", "a/one-a/1", "a/x-one-a/0"}
 
 
-def test_looks_for_new_partitions_are_a_second_apart() -> None:
+def test_refreshes_for_new_partitions_are_a_second_apart() -> None:
     """Many come at once, and the store may be away."""
     world = World()
     world.put(0, 3)

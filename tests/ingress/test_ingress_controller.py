@@ -55,7 +55,7 @@ def test_everything_stored_is_delivered(world: World) -> None:
     assert process.ready
 
 
-def test_the_position_is_asked_for_when_nothing_of_an_owner_before_is_pending(world: World) -> None:
+def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(world: World) -> None:
     """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on."""
     world.put(0, 4)
     process = world.process()
@@ -64,7 +64,7 @@ def test_the_position_is_asked_for_when_nothing_of_an_owner_before_is_pending(wo
     assert world.offsets(C) == [3, 4]
 
 
-def test_goes_on_from_the_checkpoint_in_the_middle_of_a_segment(world: World) -> None:
+def test_continues_from_the_checkpoint_in_the_middle_of_a_segment(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)
     world.put(5, 6)
@@ -100,7 +100,7 @@ def test_a_predecessor_whose_notification_was_lost_is_seen_before_the_choice(wor
     assert world.offsets(C) == numbers((5, 14))
 
 
-def test_checkpoints_that_cannot_be_read_are_asked_for_again(world: World) -> None:
+def test_checkpoints_that_cannot_be_read_are_requested_again(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)
     process = world.process()
@@ -128,7 +128,7 @@ def test_partition_assigned_before_it_is_known_what_for(world: World) -> None:
     assert world.offsets(C) == numbers((0, 3))
 
 
-def test_archive_that_cannot_be_seen_is_looked_at_again(world: World) -> None:
+def test_archive_that_cannot_be_listed_is_listed_again(world: World) -> None:
     world.put(0, 3)
     world.objects.away = {"list"}
     process = world.process()
@@ -151,11 +151,11 @@ def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.target.crash_next()
     with pytest.raises(Crashed):
-        process.delivery.turn()
+        process.delivery.run_round()
     joined(world, run_records=4).turn(3)
     assert world.offsets(C) == numbers((0, 9))
 
@@ -185,11 +185,11 @@ def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.target.crash_next()
     with pytest.raises(Crashed):
-        process.delivery.turn()
+        process.delivery.run_round()
     assert (world.offsets(C), world.checkpoint()) == (numbers((0, 7)), 4)
     assert (world.offsets(D), world.checkpoint(1)) == (numbers((0, 5)), 4)
     joined(world, run_records=4).turn(3)
@@ -218,7 +218,7 @@ def test_notifications_doubled_and_out_of_order(world: World) -> None:
     assert world.offsets(C) == numbers((0, 11))
 
 
-def test_lost_notification_of_the_last_segment_is_mended_by_the_timer(world: World) -> None:
+def test_lost_notification_of_the_last_segment_is_made_up_for_by_the_timer(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.put(2, 3, notify=False)
@@ -301,7 +301,7 @@ def test_merged_segment_covers_what_was_removed(world: World) -> None:
     assert world.offsets(C) == numbers((0, 5))
 
 
-def test_segment_that_vanishes_before_it_is_read_is_planned_anew(world: World) -> None:
+def test_segment_that_vanishes_before_it_is_read_is_planned_again(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     process.reading.holding = True
@@ -322,7 +322,7 @@ def test_segment_that_vanishes_between_two_of_its_runs(world: World) -> None:
     process = joined(world, run_records=3)
     gone = world.put(10, 19)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.control()
     world.put(0, 19, level=1, notify=False)
     world.remove(gone, notify=False)
@@ -335,7 +335,7 @@ def test_segment_that_vanishes_between_two_of_its_runs(world: World) -> None:
     assert len(delivered) <= 20 + 3
 
 
-def test_segment_whose_removal_is_known_is_not_asked_for(world: World) -> None:
+def test_segment_whose_removal_is_known_is_not_requested(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     process.reading.holding = True
@@ -448,7 +448,7 @@ def test_recorded_gap_is_passed_over_at_once(world: World) -> None:
     assert world.checkpoint() == 6
 
 
-def test_recorded_gap_is_passed_over_again_by_who_starts_in_front_of_it(world: World) -> None:
+def test_recorded_gap_is_passed_over_again_by_a_process_that_starts_before_it(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.record_gap(2, 3)
@@ -479,7 +479,7 @@ def test_segment_wins_over_a_recorded_gap(world: World) -> None:
     assert world.offsets(C) == [0, 1, 4, 5]
 
 
-def test_gap_recorded_after_it_stopped_the_partition_lets_it_go_on(world: World) -> None:
+def test_gap_recorded_after_it_stopped_the_partition_lets_it_continue(world: World) -> None:
     process = lose_one(world)
     assert process.stopped
     world.record_gap(2, 3)
@@ -576,7 +576,7 @@ def test_nothing_is_produced_for_a_partition_after_it_was_revoked(world: World) 
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.placement.revoke(C)
     process.control()
     before = world.offsets(C)
@@ -610,7 +610,7 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    process.delivery.turn()  # its report waits
+    process.delivery.run_round()  # its report waits
     process.placement.revoke(C)
     process.placement.assign(C)
     process.control()
@@ -621,9 +621,9 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
 def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: World) -> None:
     world.put(0, 9)
     process = joined(world)
-    held = process.controller._holdings.of(SOURCE)
-    assert held is not None
-    earlier = held.assignment
+    assigned = process.controller._assigned_partitions.of(SOURCE)
+    assert assigned is not None
+    earlier = assigned.assignment
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)
@@ -641,7 +641,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.placement.assign(C)
     process.control(2)
     world.target.fail_next(C, kind=FailureKind.REJECTED)
-    process.delivery.turn()
+    process.delivery.run_round()
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)
@@ -709,7 +709,7 @@ def test_log_that_is_away_at_the_start_leaves_the_group_in_order(world: World) -
 
 
 def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
-    """What is stored behind a listing's back is in the log then; the clock stands, so no timer lists again."""
+    """What is stored during a listing is in the log then; the clock stands, so no timer lists again."""
     world.put(0, 4)
 
     def after_the_gaps() -> None:
@@ -726,7 +726,7 @@ def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
     try:
 
         def delivered() -> bool:
-            process.delivery.turn()
+            process.delivery.run_round()
             return world.offsets(C) == numbers((0, 9))
 
         assert wait_until(delivered, PATIENCE), world.offsets(C)
@@ -767,7 +767,7 @@ def test_refused_record_stops_that_partition_visibly_and_is_tried_again_later(wo
     assert world.offsets(D) == numbers((0, 3))
     process.later(31, turns=8)
     assert world.offsets(C) == [0, 1]
-    assert list(process.stopped) == [str(SOURCE)], "said all the time, also while it is tried again"
+    assert list(process.stopped) == [str(SOURCE)], "reported all the time, also while it is retried"
     del world.target.poison[C]
     process.later(30)
     assert world.offsets(C) == [0, 1], "ever more seldom"
@@ -929,7 +929,7 @@ def reborn(policy: str) -> World:
 def second_life(world: World, *ranges: tuple[int, int], partition: int = 0) -> None:
     world.claim(1, "second")
     for start, end in ranges:
-        world.put(start, end, life="second", partition=partition)
+        world.put(start, end, incarnation="second", partition=partition)
 
 
 def test_later_incarnation_is_refused_by_default_and_the_first_continues() -> None:
@@ -947,12 +947,12 @@ def test_later_incarnation_follows_after_everything_of_the_first() -> None:
     process = joined(world)
     second_life(world, (0, 2))
     process.later(DELAY / 2)
-    assert world.offsets(C) == numbers((0, 3)), "more of the first life may be under way"
+    assert world.offsets(C) == numbers((0, 3)), "more of the first incarnation may be under way"
     world.put(4, 5, notify=False)
     process.later(DELAY / 2, turns=8)
     assert world.offsets(C) == numbers((0, 5), (0, 2))
-    assert (world.checkpoint(), world.checkpoint(life="second")) == (6, 3)
-    world.put(3, 4, life="second")
+    assert (world.checkpoint(), world.checkpoint(incarnation="second")) == (6, 3)
+    world.put(3, 4, incarnation="second")
     process.turn(4)
     assert world.offsets(C) == numbers((0, 5), (0, 4))
     assert process.stopped == {}
@@ -963,7 +963,7 @@ def test_new_owner_continues_with_the_current_incarnation() -> None:
     second_life(world, (0, 2))
     joined(world).later(DELAY, turns=8)
     assert world.offsets(C) == numbers((0, 3), (0, 2))
-    world.put(3, 4, life="second")
+    world.put(3, 4, incarnation="second")
     joined(world)
     assert world.offsets(C) == numbers((0, 3), (0, 4))
 
@@ -1002,27 +1002,27 @@ def test_no_incarnation_follows_after_a_failed_listing() -> None:
     assert world.offsets(C) == numbers((0, 5), (0, 2))
 
 
-def test_what_lies_behind_a_fork_follows_from_where_the_logs_differ() -> None:
+def test_what_lies_after_a_fork_follows_from_where_the_logs_differ() -> None:
     world = reborn("follow")
     world.claim(1, "id-fork1")
-    world.record_begin(2, life="id-fork1")
-    world.put(2, 6, life="id-fork1")
+    world.record_begin(2, incarnation="id-fork1")
+    world.put(2, 6, incarnation="id-fork1")
     process = joined(world)
     process.later(DELAY, turns=8)
     assert world.offsets(C) == numbers((0, 3), (2, 6))
-    world.put(7, 8, life="id-fork1")
+    world.put(7, 8, incarnation="id-fork1")
     process.turn(5)
     assert world.offsets(C) == numbers((0, 3), (2, 8))
-    assert world.checkpoint(life="id-fork1") == 9
+    assert world.checkpoint(incarnation="id-fork1") == 9
 
 
 def test_three_incarnations_of_different_partition_counts_follow_each_other() -> None:
     """Only the second incarnation has records in partition 1."""
     world = reborn("follow")
     second_life(world, (0, 2))
-    world.put(0, 1, life="second", partition=1)
+    world.put(0, 1, incarnation="second", partition=1)
     world.claim(2, "third")
-    world.put(0, 0, life="third")
+    world.put(0, 0, incarnation="third")
     process = joined(world)
     for _ in range(3):
         process.later(DELAY, turns=8)
@@ -1064,7 +1064,7 @@ def test_segments_that_arrived_after_the_next_incarnation_began_are_found_by_a_n
 
 def test_incarnation_of_unknown_order_is_refused_and_follows_once_it_is_known() -> None:
     world = reborn("follow")
-    world.put(0, 2, life="second")
+    world.put(0, 2, incarnation="second")
     process = joined(world)
     process.later(DELAY, turns=8)
     assert list(process.stopped) == ["a/t@second/0"]
@@ -1086,11 +1086,11 @@ def test_later_incarnation_goes_to_a_separate_topic() -> None:
     process.placement.assign(own)
     process.turn(5)
     world.put(4, 5)
-    world.put(3, 4, life="second")
+    world.put(3, 4, incarnation="second")
     process.turn(5)
     assert world.offsets(C) == numbers((0, 5))
     assert world.offsets(own) == numbers((0, 4))
-    assert world.checkpoint(destination="copy.second", life="second") == 5
+    assert world.checkpoint(destination="copy.second", incarnation="second") == 5
 
 
 @pytest.mark.parametrize(("policy", "wanted"), [("stop", False), ("follow", True), ("new-topic", True)])
@@ -1151,7 +1151,7 @@ def test_wants_only_what_a_source_delivers(world: World) -> None:
     assert not controller.wants(SourcePartition("a", "t", 0, "other-life"))
 
 
-def test_refused_source_is_told_and_forgotten_when_mended(world: World) -> None:
+def test_refused_source_is_reported_and_forgotten_when_repaired(world: World) -> None:
     world.put(0, 3, partitions=None)
     process = world.process()
     process.turn(2)
@@ -1204,13 +1204,13 @@ def test_segments_delivered_together_are_each_logged(world: World, caplog: pytes
         world.put(start, start + 3)
     world.set_checkpoint(2)
     process = joined(world)
-    told = [vars(r) for r in caplog.records if r.message == "segment_delivered"]
-    assert [(one["start"], one["end"]) for one in told] == [(2, 3), (4, 7), (8, 11)]
+    delivered = [vars(r) for r in caplog.records if r.message == "segment_delivered"]
+    assert [(one["start"], one["end"]) for one in delivered] == [(2, 3), (4, 7), (8, 11)]
     assert process.metrics.by_label("skipped_records", **LABELS) == 2
     assert world.target.rounds == [10]
 
 
-def test_damage_in_the_midst_stops_behind_what_comes_before_it(world: World) -> None:
+def test_damage_in_the_middle_stops_after_what_comes_before_it(world: World) -> None:
     for start in range(0, 20, 4):
         world.put(start, start + 3)
     world.damage(Segment(SOURCE, 0, OffsetRange(8, 11)))
@@ -1220,7 +1220,7 @@ def test_damage_in_the_midst_stops_behind_what_comes_before_it(world: World) -> 
     assert world.target.parked[key()].next_offset == 8
 
 
-def test_poison_in_the_midst_stops_behind_what_comes_before_it(world: World) -> None:
+def test_poison_in_the_middle_stops_after_what_comes_before_it(world: World) -> None:
     for start in range(0, 20, 4):
         world.put(start, start + 3)
     world.target.poison[C] = {10}

@@ -100,7 +100,7 @@ def test_a_refused_record_of_one_does_not_stop_the_other(exactly_once: bool, poi
     assert checkpoint(world, "two") == 101
 
 
-def test_one_goes_on_where_it_was_when_the_other_is_positioned_anew() -> None:
+def test_one_continues_where_it_was_when_the_other_is_positioned_again() -> None:
     world = merging()
     put(world, "one", 0, 9)
     put(world, "two", 0, 9)

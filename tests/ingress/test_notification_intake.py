@@ -98,7 +98,7 @@ def bench() -> Bench:
 
 def test_created_and_removed_are_published_and_the_message_is_deleted(bench: Bench) -> None:
     bench.queue.send(s3(("ObjectCreated:Put", KEY), ("ObjectRemoved:Delete", KEY)))
-    assert bench.intake.turn() == 1
+    assert bench.intake.receive_once() == 1
     created, removed = bench.events()
     assert isinstance(created, Created)
     assert isinstance(removed, Removed)
@@ -112,10 +112,10 @@ def test_nothing_is_deleted_that_was_not_published(bench: Bench) -> None:
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
     bench.log.away = True
     with pytest.raises(BrokerUnavailable):
-        bench.intake.turn()
+        bench.intake.receive_once()
     assert len(bench.queue.messages) == 1
     bench.log.away = False
-    assert bench.intake.turn() == 1
+    assert bench.intake.receive_once() == 1
     assert len(bench.events()) == 1
     assert bench.queue.messages == []
 
@@ -124,9 +124,9 @@ def test_what_was_published_and_not_deleted_is_published_again(bench: Bench) -> 
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
     bench.queue.keeps = True
     with pytest.raises(QueueUnavailable):
-        bench.intake.turn()
+        bench.intake.receive_once()
     bench.queue.keeps = False
-    bench.intake.turn()
+    bench.intake.receive_once()
     assert len(bench.events()) == 2
     assert bench.queue.messages == []
 
@@ -136,7 +136,7 @@ def test_malformed_messages_stay_and_are_counted_once(bench: Bench) -> None:
     bench.queue.send({"hello": 1}, "odd")
     bench.queue.send(s3(("ObjectCreated:Put", KEY)), "good")
     for _ in range(3):
-        bench.intake.turn()
+        bench.intake.receive_once()
     assert [m.message_id for m in bench.queue.messages] == ["bad0", "odd1"]
     assert bench.metrics.counts["malformed_notifications"] == 2
     assert len(bench.events()) == 1
@@ -144,7 +144,7 @@ def test_malformed_messages_stay_and_are_counted_once(bench: Bench) -> None:
 
 def test_message_that_is_partly_malformed_stays_but_its_good_part_is_published(bench: Bench) -> None:
     bench.queue.send(s3(("ObjectCreated:Put", "data/a/t/0/0/rubbish"), ("ObjectCreated:Put", KEY)))
-    bench.intake.turn()
+    bench.intake.receive_once()
     assert len(bench.events()) == 1
     assert len(bench.queue.messages) == 1
     assert bench.metrics.counts["malformed_notifications"] == 1
@@ -154,7 +154,7 @@ def test_foreign_ones_are_counted_and_deleted(bench: Bench) -> None:
     bench.queue.send(s3(("ObjectCreated:Put", "elsewhere/x"), ("ObjectCreated:Put", KEY.replace("/a/", "/b/"))))
     bench.queue.send(s3(("ObjectCreated:Put", KEY.replace("/t/", "/other/"))))
     bench.queue.send(s3(("ObjectCreated:Put", "data/a/_control/v1/heartbeat/1")))
-    assert bench.intake.turn() == 3
+    assert bench.intake.receive_once() == 3
     assert bench.metrics.counts["foreign_notifications"] == 4
     assert bench.events() == []
     assert bench.queue.messages == []
@@ -162,7 +162,7 @@ def test_foreign_ones_are_counted_and_deleted(bench: Bench) -> None:
 
 def test_test_event_is_deleted(bench: Bench) -> None:
     bench.queue.send({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
-    bench.intake.turn()
+    bench.intake.receive_once()
     assert bench.queue.messages == []
     assert bench.metrics.counts["malformed_notifications"] == 0
 
@@ -172,7 +172,7 @@ def test_only_so_many_malformed_ones_are_remembered(bench: Bench) -> None:
         bench.queue.messages = []
         for _ in range(10):
             bench.queue.send("{", f"bad-{bench.metrics.counts['malformed_notifications']}-")
-        bench.intake.turn()
+        bench.intake.receive_once()
     assert len(bench.intake._malformed) == REMEMBERED
 
 
@@ -212,10 +212,10 @@ class _HealsAfter(Stop):
     def __init__(self, bench: Bench, pauses: int) -> None:
         super().__init__()
         self._bench, self._left = bench, pauses
-        self.told: list[bool] = []
+        self.recorded: list[bool] = []
 
     def wait(self, timeout: timedelta) -> bool:
-        self.told.append("notifications" in self._bench.health.snapshot().stopped)
+        self.recorded.append("notifications" in self._bench.health.snapshot().stopped)
         self._left -= 1
         if not self._left:
             self._bench.queue.away = False
@@ -228,7 +228,7 @@ def test_queue_that_stays_unavailable_is_reported() -> None:
     bench.queue.away = True
     bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
     bench.intake.run()
-    assert stop.told == [False, False, True, True]
+    assert stop.recorded == [False, False, True, True]
     assert dict(bench.health.snapshot().stopped) == {}
 
 
@@ -238,7 +238,7 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     reported at once."""
     bench.log.away, bench.log.refuses = not refuses, refuses
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
-    told: list[bool] = []
+    recorded: list[bool] = []
     receives: list[None] = []
 
     def on_receive() -> None:
@@ -251,14 +251,14 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     class Heals(Stop):
         def wait(self, timeout: timedelta) -> bool:
             bench.queue.messages.clear()  # hidden, or another process has them
-            told.append("notifications" in bench.health.snapshot().stopped)
-            if len(told) == 4:
+            recorded.append("notifications" in bench.health.snapshot().stopped)
+            if len(recorded) == 4:
                 bench.log.away, bench.log.refuses = False, ""
                 bench.queue.on_receive = self.set
             return False
 
     bench.intake.stop = Heals()
     bench.intake.run()
-    assert told == ([True] * 4 if refuses else [False, False, True, True])
+    assert recorded == ([True] * 4 if refuses else [False, False, True, True])
     assert dict(bench.health.snapshot().stopped) == {}
     assert len(bench.events()) == 1

@@ -1,4 +1,4 @@
-"""What a partition that cannot go on leaves in the target, for an operator who asks when every process is dead."""
+"""What a partition that cannot continue leaves in the target, for an operator when every process is dead."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_a_parked_partition_says_where_why_and_since_when() -> None:
     world.target.poison[C] = {6}
     world.put(4, 9)
     process.turn(8)
-    (note,) = world.target.parked.values()
+    (parked,) = world.target.parked.values()
     assert list(world.target.parked) == [key()]
-    assert (note.next_offset, note.since) == (6, world.clock.at)
-    assert "POISON" in note.reason
+    assert (parked.next_offset, parked.since) == (6, world.clock.at)
+    assert "POISON" in parked.reason
     del world.target.poison[C]
     process.later(40, turns=8)
     assert world.offsets(C) == numbers((0, 9))
@@ -54,7 +54,7 @@ def test_what_a_round_of_unknown_outcome_delivered_is_not_parked_any_more(begun:
     assert world.target.parked == {}
 
 
-def test_the_note_outlives_the_process_and_goes_with_the_next_owners_progress() -> None:
+def test_the_parked_record_outlives_the_process_and_goes_with_the_next_owners_progress() -> None:
     world = World()
     bad = world.put(0, 3)
     world.put(4, 5)
@@ -76,13 +76,13 @@ def test_a_destination_created_again_parks_without_a_position() -> None:
     world.set_checkpoint(3)
     world.target.checkpoints[key()] = replace(world.target.checkpoints[key()], destination_topic_id="earlier")
     joined(world)
-    (note,) = world.target.parked.values()
-    assert note.next_offset is None
-    assert "created again" in note.reason
-    assert note.needs_seed
+    (parked,) = world.target.parked.values()
+    assert parked.next_offset is None
+    assert "created again" in parked.reason
+    assert parked.needs_seed
 
 
-def test_a_partition_that_was_released_and_still_cannot_go_on_is_parked_again() -> None:
+def test_a_partition_that_was_released_and_still_cannot_continue_is_parked_again() -> None:
     world = World()
     world.damage(world.put(0, 3))
     world.put(4, 5)
@@ -105,22 +105,24 @@ def test_a_refused_topic_says_so_by_partition() -> None:
     world = rivals()
     process = world.process()
     process.turn(3)
-    notes = world.target.parked
-    assert set(notes) == {
+    parked_records = world.target.parked
+    assert set(parked_records) == {
         key(0, topic="one-a", destination="x-one-a"),
         key(1, topic="one-a", destination="x-one-a"),
         key(0, topic="x-one-a", destination="x-one-a"),
     }
-    assert all(note.next_offset is None and "allow_merge = true" in note.reason for note in notes.values())
-    since = {note.since for note in notes.values()}
+    assert all(
+        parked.next_offset is None and "allow_merge = true" in parked.reason for parked in parked_records.values()
+    )
+    since = {parked.since for parked in parked_records.values()}
     process.later(3600)
     world.process().turn(3)
-    assert {note.since for note in world.target.parked.values()} == since
-    assert world.target.edits == ["park"] * 3, "whoever looks, and however often"
+    assert {parked.since for parked in world.target.parked.values()} == since
+    assert world.target.edits == ["park"] * 3, "whichever process refreshes, and however often"
 
 
-def test_the_note_of_a_refused_topic_is_removed_once_it_has_a_destination() -> None:
-    """Also when nothing is left to deliver, and when every process that wrote the note is dead."""
+def test_the_parked_record_of_a_refused_topic_is_removed_once_it_has_a_destination() -> None:
+    """Also when nothing is left to deliver, and when every process that wrote the parked record is dead."""
     world = World()
     world.put(0, 3)
     joined(world).stop()
@@ -135,17 +137,17 @@ def test_the_note_of_a_refused_topic_is_removed_once_it_has_a_destination() -> N
     assert world.target.parked == {}
 
 
-def test_a_partition_refused_again_is_parked_anew() -> None:
+def test_a_partition_refused_again_is_parked_again() -> None:
     world = World()
     world.put(0, 3)
     world.target.parked[key()] = Parked(None, "earlier", world.clock.at)
     world.clock.advance(60)
-    world.set_checkpoint(4)  # delivery continued since, and the note was not removed
+    world.set_checkpoint(4)  # delivery continued since, and the parked record was not removed
     world.clock.advance(60)
     world.admin.hides["copy"] = "no DESCRIBE"
     world.process().turn(3)
-    note = world.target.parked[key()]
-    assert (note.since, still_parked(note, world.target.checkpoints[key()])) == (world.clock.at, True)
+    parked = world.target.parked[key()]
+    assert (parked.since, still_parked(parked, world.target.checkpoints[key()])) == (world.clock.at, True)
 
 
 def test_nothing_is_left_in_another_cluster() -> None:
@@ -158,7 +160,7 @@ def test_nothing_is_left_in_another_cluster() -> None:
     assert world.target.edits == []
 
 
-def test_partitions_that_go_on_write_nothing() -> None:
+def test_partitions_that_continue_write_nothing() -> None:
     world = World()
     world.put(0, 3)
     world.put(0, 3, partition=1)
@@ -215,20 +217,20 @@ def test_a_corrupt_segment_that_was_removed() -> None:
     assert (process.stopped, world.target.parked) == ({}, {})
 
 
-def test_a_lost_gap_behind_which_nothing_is_stored_any_more() -> None:
+def test_a_lost_gap_after_which_nothing_is_stored_any_more() -> None:
     world = World()
     world.put(0, 9)
     process = joined(world, C)
-    behind = world.put(20, 29)
+    after_gap = world.put(20, 29)
     for _ in range(30):
         process.later(LOST / 20)
     assert "[10,19]" in process.stopped[SOURCE]
-    world.remove(behind)
+    world.remove(after_gap)
     later(process, 3)
     assert (process.stopped, world.target.parked) == ({}, {})
 
 
-def test_the_parked_note_of_an_outage_ends_with_it_under_any_owner() -> None:
+def test_the_parked_record_of_an_outage_ends_with_it_under_any_owner() -> None:
     world = World()
     world.put(0, 9)
     first = joined(world, C)
@@ -247,7 +249,7 @@ def test_the_parked_note_of_an_outage_ends_with_it_under_any_owner() -> None:
 
 
 def test_a_seed_counts_although_what_it_skips_waits_to_be_delivered() -> None:
-    """The target refuses every round, so the partition has a note, and `checkpoints seed` is allowed."""
+    """The target refuses every round, so the partition has a parked record, and `checkpoints seed` is allowed."""
     world = World()
     world.put(0, 9)
     process = joined(world, C)

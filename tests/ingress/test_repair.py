@@ -66,8 +66,8 @@ class Desk:
 
     @property
     def is_parked(self) -> bool:
-        note = self.target.parked.get(key())
-        return note is not None and still_parked(note, self.target.checkpoints.get(key()))
+        parked = self.target.parked.get(key())
+        return parked is not None and still_parked(parked, self.target.checkpoints.get(key()))
 
 
 class DiesAfter(FakeEditor):
@@ -138,7 +138,7 @@ class TestSeed:
         assert seed.parked
         with pytest.raises(TargetError, match="a/t/1 is not parked"):
             desk.operator().plan_seeds(sources(5, 5), "copy", NOW, force=False)
-        desk.world.set_checkpoint(9)  # beyond the note
+        desk.world.set_checkpoint(9)  # beyond the parked record
         with pytest.raises(TargetError, match="a/t/0 is not parked"):
             desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
 
@@ -200,7 +200,7 @@ class TestSeed:
 
 
 class TestSkip:
-    def test_the_record_is_given_up_and_written_down(self) -> None:
+    def test_the_record_is_given_up_and_recorded(self) -> None:
         desk = Desk(members=3)
         desk.park()
         operator = desk.operator()
@@ -235,8 +235,8 @@ class TestSkip:
         assert desk.target.edits == []
 
     @pytest.mark.parametrize("written", [0, 1, 2])
-    def test_a_crash_in_between_loses_no_word(self, written: int) -> None:
-        """Whatever was written: a position beyond the record only with the loss recorded, and no note that lies."""
+    def test_a_crash_in_between_loses_no_decision(self, written: int) -> None:
+        """Whatever was written: a position beyond the record only with the loss recorded; no wrong parked record."""
         desk = Desk()
         desk.park()
         dying = DiesAfter(desk.target)
@@ -248,7 +248,7 @@ class TestSkip:
         assert bool(desk.target.skipped) == (written > 0)
         assert beyond == (written > 1)
         assert desk.is_parked is not beyond
-        if not beyond:  # said again
+        if not beyond:  # repeated
             again = desk.operator()
             again.skip(again.plan_skip(key(), ONE, "poison", NOW))
         assert not desk.is_parked
@@ -330,11 +330,11 @@ class TestLeftBehind:
     def test_what_came_after_the_next_incarnation_was_begun(self) -> None:
         desk = self.begun(0, 4)
         later = Checkpoint(2, "id-copy", T0 + timedelta(minutes=1), Author.EXACTLY_ONCE, begun_at=0)
-        desk.target.checkpoints[key(life="second")] = later
+        desk.target.checkpoints[key(incarnation="second")] = later
         operator = desk.operator()
         operator.skip(operator.plan_skip(key(), OffsetRange(4, 5), "too late", NOW))
         assert desk.target.edits == ["skip"]
-        for where, offsets in ((key(), OffsetRange(3, 5)), (key(life="second"), OffsetRange(2, 3))):
+        for where, offsets in ((key(), OffsetRange(3, 5)), (key(incarnation="second"), OffsetRange(2, 3))):
             with pytest.raises(TargetError, match="is not parked"):
                 operator.plan_skip(where, offsets, "too late", NOW)
 
@@ -372,7 +372,7 @@ class TestGroups:
 
 
 class TestRelease:
-    def test_the_note_goes_and_nothing_else(self) -> None:
+    def test_the_parked_record_is_removed_and_nothing_else(self) -> None:
         desk = Desk()
         desk.park()
         operator = desk.operator()
@@ -382,14 +382,14 @@ class TestRelease:
         assert operator.plan_release(key()) is None
 
     def test_not_where_only_a_seed_helps(self) -> None:
-        """The note would be gone, without which the seed is refused while ingress runs; the stop would remain."""
+        """The parked record would be gone, without which the seed is refused while ingress runs; the stop stays."""
         desk = Desk(members=1)
         desk.target.parked[key()] = Parked(None, "gone: `replicator checkpoints seed a/t/0 --offset N`", T0)
         with pytest.raises(TargetError, match="parked without a position, and a release gives it none"):
             desk.operator().plan_release(key())
-        assert desk.operator().plan_release(key(), delivered=False), "only the note is left of it"
+        assert desk.operator().plan_release(key(), delivered=False), "only the parked record is left of it"
         desk.world.clock.advance(1)
-        desk.world.set_checkpoint(4)  # since the note
+        desk.world.set_checkpoint(4)  # since the parked record
         assert desk.operator().plan_release(key()) is not None
 
     def test_what_the_configuration_refuses_waits_for_no_seed(self) -> None:

@@ -1,5 +1,5 @@
 """`/metrics`, `/readyz` and `replicator status` name the same partitions as stopped, with the same lag, in every state
-in which a partition does not go on."""
+in which a partition does not continue."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def source_that_grew() -> tuple[World, Process]:
 def incarnation_that_is_not_followed() -> tuple[World, Process]:
     world = World()
     world.put(0, 9)
-    world.put(0, 299, life="later")
-    world.put(0, 99, life="later", partition=1)
+    world.put(0, 299, incarnation="later")
+    world.put(0, 99, incarnation="later", partition=1)
     return world, joined(world)
 
 
@@ -58,7 +58,7 @@ def incarnation_that_is_not_followed() -> tuple[World, Process]:
 def incarnation_without_a_claim() -> tuple[World, Process]:
     world = World(source_settings(on_recreate="follow"))
     world.put(0, 9)
-    world.put(5, 299, life="later")
+    world.put(5, 299, incarnation="later")
     return world, joined(world)
 
 
@@ -98,7 +98,7 @@ def destination_that_may_not_be_created() -> tuple[World, Process]:
 @state
 def destination_name_too_long() -> tuple[World, Process]:
     world = World(source_settings("t", "c" * 245, on_recreate="new-topic"))
-    world.put(0, 3, life="12345678")
+    world.put(0, 3, incarnation="12345678")
     process = world.process()
     process.turn(4)
     return world, process
@@ -230,23 +230,23 @@ def gauges(process: Process, name: GaugeName) -> dict[str, float]:
     return found
 
 
-def behind(process: Process) -> dict[str, float]:
+def lag_of(process: Process) -> dict[str, float]:
     """Partitions with a lag; an assigned one without stored segments shows 0."""
     return {partition: lag for partition, lag in gauges(process, "ingress_lag_records").items() if lag}
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
-def test_what_does_not_go_on_is_the_same_everywhere(name: str) -> None:
+def test_what_does_not_continue_is_the_same_everywhere(name: str) -> None:
     world, process = STATES[name]()
     process.later(5)
-    process.later(25)  # the next look at everything
+    process.later(25)  # the next complete refresh
     process.later(5)
     status = world.status()
     stopped = {str(p.key.source) for p in status.partitions if p.problems}
-    assert stopped, "else the state says nothing"
+    assert stopped, "else the state proves nothing"
     assert set(process.stopped) == stopped
     assert stopped_in_metrics(process) == len(stopped)
-    lags = behind(process)
+    lags = lag_of(process)
     assert lags == {str(p.key.source): p.lag for p in status.partitions if p.lag}
     assert lags.keys() >= stopped
     seconds = gauges(process, "ingress_lag_seconds")
@@ -263,7 +263,7 @@ def test_every_process_exports_what_no_process_holds_and_none_adds_it_to_its_own
     for process, held in ((first, 0), (second, None)):
         assert process.metrics.value("stopped_partitions", held="false") == 2
         assert process.metrics.value("stopped_partitions", held="true") in (held, 0)
-        assert behind(process) == {"a/t/1": 10, "a/t/3": 10}
+        assert lag_of(process) == {"a/t/1": 10, "a/t/3": 10}
 
 
 def test_the_lag_of_what_is_refused_grows_and_goes_with_the_refusal() -> None:
@@ -300,7 +300,7 @@ def test_another_cluster_stops_every_partition() -> None:
     world.objects.away = {"list"}
     process.later(30)
     assert set(process.stopped) == {"cluster"}, "which partitions there are is not known"
-    assert process.placement.topics, "and nothing is held"
+    assert process.placement.topics, "and the process is still subscribed"
     world.objects.away = set()
     world.admin.cluster = "cluster"
     process.later(30, turns=8)
@@ -314,10 +314,10 @@ def test_an_incarnation_that_waits_for_the_one_before_has_its_lag() -> None:
     world.put(0, 3)
     process = joined(world)
     world.claim(1, "second")
-    world.put(0, 9, life="second")
+    world.put(0, 9, incarnation="second")
     process.later(30)
     process.later(5)
-    assert behind(process) == {"a/t@second/0": 10}
+    assert lag_of(process) == {"a/t@second/0": 10}
     assert {str(p.key.source): p.lag for p in world.status().partitions} == {"a/t/0": 0, "a/t@second/0": 10}
     assert (process.stopped, world.status().problems) == ({}, [])
 
@@ -335,19 +335,19 @@ def test_retention_shortens_the_lag_of_what_is_refused() -> None:
     world, process = target_with_fewer_partitions()
     first = world.put(10, 19, partition=3)
     process.later(5)
-    assert behind(process)["a/t/3"] == 20
+    assert lag_of(process)["a/t/3"] == 20
     world.remove(Segment(SourcePartition("a", "t", 3), 0, OffsetRange(0, 9)), notify=False)
     process.later(300)
     process.later(5)
-    assert behind(process)["a/t/3"] == 10
+    assert lag_of(process)["a/t/3"] == 10
     assert {str(p.key.source): p.lag for p in world.status().partitions}["a/t/3"] == 10
     world.remove(first, notify=False)
     process.later(300)
     process.later(5)
-    assert "a/t/3" not in behind(process)
+    assert "a/t/3" not in lag_of(process)
 
 
-def test_the_archive_is_listed_on_and_not_anew() -> None:
+def test_the_listing_of_the_archive_continues_and_does_not_start_again() -> None:
     """However much waits, a listing costs only the segments that arrived since."""
     world = World()
     world.broker.create("copy", partitions=1)
@@ -356,12 +356,12 @@ def test_the_archive_is_listed_on_and_not_anew() -> None:
         world.peek.objects.put_new(f"data/a/t/1/0/{start:020d}-{start + 9:020d}", BytesIO(b""), 0)
     process = joined(world, C)
     process.later(5)
-    assert behind(process) == {"a/t/1": 30_000}
+    assert lag_of(process) == {"a/t/1": 30_000}
     listed = world.objects.listed
     for _ in range(20):
         process.later(30)
     assert world.objects.listed - listed < 20 * 1_000
-    assert behind(process) == {"a/t/1": 30_000}
+    assert lag_of(process) == {"a/t/1": 30_000}
 
 
 @pytest.mark.parametrize("first_is_stored", [True, False])
@@ -375,12 +375,12 @@ def test_a_refused_topic_whose_first_incarnation_is_over(first_is_stored: bool) 
     process = joined(world, TopicPartition("copy", 0))
     for _ in range(6):
         process.later(DELAY, turns=6)
-    world.put(0, 9, life="life2")
+    world.put(0, 9, incarnation="life2")
     for _ in range(6):
         process.later(DELAY, turns=6)
-    assert world.checkpoint(life="life2") == 10
+    assert world.checkpoint(incarnation="life2") == 10
     process.stop()
-    world.put(10, 99, life="life2")
+    world.put(10, 99, incarnation="life2")
     world.admin.hides["copy"] = "no DESCRIBE"
     process = world.process()
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What delivery has left behind: against sets of offsets."""
+"""Undelivered offsets, checked against sets of offsets."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def offsets(found: list[OffsetRange]) -> set[int]:
 
 @given(st.lists(ranges), st.lists(ranges), st.lists(ranges), st.integers(1, 45), st.booleans())
 def test_events_and_listings_say_the_same(
-    listed: list[OffsetRange], told: list[OffsetRange], given_up: list[OffsetRange], at: int, before: bool
+    listed: list[OffsetRange], events: list[OffsetRange], given_up: list[OffsetRange], at: int, before: bool
 ) -> None:
     span = before_begin(at) if before else behind_end(at)
     assert span is not None
     known = Undelivered(span)
     known.listed(listed)
-    for one in told:
+    for one in events:
         assert known.stored(segment(one)) == one.overlaps(span)
     left = list(known.left(given_up))
-    wanted = {o for o in offsets([*listed, *told]) - offsets(given_up) if (o < at) == before}
+    wanted = {o for o in offsets([*listed, *events]) - offsets(given_up) if (o < at) == before}
     assert offsets(left) == wanted
     assert left == sorted(left)
-    assert offsets(list(undelivered(span, [*listed, *told], given_up))) == wanted
+    assert offsets(list(undelivered(span, [*listed, *events], given_up))) == wanted
     known.listed([])
     assert known.left([]) == []
 
@@ -74,9 +74,9 @@ def test_scattered_offsets_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_remedies_are_commands() -> None:
     left = [OffsetRange(0, 9), OffsetRange(20, 29), OffsetRange(40, 40), OffsetRange(50, 51)]
-    told = describe_before_begin(SOURCE, "copy", 60, left)
-    assert "offsets [0,9], [20,29], [40,40] and 1 more ranges of a/t/3" in told
-    commands = [shlex.split(part) for part in told.split("`")[1::2]]
+    events = describe_before_begin(SOURCE, "copy", 60, left)
+    assert "offsets [0,9], [20,29], [40,40] and 1 more ranges of a/t/3" in events
+    commands = [shlex.split(part) for part in events.split("`")[1::2]]
     assert commands[0][:2] == ["replicator", "restore"]
     assert commands[0][commands[0].index("--offsets") + 1] == "0-9"
     assert commands[0][commands[0].index("--incarnation") + 1] == ""
@@ -85,7 +85,7 @@ def test_the_remedies_are_commands() -> None:
     assert "seed" not in describe_after_end(SOURCE, "copy", left)
 
 
-def test_delivery_has_turned_to_what_has_a_later_checkpoint() -> None:
+def test_delivery_has_switched_to_what_has_a_later_checkpoint() -> None:
     def key(incarnation: str, partition: int = 3, destination: str = "copy") -> CheckpointKey:
         return CheckpointKey(SourcePartition("a", "t", partition, incarnation), destination)
 

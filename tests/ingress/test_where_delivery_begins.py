@@ -132,7 +132,7 @@ def test_the_delay_counts_from_the_first_sight_here(world: World) -> None:
     assert world.target.waiting == {}
 
 
-def test_the_delay_goes_on_when_the_partition_moves(world: World) -> None:
+def test_the_delay_continues_when_the_partition_moves(world: World) -> None:
     world.put(200, 299)
     first = joined(world, C)
     first.later(DELAY * 0.6)
@@ -268,7 +268,7 @@ def test_a_gap_is_given_up_in_time_however_often_the_partition_moves(restarts: b
     assert world.target.waiting == {}
 
 
-def test_a_gap_that_a_look_fills_is_not_written_down() -> None:
+def test_a_gap_that_a_listing_fills_is_not_recorded() -> None:
     world = World()
     world.put(0, 1)
     process = joined(world, C)
@@ -335,7 +335,7 @@ def test_no_checkpoint_but_records_there_stops_that_partition_only(world: World)
     assert world.target.parked == {}
 
 
-def test_a_seed_at_the_end_is_enough_to_go_on(world: World) -> None:
+def test_a_seed_at_the_end_is_enough_to_continue(world: World) -> None:
     world.put(0, 3)
     world.target.occupied[C] = Occupancy(holds_records=True)
     process = joined(world, C)
@@ -363,7 +363,7 @@ def test_records_may_be_added_to_by_choice(world: World) -> None:
     assert world.offsets(C) == numbers((0, 3))
 
 
-def test_a_partition_that_cannot_be_looked_into_stops_and_says_why(world: World) -> None:
+def test_a_partition_that_cannot_be_checked_stops_and_reports_why(world: World) -> None:
     world.put(0, 3)
     world.target.occupied[C] = Occupancy(None, "no READ on it")
     process = joined(world, C)
@@ -373,7 +373,7 @@ def test_a_partition_that_cannot_be_looked_into_stops_and_says_why(world: World)
     assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
 
 
-def test_a_look_that_fails_is_made_again(world: World) -> None:
+def test_a_check_that_fails_is_repeated(world: World) -> None:
     world.put(0, 3)
     process = world.process()
     process.turn(2)
@@ -436,10 +436,10 @@ def test_a_destination_created_again_before_the_next_incarnation_delivered_anyth
     assert world.offsets(C) == numbers((0, 9))
     world.claim(1, "life2")
     world.target.poison[C] = {0}  # its first record
-    world.put(0, 9, life="life2")
+    world.put(0, 9, incarnation="life2")
     for _ in range(20):
         process.later(DELAY / 2, turns=8)
-    assert world.checkpoint(life="life2") == 0
+    assert world.checkpoint(incarnation="life2") == 0
     assert process.stopped
     process.stop()
     world.target.poison.clear()
@@ -452,18 +452,18 @@ def test_a_destination_created_again_before_the_next_incarnation_delivered_anyth
     assert process.stopped or world.offsets(C) == numbers((0, 9), (0, 9))
 
 
-# --- while the target is looked at ------------------------------------------------------------------------------------
+# --- while the target is checked ----------------------------------------------------------------------------------
 
 
-def looking(process: Process) -> None:
-    """Until the question is under way; it has its answer when the pool goes on."""
+def checking(process: Process) -> None:
+    """Until the question is under way; it has its answer when the pool continues."""
     process.pool.holding = True
     for _ in range(20):
         process.turn()
-        if process.controller._firsts._asked:
+        if process.controller._foreign_data_check._asked:
             return
         process.pool.run_all()
-    pytest.fail("nothing is looked at")
+    pytest.fail("nothing is checked")
 
 
 def go_on(process: Process) -> None:
@@ -478,7 +478,7 @@ def test_a_partition_that_leaves_meanwhile_is_not_stopped_here(world: World) -> 
     process = world.process()
     process.turn(2)
     process.placement.assign(C)
-    looking(process)
+    checking(process)
     process.placement.revoke(C)
     process.turn()
     go_on(process)
@@ -490,7 +490,7 @@ def test_a_destination_that_goes_meanwhile_ends_nothing(world: World) -> None:
     process = world.process()
     process.turn(2)
     process.placement.assign(C)
-    looking(process)
+    checking(process)
     asked = list(process.pool._jobs)
     process.pool._jobs.clear()
     process.pool.holding = False
@@ -509,7 +509,7 @@ def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: boo
     process = joined(world, C)
     assert "holds records" in process.stopped[str(SOURCE)]
     world.clock.advance(40)
-    looking(process)
+    checking(process)
     world.seed(10)  # all of it is there already: `checkpoints seed`, allowed since it is parked
     go_on(process)
     process.later(1, turns=8)
@@ -517,22 +517,22 @@ def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: boo
     assert process.stopped == {}
 
 
-Occupancies = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
+TargetCheck = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
 
 
-def without_leader(leaderless: TopicPartition) -> Occupancies:
+def without_leader(leaderless: TopicPartition) -> TargetCheck:
     """`FakeTarget.occupancies`, where this partition has no leader."""
-    occupancies = FakeTarget.occupancies
+    original = FakeTarget.occupancies
 
     def found(target: FakeTarget, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         if leaderless in partitions:
             raise BrokerUnavailable(f"offsets of {leaderless}: LEADER_NOT_AVAILABLE")
-        return occupancies(target, partitions)
+        return original(target, partitions)
 
     return found
 
 
-def test_one_that_fails_for_a_minute_turns_the_readiness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_for_a_minute_makes_the_process_unready(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(FakeTarget, "occupancies", without_leader(C))
         world.put(0, 9)

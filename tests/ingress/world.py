@@ -1,4 +1,4 @@
-"""An archive, an event log, a target cluster, and ingress processes whose every turn the test makes."""
+"""An archive, an event log, a target cluster, and ingress processes whose every turn of the loop the test makes."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ class World:
     def archive(self) -> Archive:
         return Archive(self.store, self.control, self.format)
 
-    def wishes(self) -> ArchivedTopics:
+    def archived_topics(self) -> ArchivedTopics:
         return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
 
     def finder(self) -> DestinationFinder:
-        return DestinationFinder(self.archive, self.wishes(), self.admin, self.settings)
+        return DestinationFinder(self.archive, self.archived_topics(), self.admin, self.settings)
 
     # --- what an operator asks ---
 
     def planned(self) -> Planned:
-        plan = self.wishes().plan()
+        plan = self.archived_topics().plan()
         return Planned(refused=plan.reasons, followed=plan.followed)
 
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
@@ -155,10 +155,10 @@ class World:
         stamp: int | None = None,
         value: bytes = b"",
         region: str = REGION,
-        life: str = "",
+        incarnation: str = "",
         topic_id: str = "",
     ) -> Segment:
-        segment = Segment(SourcePartition(region, topic, partition, life), level, OffsetRange(start, end))
+        segment = Segment(SourcePartition(region, topic, partition, incarnation), level, OffsetRange(start, end))
         sink = BytesIO()
         writer = self.format.create(sink)
         offsets = [o for o in range(start, end + 1) if o not in holes]
@@ -178,15 +178,19 @@ class World:
         return segment
 
     def claim(
-        self, number: int, life: str = "", *, topic: str = "t", at: datetime | None = None, topic_id: str = ""
+        self, number: int, incarnation: str = "", *, topic: str = "t", at: datetime | None = None, topic_id: str = ""
     ) -> None:
-        name = topic_id or life or "first"
-        place = TopicClaim(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
-        ControlStore(self.objects.memory, "data").claim(REGION, f"{topic}@{life}" if life else topic, place)
+        name = topic_id or incarnation or "first"
+        claim = TopicClaim(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
+        ControlStore(self.objects.memory, "data").claim(
+            REGION, f"{topic}@{incarnation}" if incarnation else topic, claim
+        )
 
-    def record_begin(self, offset: int, *, partition: int = 0, life: str = "") -> None:
+    def record_begin(self, offset: int, *, partition: int = 0, incarnation: str = "") -> None:
         begin = ArchiveBegin(offset=offset, reason="test", recorded_at=self.clock.at)
-        ControlStore(self.objects.memory, "data").record_begin(SourcePartition(REGION, "t", partition, life), begin)
+        ControlStore(self.objects.memory, "data").record_begin(
+            SourcePartition(REGION, "t", partition, incarnation), begin
+        )
 
     def record_gap(self, start: int, end: int, *, partition: int = 0) -> None:
         source, offsets = SourcePartition(REGION, "t", partition), OffsetRange(start, end)
@@ -218,27 +222,31 @@ class World:
         return [record.source_offset for record in self.target.records(partition)]
 
     def checkpoint(
-        self, partition: int = 0, *, topic: str = "t", destination: str = "copy", life: str = ""
+        self, partition: int = 0, *, topic: str = "t", destination: str = "copy", incarnation: str = ""
     ) -> int | None:
-        found = self.target.checkpoints.get(key(partition, topic=topic, destination=destination, life=life))
+        found = self.target.checkpoints.get(
+            key(partition, topic=topic, destination=destination, incarnation=incarnation)
+        )
         return None if found is None else found.next_offset
 
-    def skip(self, start: int, end: int, *, life: str = "") -> None:
+    def skip(self, start: int, end: int, *, incarnation: str = "") -> None:
         """What an operator gives up."""
-        gone = Skipped(key=key(life=life), offsets=OffsetRange(start, end), reason="test", at=self.clock.at)
+        gone = Skipped(
+            key=key(incarnation=incarnation), offsets=OffsetRange(start, end), reason="test", at=self.clock.at
+        )
         self.target.editor().skip(gone)
 
     def seed(self, next_offset: int, partition: int = 0) -> None:
         """A checkpoint seeded by an operator."""
-        said = Checkpoint(next_offset, "id-copy", self.clock.at, Author.SEED)
-        self.target.editor().seed(key(partition), said)
+        seeded = Checkpoint(next_offset, "id-copy", self.clock.at, Author.SEED)
+        self.target.editor().seed(key(partition), seeded)
 
     def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
         self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at, Author.EXACTLY_ONCE)
 
 
-def key(partition: int = 0, *, topic: str = "t", destination: str = "copy", life: str = "") -> CheckpointKey:
-    return CheckpointKey(SourcePartition(REGION, topic, partition, life), destination)
+def key(partition: int = 0, *, topic: str = "t", destination: str = "copy", incarnation: str = "") -> CheckpointKey:
+    return CheckpointKey(SourcePartition(REGION, topic, partition, incarnation), destination)
 
 
 class Process:
@@ -330,7 +338,7 @@ class Process:
     def turn(self, count: int = 1) -> None:
         for _ in range(count):
             self.control()
-            self.delivery.turn()
+            self.delivery.run_round()
 
     def later(self, seconds: float, turns: int = 4) -> None:
         self.world.clock.advance(seconds)

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from replicator.services.egress import build_egress
-from tests.integration.test_lives_and_gaps import Source
+from tests.integration.test_incarnations_and_gaps import Source
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

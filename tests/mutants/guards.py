@@ -15,14 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 Stage = tuple[str, ...]  # files and folders of tests, run together
 
 EGRESS: tuple[Stage, ...] = (("tests/egress",), ("tests/stateful/test_egress_process.py",))
-EGRESS_BROKER: Stage = ("tests/integration/test_lives_and_gaps.py",)
+EGRESS_BROKER: Stage = ("tests/integration/test_incarnations_and_gaps.py",)
 RESTORE: tuple[Stage, ...] = (("tests/replicator/restore", "tests/replicator/verify"),)
 RESTORE_BROKER: Stage = (
     "tests/replicator/commands/test_restore_commands.py",
     "tests/replicator/restore/test_restore_on_broker.py",
 )
 INGRESS: tuple[Stage, ...] = (("tests/ingress",), ("tests/stateful/test_ingress_process.py",), *RESTORE)
-INGRESS_BROKER: Stage = ("tests/integration/test_ingress_lives.py", "tests/integration/test_lives_and_gaps.py")
+INGRESS_BROKER: Stage = (
+    "tests/integration/test_ingress_incarnations.py",
+    "tests/integration/test_incarnations_and_gaps.py",
+)
 COMPACTION: tuple[Stage, ...] = (("tests/compaction",),)
 COMPACTION_SPARK: Stage = ("tests/integration/test_compaction.py", "tests/integration/test_gc.py")
 FORMATS: tuple[Stage, ...] = (("tests/formats",), ("tests/compaction", *RESTORE[0]))

@@ -28,7 +28,7 @@ class EgressMachine(RuleBasedStateMachine):
         self.end = 7  # next offset the log will write
         self.core = EgressPartition(POLICY, next_offset=7)
         self.client: int | None = None  # position; None until started
-        self.pending_epoch: tuple[int, int] | None = None  # seek asked for: offset, epoch
+        self.pending_epoch: tuple[int, int] | None = None  # requested seek: offset, epoch
         self.leftovers: list[tuple[int, int, int]] = []  # runs fetched before a seek
         self.open: list[int] = []
         self.sealing: dict[OffsetRange, list[int]] = {}
@@ -263,7 +263,7 @@ def test_idle_partition_seals_nothing() -> None:
     assert core.drain(Reason.STOPPED) == []
 
 
-def test_run_that_repeats_and_goes_on_is_asked_for_again() -> None:
+def test_run_that_repeats_and_continues_is_requested_again() -> None:
     core = started(0)
     core.consumed(0, 2, 3, 3, T0)
     assert core.consumed(2, 3, 2, 2, T0) == [Seek(3, core.epoch)]
@@ -289,9 +289,9 @@ def test_run_larger_than_the_room_is_refused() -> None:
 
 def test_relieved_of_its_open_segment_it_reads_on() -> None:
     core = started(0)
-    assert core.relieve() == []
+    assert core.seal_early() == []
     core.consumed(0, 1, 2, 2, T0)
-    assert core.relieve() == [Seal(OffsetRange(0, 1), 2, Reason.PRESSURE)]
+    assert core.seal_early() == [Seal(OffsetRange(0, 1), 2, Reason.PRESSURE)]
     assert core.consumed(2, 3, 2, 2, T0) == [Append()]
 
 

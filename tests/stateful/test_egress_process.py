@@ -76,39 +76,39 @@ class EgressProcesses(RuleBasedStateMachine):
         return process
 
     def born(self) -> None:
-        self.life = self.world.admin.describe(["t"])["t"].topic_id
-        self.logs |= {(self.life, p): self.world.broker.logs[p] for p in PARTITIONS}
+        self.topic_id = self.world.admin.describe(["t"])["t"].topic_id
+        self.logs |= {(self.topic_id, p): self.world.broker.logs[p] for p in PARTITIONS}
         self.ends: dict[tuple[str, TopicPartition], list[Version]] = {
             **getattr(self, "ends", {}),
-            **{(self.life, p): [] for p in PARTITIONS},
+            **{(self.topic_id, p): [] for p in PARTITIONS},
         }
 
-    def place(self, life: str, fork: int = 0) -> str:
+    def incarnation(self, topic_id: str, fork: int = 0) -> str:
         """The incarnation id of its archive path: that of the fork, or empty for the plain path, or its own name."""
         if fork:
-            return fork_id(life, fork)
+            return fork_id(topic_id, fork)
         plain = self.world.control_peek.claim_of("a", "t")
-        return "" if plain is not None and plain.topic_id == life else life
+        return "" if plain is not None and plain.topic_id == topic_id else topic_id
 
     def fork(self) -> int:
         """How many forks of this incarnation were adopted."""
-        return newest_fork(later_ids(self.world.control_peek.claimed_paths("a"), "t"), self.life)
+        return newest_fork(later_ids(self.world.control_peek.claimed_paths("a"), "t"), self.topic_id)
 
     @property
     def name(self) -> str:
         """The name of this incarnation in the metadata of commits."""
-        return fork_id(self.life, self.fork()) if self.fork() else self.life
+        return fork_id(self.topic_id, self.fork()) if self.fork() else self.topic_id
 
-    def versions(self, life: str, p: TopicPartition) -> list[dict[int, bytes | None]]:
+    def versions(self, topic_id: str, p: TopicPartition) -> list[dict[int, bytes | None]]:
         """Values by offset, of every log that this one ever was."""
-        log = self.logs[life, p]
-        return [*(v.values for v in self.ends[life, p]), {o: r.value for o, r in log.records.items()}]
+        log = self.logs[topic_id, p]
+        return [*(v.values for v in self.ends[topic_id, p]), {o: r.value for o, r in log.records.items()}]
 
     def committed(self, p: TopicPartition) -> Committed | None:
         """The commit of this incarnation; None for one that was in flight when the topic was deleted."""
         committed = self.world.committed(p)
-        note = None if committed is None else read_commit_metadata(committed)
-        return committed if note is not None and note.life == self.name else None
+        metadata = None if committed is None else read_commit_metadata(committed)
+        return committed if metadata is not None and metadata.incarnation_id == self.name else None
 
     # --- work: most of what happens ---
 
@@ -130,7 +130,7 @@ class EgressProcesses(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def work_unhindered(self, count: int) -> None:
-        """Whoever waits for the store, or for a pool, goes on."""
+        """What waits for the store, or for a pool, continues."""
         self.world.objects.away = set()
         for process in self.running:
             process.consumer.unavailable = False
@@ -148,7 +148,7 @@ class EgressProcesses(RuleBasedStateMachine):
     @rule(p=partitions, count=st.integers(1, 3))
     def begin_transaction(self, p: TopicPartition, count: int) -> None:
         first = self.world.broker.logs[p].high
-        values = [b"transaction %d of %s" % (first + i, self.life.encode()) for i in range(count)]
+        values = [b"transaction %d of %s" % (first + i, self.topic_id.encode()) for i in range(count)]
         self.transactions[p].append(self.world.broker.begin(p, *values))
 
     @precondition(lambda self: any(self.transactions.values()))
@@ -207,8 +207,8 @@ class EgressProcesses(RuleBasedStateMachine):
     def take_a_snapshot(self) -> None:
         self.end_transactions(commit=True)
         logs = {p: (log.high, log.leader_epoch) for p, log in self.world.broker.logs.items()}
-        versions = {p: len(self.ends[self.life, p]) for p in PARTITIONS}
-        self.saved = Snapshot(self.life, logs, dict(self.world.broker.committed("group")), versions)
+        versions = {p: len(self.ends[self.topic_id, p]) for p in PARTITIONS}
+        self.saved = Snapshot(self.topic_id, logs, dict(self.world.broker.committed("group")), versions)
 
     @precondition(lambda self: self.forks and self.saved is not None)
     @rule(more=st.integers(0, 15))
@@ -217,7 +217,9 @@ class EgressProcesses(RuleBasedStateMachine):
         is not: a snapshot that holds more than the log does is of no interest here."""
         saved, self.saved = self.saved, None
         assert saved is not None
-        if saved.life != self.life or any(len(self.ends[self.life, p]) != n for p, n in saved.versions.items()):
+        if saved.topic_id != self.topic_id or any(
+            len(self.ends[self.topic_id, p]) != n for p, n in saved.versions.items()
+        ):
             return  # of a topic, or a log, that is gone: nothing leads back there
         for number in (0, 1):
             self.restart(number, orderly=False, to=number)
@@ -246,7 +248,7 @@ class EgressProcesses(RuleBasedStateMachine):
     def remember(self, p: TopicPartition, high: int) -> None:
         self.forked = True
         log = self.world.broker.logs[p]
-        self.ends[self.life, p].append(Version(high, {o: r.value for o, r in log.records.items()}))
+        self.ends[self.topic_id, p].append(Version(high, {o: r.value for o, r in log.records.items()}))
 
     def forget_zombies(self) -> None:
         for zombie in self.zombies:
@@ -256,8 +258,8 @@ class EgressProcesses(RuleBasedStateMachine):
     @rule(p=partitions, adopt=st.booleans())
     def resolve(self, p: TopicPartition, adopt: bool) -> None:
         """An operator chooses."""
-        place = self.place(self.life, self.fork())
-        waiting = waiting_forks(self.world.peek, self.world.control_peek, source(p, place))
+        incarnation = self.incarnation(self.topic_id, self.fork())
+        waiting = waiting_forks(self.world.peek, self.world.control_peek, source(p, incarnation))
         if not waiting:
             return
         if adopt:
@@ -328,7 +330,7 @@ class EgressProcesses(RuleBasedStateMachine):
         self.go_on(next(z for z in self.zombies if z.waiting), other, all_=False)
 
     def go_on(self, pool: HandExecutor, other: int, *, all_: bool) -> None:
-        """`other`: not the first, but one behind it."""
+        """`other`: not the first, but a later one."""
         pool._jobs.rotate(-other)
         if pool.waiting and not all_:
             pool.run_next()
@@ -374,62 +376,63 @@ class EgressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:
             committed = self.committed(p)
             if committed is not None:
-                place = self.place(self.life, self.fork())
-                begin = self.world.control_peek.begin(source(p, place))
+                incarnation = self.incarnation(self.topic_id, self.fork())
+                begin = self.world.control_peek.begin(source(p, incarnation))
                 assert begin is not None
-                assert self.covered_until(p, place, begin.offset) >= committed.next_offset
+                assert self.covered_until(p, incarnation, begin.offset) >= committed.next_offset
                 assert read_commit_metadata(committed) == CommitMetadata(begin.offset, 2, self.name)
                 assert begin.offset == 0 or self.fork()
 
-    def covered_until(self, p: TopicPartition, place: str, start: int) -> int:
+    def covered_until(self, p: TopicPartition, incarnation: str, start: int) -> int:
         """Archived, or lost at the source, which is only where the log forks."""
-        gaps = self.world.control_peek.gap_ranges(source(p, place)) if self.forked else ()
-        covered = [*(s.offsets for s in self.world.segments(p, place)), *gaps]
+        gaps = self.world.control_peek.gap_ranges(source(p, incarnation)) if self.forked else ()
+        covered = [*(s.offsets for s in self.world.segments(p, incarnation)), *gaps]
         return next((o.start for o in uncovered(covered, OffsetRange(start, 1 << 62))), start)
 
     @invariant()
     def verify(self) -> None:
         """Each segment holds exactly its incarnation's records of its range, so that overlapping ones agree; after a
         fork, the records of one of its logs."""
-        for life, p in self.logs:
-            for fork in range(self.fork() + 1) if life == self.life else (0,):
-                for segment in self.world.segments(p, self.place(life, fork)):
+        for topic_id, p in self.logs:
+            for fork in range(self.fork() + 1) if topic_id == self.topic_id else (0,):
+                for segment in self.world.segments(p, self.incarnation(topic_id, fork)):
                     if segment not in self.verified:
-                        self.check(life, p, segment)
+                        self.check(topic_id, p, segment)
                         self.verified.add(segment)
 
-    def check(self, life: str, p: TopicPartition, segment: Segment) -> None:
-        log = self.logs[life, p]
+    def check(self, topic_id: str, p: TopicPartition, segment: Segment) -> None:
+        log = self.logs[topic_id, p]
         found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
         logs = [
-            {o: v for o, v in one.items() if o in segment.offsets and o >= log.low} for one in self.versions(life, p)
+            {o: v for o, v in one.items() if o in segment.offsets and o >= log.low}
+            for one in self.versions(topic_id, p)
         ]
         assert found in logs, segment
         assert found != logs[-1] or segment.offsets.next_offset <= max(
-            log.stable, *(v.high for v in self.ends[life, p]), 0
+            log.stable, *(v.high for v in self.ends[topic_id, p]), 0
         )
 
     @invariant()
-    def no_place_holds_two_logs(self) -> None:
+    def no_path_holds_two_logs(self) -> None:
         """Except where an operator accepted it: between two such offsets, all segments of a partition below a path are
         of one log."""
         if not self.forked:
             return
         for p in PARTITIONS:
             for fork in range(self.fork() + 1):
-                where = source(p, self.place(self.life, fork))
+                where = source(p, self.incarnation(self.topic_id, fork))
                 forks, gaps = self.world.control_peek.forks(where), self.world.control_peek.gaps(where)
                 seams = sorted({0, *(f.next_offset for f in forks if accepted_until([f], gaps) > 0), 1 << 62})
                 segments = self.world.segments(p, where.incarnation)
                 for start, end in pairwise(seams):
-                    held: dict[int, bytes] = {}
+                    values: dict[int, bytes] = {}
                     for segment in segments:
                         for offset, value in self.world.read(segment).items():
                             if start <= offset < end:
-                                assert held.setdefault(offset, value) == value, (where, offset)
-                    low = self.logs[self.life, p].low
-                    wanted = {o: v for o, v in held.items() if o >= low}
-                    logs = self.versions(self.life, p)
+                                assert values.setdefault(offset, value) == value, (where, offset)
+                    low = self.logs[self.topic_id, p].low
+                    wanted = {o: v for o, v in values.items() if o >= low}
+                    logs = self.versions(self.topic_id, p)
                     assert any(wanted.items() <= log.items() for log in logs), (where, wanted, logs)
 
     @invariant()
@@ -438,7 +441,7 @@ class EgressProcesses(RuleBasedStateMachine):
         for process in getattr(self, "running", ()):
             for reason in process.stopped.values():
                 known = ("TOPIC_AUTHORIZATION_FAILED", *(("has forked", "until it has grown") if self.forked else ()))
-                assert any(word in reason for word in known), reason
+                assert any(text in reason for text in known), reason
 
     def teardown(self) -> None:
         try:
@@ -449,7 +452,7 @@ class EgressProcesses(RuleBasedStateMachine):
             self.directory.cleanup()
 
     def _heal(self) -> None:
-        """All is well again, but for full disks: everything is archived and committed, and nothing is left behind."""
+        """All is well again, but for full disks: everything is archived and committed, and nothing is left over."""
         world = self.world
         self.end_transactions(commit=True)
         world.objects.away = set()
@@ -480,18 +483,18 @@ class EgressProcesses(RuleBasedStateMachine):
         for zombie in self.zombies:
             zombie.run_all()
         self.verify()
-        self.no_place_holds_two_logs()
+        self.no_path_holds_two_logs()
         for p in PARTITIONS:
-            end, place = world.broker.logs[p].stable, self.place(self.life, self.fork())
-            begin = world.control_peek.begin(source(p, place))
+            end, incarnation = world.broker.logs[p].stable, self.incarnation(self.topic_id, self.fork())
+            begin = world.control_peek.begin(source(p, incarnation))
             assert begin is not None
-            assert self.covered_until(p, place, begin.offset) == end, (p, world.ranges(p, place))
+            assert self.covered_until(p, incarnation, begin.offset) == end, (p, world.ranges(p, incarnation))
             assert world.position(p) == end
             assert self.committed(p) is not None
         for process in self.running:
             assert process.stopped == {}
-            assert process.assembly.held_bytes == 0
-            assert process.assembly.spool_bytes == 0, "spool files are left behind"
+            assert process.builder.buffered_bytes == 0
+            assert process.builder.spool_bytes == 0, "spool files are left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +507,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    life: str
+    topic_id: str
     logs: dict[TopicPartition, tuple[int, int]]  # high watermark, leader epoch
     commits: dict[TopicPartition, Committed]
     versions: dict[TopicPartition, int]  # how often the log had forked

@@ -52,7 +52,7 @@ class GroupClaims(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log: list[Record] = []
-        self.late: list[Record] = []  # sent by somebody who did not wait for the answer; may be appended any time
+        self.late: list[Record] = []  # sent by a process that did not wait for the answer; may be appended any time
         self.processes: list[Process] = []
         self.numbers = count()
         self.granted: dict[int, str] = {}  # by number of the claim
@@ -131,7 +131,7 @@ class GroupClaims(RuleBasedStateMachine):
         process.asked, process.granted = None, claim
         assert claim.group_id == process.group
         assert self.granted.setdefault(claim.number, process.group) == process.group, "granted to two groups"
-        # A claim that is outdated by now is granted, too: it was taken over behind this reading. Its process finds that
+        # A claim that is outdated by now is granted, too: it was taken over after this was read. Its process finds that
         # out when it joins, before it delivers.
         assert claim == process.stands, "granted, though another group's claim stood"
 
@@ -186,7 +186,7 @@ class GroupClaims(RuleBasedStateMachine):
         assert len({p.group for p in self.processes if p.delivers}) <= 1
 
     def teardown(self) -> None:
-        """Everybody who still asks gets an answer, and one who starts then as the group that stands is granted."""
+        """Every process that still asks gets an answer, and one that starts then as the owning group is granted."""
         for _ in range(200):
             if not any(p.asked for p in self.processes):
                 break

@@ -47,7 +47,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         self.now = T0
         self.health = Health()
         self.assignment = Assignment(NoNotes(), HandClock(), CountedMetrics(), self.health)  # type: ignore[arg-type]
-        self.held = AssignedPartition(
+        self.assigned = AssignedPartition(
             DeliveryTarget(SOURCE, TopicPartition("c", 0), "id", 1, clamp_timestamps=False), POLICY
         )
         self.sequencer: Sequencer | None = None
@@ -63,20 +63,20 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def read_checkpoint(self) -> None:
-        if self.held.is_due(self.now):
-            self.sequencer, self.forgotten = Sequencer(POLICY, self.held.view, 0), False
-            self.held.deliver(self.sequencer)
+        if self.assigned.is_due(self.now):
+            self.sequencer, self.forgotten = Sequencer(POLICY, self.assigned.view, 0), False
+            self.assigned.deliver(self.sequencer)
 
     @rule(pause=pauses, is_forgotten=st.booleans())
     def refuse_checkpoint(self, pause: timedelta, is_forgotten: bool) -> None:
-        if self.held.is_due(self.now):
+        if self.assigned.is_due(self.now):
             self.ask_at, self.forgotten = self.now + pause, is_forgotten
-            self.held.refuse(self.ask_at, is_forgotten=is_forgotten)
+            self.assigned.refuse(self.ask_at, is_forgotten=is_forgotten)
 
     @rule(pause=pauses)
     def reposition(self, pause: timedelta) -> None:
         self.sequencer, self.ask_at = None, self.now + pause
-        self.held.reposition(self.ask_at)
+        self.assigned.reposition(self.ask_at)
 
     @rule()
     @precondition(lambda self: self.sequencer is not None)
@@ -84,7 +84,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         answer: Question[ListedSegments] = Question(Future())
         self.relist_at = self.now + timedelta(seconds=30)
         self.under_way = PendingListing(answer=answer, token=1, full=False, begun_at=self.now, relist_at=self.relist_at)
-        self.held.listing_begun(self.under_way)
+        self.assigned.listing_begun(self.under_way)
 
     @rule(soon=st.booleans())
     @precondition(lambda self: self.sequencer is not None and self.under_way is not None)
@@ -92,54 +92,54 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         self.under_way = None
         self.relist_at = self.now + timedelta(seconds=1) if soon else self.relist_at
         assert self.relist_at is not None
-        self.held.listing_ended(self.relist_at)
+        self.assigned.listing_ended(self.relist_at)
 
     @rule()
     def set_back(self) -> None:
-        self.held.forget_view()
+        self.assigned.forget_view()
         self.under_way = self.relist_at = None
-        assert len(self.held.view) == 0
+        assert len(self.assigned.view) == 0
 
     @rule()
     def see_event(self) -> None:
-        self.held.view.created(INFO)
+        self.assigned.view.created(INFO)
 
     @rule(reason=st.sampled_from(("refused", "corrupt")), by_failures=st.booleans())
     def stop(self, reason: str, by_failures: bool) -> None:
-        self.assignment.stop(self.held, reason, by_failures=by_failures)
+        self.assignment.stop(self.assigned, reason, by_failures=by_failures)
         self.reason = reason
-        assert self.held.stop_reason is not None
-        assert self.held.stop_reason.by_failures == by_failures
+        assert self.assigned.stop_reason is not None
+        assert self.assigned.stop_reason.by_failures == by_failures
         assert self.health.snapshot().stopped == {str(SOURCE): reason}
 
     @rule()
     def resume(self) -> None:
-        self.assignment.resume(self.held)
+        self.assignment.resume(self.assigned)
         self.reason = ""
         assert self.health.snapshot().stopped == {}
 
     @invariant()
     def the_position_is_its_own(self) -> None:
-        assert self.held.sequencer is self.sequencer
-        assert self.held.is_forgotten == (self.forgotten and self.sequencer is None)
+        assert self.assigned.sequencer is self.sequencer
+        assert self.assigned.is_forgotten == (self.forgotten and self.sequencer is None)
         is_due = self.sequencer is None and (self.ask_at is None or self.now >= self.ask_at)
-        assert self.held.is_due(self.now) == is_due
+        assert self.assigned.is_due(self.now) == is_due
 
     @invariant()
     def the_listing_is_its_own(self) -> None:
         if self.under_way is not None:
-            assert self.held.listing is self.under_way
+            assert self.assigned.listing is self.under_way
         elif self.relist_at is not None:
-            assert self.held.listing == Listed(self.relist_at)
+            assert self.assigned.listing == Listed(self.relist_at)
         else:
-            assert self.held.listing == NotListed()
-        assert self.held.is_listed == (self.relist_at is not None)
+            assert self.assigned.listing == NotListed()
+        assert self.assigned.is_listed == (self.relist_at is not None)
         shows_nothing = self.sequencer is not None and self.under_way is None
-        assert self.held.is_seen == (len(self.held.view) > 0 or shows_nothing)
+        assert self.assigned.is_seen == (len(self.assigned.view) > 0 or shows_nothing)
 
     @invariant()
     def the_stop_is_its_own(self) -> None:
-        assert self.held.stopped == self.reason
+        assert self.assigned.stopped == self.reason
 
 
 TestAssignedPartition = AssignedPartitionMachine.TestCase

@@ -37,9 +37,9 @@ class _Losses(logging.Handler):
         self.skipped: dict[int, set[int]] = {p: set() for p in PARTITIONS}
 
     def emit(self, record: logging.LogRecord) -> None:
-        told = record.__dict__
-        if record.getMessage() == "segment_lost" and told["skipped"]:
-            self.skipped[told["partition"]].update(range(told["start"], told["end"] + 1))
+        fields = record.__dict__
+        if record.getMessage() == "segment_lost" and fields["skipped"]:
+            self.skipped[fields["partition"]].update(range(fields["start"], fields["end"] + 1))
 
 
 class IngressProcesses(RuleBasedStateMachine):
@@ -83,7 +83,7 @@ class IngressProcesses(RuleBasedStateMachine):
         world = self.world
         away, world.objects.away = world.objects.away, set()
         was_away, world.log.away = world.log.away, False
-        silent, world.target.away = world.target.away, False  # nobody is a member before the topic is its group's
+        silent, world.target.away = world.target.away, False  # no process is a member before the topic is its group's
         process = world.process(run_records=RUN)
         process.turn(2)
         world.objects.away, world.log.away, world.target.away = away, was_away, silent
@@ -132,8 +132,8 @@ class IngressProcesses(RuleBasedStateMachine):
             self.put(p, start, min(start + length, self.end[p]) - 1, 0, notify=notify)
 
     @precondition(lambda self: self.stored)
-    @rule(data=st.data(), count=st.integers(1, 4), told=st.sampled_from(["all", "created", "removed", "none"]))
-    def merge(self, data: st.DataObject, count: int, told: str) -> None:
+    @rule(data=st.data(), count=st.integers(1, 4), published=st.sampled_from(["all", "created", "removed", "none"]))
+    def merge(self, data: st.DataObject, count: int, published: str) -> None:
         first = data.draw(st.sampled_from(sorted(self.stored)))
         here = sorted((s for s in self.stored if s.source == first.source), key=lambda s: s.offsets)
         inputs, end = [first], first.offsets.end
@@ -144,8 +144,8 @@ class IngressProcesses(RuleBasedStateMachine):
                 end = segment.offsets.end
         level = max(s.level for s in inputs) + 1
         p = first.source.partition
-        self.put(p, first.offsets.start, end, level, notify=told in ("all", "created"))
-        self.world.remove(*inputs, notify=told in ("all", "removed"))
+        self.put(p, first.offsets.start, end, level, notify=published in ("all", "created"))
+        self.world.remove(*inputs, notify=published in ("all", "removed"))
         self.stored.difference_update(inputs)
         self.gone += inputs
         for segment in inputs:
@@ -165,7 +165,7 @@ class IngressProcesses(RuleBasedStateMachine):
                 self.damaged[segment] = body.read()
             self.world.damage(segment)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         for segment, data in self.damaged.items():
             self.world.damage(segment, data)
         self.damaged.clear()
@@ -198,8 +198,8 @@ class IngressProcesses(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([3, 10, RELIST]))
     def work_unhindered(self, seconds: float) -> None:
-        """Whoever waits for the store, the brokers, or a pool, goes on."""
-        self.mend()
+        """What waits for the store, the brokers, or a pool, continues."""
+        self.repair()
         self.world.objects.away = set()
         self.world.target.away = self.world.log.away = False
         for number in (0, 1):
@@ -241,7 +241,7 @@ class IngressProcesses(RuleBasedStateMachine):
         before = {p: len(self.world.offsets(TARGETS[p])) for p in PARTITIONS}
         failing = self.world.target._failing, self.world.target._stopping, self.world.target._crashing
         self.world.target._failing, self.world.target._stopping, self.world.target._crashing = {}, None, False
-        process.delivery.turn()
+        process.delivery.run_round()
         self.world.target._failing, self.world.target._stopping, self.world.target._crashing = failing
         for p in PARTITIONS:
             if TARGETS[p] not in process.placement.held:
@@ -265,12 +265,12 @@ class IngressProcesses(RuleBasedStateMachine):
 
     @rule(number=processes, pool=st.sampled_from(POOLS), all_=st.booleans())
     def answer(self, number: int, pool: str, all_: bool) -> None:
-        held = getattr(self.running[number], pool)
-        if held.waiting and not all_:
-            held.run_next()
+        executor = getattr(self.running[number], pool)
+        if executor.waiting and not all_:
+            executor.run_next()
             return
-        held.holding = False
-        held.run_all()
+        executor.holding = False
+        executor.run_all()
 
     @rule(p=partitions, kind=st.sampled_from(FailureKind), keep=st.integers(0, RUN))
     def fail_next(self, p: int, kind: FailureKind, keep: int) -> None:
@@ -338,7 +338,7 @@ class IngressProcesses(RuleBasedStateMachine):
 
     def _heal(self) -> None:
         world = self.world
-        self.mend()
+        self.repair()
         while self.pending:
             self.store(0, notify=False)
         world.target.away = world.log.away = world.target._crashing = False

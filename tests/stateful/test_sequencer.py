@@ -73,7 +73,7 @@ class SequencerMachine(RuleBasedStateMachine):
         self.listed_recorded: list[OffsetRange] = []
         self.noticed: dict[int, datetime] = {}  # gaps by their first offset: when any owner saw them first
         self.known_first: dict[int, datetime] = {}  # first segments by their start: when any owner knew of them first
-        self.note: Waiting | None = None  # of the last `Waits`
+        self.last_wait: Waiting | None = None  # of the last `Waits`
         self.beginning = False  # the first checkpoint is being written
         self.begun_at: int | None = None
         self.begin: int | None = None  # the record of it, once it is there
@@ -95,7 +95,7 @@ class SequencerMachine(RuleBasedStateMachine):
         if self.begun_at is None:
             self.at = None
         self.core = Sequencer(
-            policy(skip=self.skip), self.view, self.at, is_begun=self.begun_at is not None, waited=self.note
+            policy(skip=self.skip), self.view, self.at, is_begun=self.begun_at is not None, waited=self.last_wait
         )
 
     def run(self, effects: list[Effect]) -> None:
@@ -131,7 +131,7 @@ class SequencerMachine(RuleBasedStateMachine):
                     passed = set(range(offsets.start, offsets.next_offset))
                     assert passed <= {o for r in self.recorded for o in range(r.start, r.next_offset)}, "unexplained"
                     assert not any(s.offsets.overlaps(offsets) for s in self.store), "passed over what is stored"
-                    assert any(s.offsets.start > offsets.end for s in self.ever), "nothing lies behind it"
+                    assert any(s.offsets.start > offsets.end for s in self.ever), "nothing lies after it"
                     self.passed |= passed
                     self.at = offsets.next_offset
                 case Late(offsets=offsets):
@@ -164,9 +164,12 @@ class SequencerMachine(RuleBasedStateMachine):
     def waits(self, waiting: Waiting) -> None:
         first = self.known_first if waiting.is_beginning else self.noticed
         assert first[waiting.offset] <= waiting.since <= self.now
-        if self.note and (self.note.offset, self.note.is_beginning) == (waiting.offset, waiting.is_beginning):
-            assert waiting.since <= self.note.since, "the wait began anew"
-        self.note = waiting
+        if self.last_wait and (self.last_wait.offset, self.last_wait.is_beginning) == (
+            waiting.offset,
+            waiting.is_beginning,
+        ):
+            assert waiting.since <= self.last_wait.since, "the wait began anew"
+        self.last_wait = waiting
 
     def remember(self) -> None:
         """What the process at work knows now."""
@@ -195,17 +198,17 @@ class SequencerMachine(RuleBasedStateMachine):
 
     @rule(lists=st.booleans())
     def moves(self, lists: bool) -> None:
-        """To another process, which reads the last checkpoint and the note, and lists everything, sooner or later."""
+        """To another process, which reads the last checkpoint and the wait, and lists everything, sooner or later."""
         self.assign()
         if lists:
             self.timer_listing()
 
     @precondition(lambda self: self.missing)
-    @rule(data=st.data(), before=st.integers(0, 6), behind=st.integers(0, 6))
-    def record_gap(self, data: st.DataObject, before: int, behind: int) -> None:
+    @rule(data=st.data(), before=st.integers(0, 6), after=st.integers(0, 6))
+    def record_gap(self, data: st.DataObject, before: int, after: int) -> None:
         """The egress proved that a segment will never be, and perhaps some around it."""
         lost = data.draw(st.sampled_from(self.missing)).offsets
-        start, end = max(lost.start - before, 0), min(lost.end + behind, self.end - 1)
+        start, end = max(lost.start - before, 0), min(lost.end + after, self.end - 1)
         for other in [s for s in self.missing if s.offsets.overlaps(OffsetRange(start, end))]:
             start, end = min(start, other.offsets.start), max(end, other.offsets.end)
             self.missing.remove(other)
@@ -222,8 +225,8 @@ class SequencerMachine(RuleBasedStateMachine):
         self.notify(data.draw(st.sampled_from(sorted(self.store))))
 
     @precondition(lambda self: len(self.store) > 1)
-    @rule(data=st.data(), told=st.sampled_from(["both", "removed", "created", "neither"]))
-    def merge(self, data: st.DataObject, told: str) -> None:
+    @rule(data=st.data(), published=st.sampled_from(["both", "removed", "created", "neither"]))
+    def merge(self, data: st.DataObject, published: str) -> None:
         """Two neighbours become one of a higher level; the inputs go."""
         first = data.draw(st.sampled_from(sorted(self.store)))
         second = next((s for s in sorted(self.store) if s.offsets.start == first.offsets.next_offset), None)
@@ -232,10 +235,10 @@ class SequencerMachine(RuleBasedStateMachine):
         merged = segment(first.offsets.start, second.offsets.end, max(first.level, second.level) + 1)
         self.store[merged] = self.ever[merged] = SegmentInfo(merged, 1, self.now)
         del self.store[first], self.store[second]
-        if told in ("both", "removed"):
+        if published in ("both", "removed"):
             self.view.removed(first)
             self.run(self.core.changed(self.now))
-        if told in ("both", "created"):
+        if published in ("both", "created"):
             self.notify(merged)
 
     @precondition(lambda self: self.beginning)
@@ -312,10 +315,10 @@ class SequencerMachine(RuleBasedStateMachine):
         for level in sorted({s.level for s in stored}):
             of_level = sorted(s for s in stored if s.level == level)
             before = [s for s in of_level if s.offsets.start < at]
-            behind = [s for s in of_level if s.offsets.start >= at]
+            from_position = [s for s in of_level if s.offsets.start >= at]
             found += [stored[s] for s in (before if full else before[-1:]) if s.offsets.end >= at]
-            found += [stored[s] for s in behind[:2]]
-            is_cut |= len(behind) > 2
+            found += [stored[s] for s in from_position[:2]]
+            is_cut |= len(from_position) > 2
         return found, is_cut
 
     def listed(self, *, full: bool, is_cut: bool) -> None:
@@ -367,7 +370,7 @@ class SequencerMachine(RuleBasedStateMachine):
         for new in self.missing:
             self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now)
         self.missing = []
-        end = max((s.offsets.next_offset for s in self.ever), default=0)  # what was lost behind it costs nothing
+        end = max((s.offsets.next_offset for s in self.ever), default=0)  # what was lost after it costs nothing
         for _ in range(300):
             if self.beginning:
                 self.first_checkpoint(True)
@@ -419,14 +422,14 @@ def list_again(
 
 
 def with_gap(*segments: Segment, skip: bool = False) -> Sequencer:
-    """Looked at, and neither stored nor recorded."""
+    """Listed, and neither stored nor recorded."""
     seq = core(skip=skip)
     assert stored(seq, *segments) == [Relist(False, "gap")]
     assert [type(e) for e in list_again(seq, T0, *segments, full=False)] == [Late, Waits]
     return seq
 
 
-def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
+def test_gap_is_reported_once_relisted_with_growing_pauses_and_then_lost() -> None:
     later = segment(10, 19)
     seq, now, relists = with_gap(later), T0, []
     while not seq.stopped:
@@ -440,7 +443,7 @@ def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
     assert relists == [1, 3, 7, 20]
 
 
-def test_gap_is_told_once_though_an_old_notification_hides_it_for_a_while() -> None:
+def test_gap_is_reported_once_though_an_old_notification_hides_it_for_a_while() -> None:
     gone, later = segment(0, 9), segment(10, 19)
     seq = with_gap(later)
     assert [type(e) for e in stored(seq, gone)] == [Deliver]
@@ -479,7 +482,7 @@ def test_the_age_of_a_gap_counts_from_its_first_sighting_by_any_owner() -> None:
 
 
 @pytest.mark.parametrize("waited", [None, Waiting(5, T0), Waiting(0, T0, is_beginning=True)])
-def test_a_gap_is_not_as_old_as_the_objects_behind_it(waited: Waiting | None) -> None:
+def test_a_gap_is_not_as_old_as_the_objects_after_it(waited: Waiting | None) -> None:
     """A replica has the time of its original, whenever it arrives; and what was waited for elsewhere is over."""
     seq, later = core(skip=True, waited=waited), segment(10, 19)
     now = T0 + timedelta(hours=25)
@@ -537,7 +540,7 @@ def test_what_adjoins_is_delivered_together() -> None:
 
 
 def test_large_segments_are_delivered_one_by_one() -> None:
-    """Each is enough for many runs, and others wait for the place."""
+    """Each is enough for many runs, and others wait for capacity."""
     seq = core()
     for start in range(0, 30, 10):
         seq.view.created(SegmentInfo(segment(start, start + 9), CHAIN_BYTES // 2 + 1, T0))
@@ -552,7 +555,7 @@ def test_no_more_than_so_many_are_delivered_together() -> None:
     assert len(effect.pieces) == CHAIN_PIECES
 
 
-def test_one_that_vanished_in_the_midst_is_replaced_from_there() -> None:
+def test_one_that_vanished_in_the_middle_is_replaced_from_there() -> None:
     seq = core()
     stored(seq, segment(0, 4), segment(5, 9), segment(10, 14))
     seq.progressed(5)
@@ -620,7 +623,7 @@ def test_recorded_gap_at_the_end_costs_nothing() -> None:
     assert seq.next_offset == 0
 
 
-def test_look_that_began_before_the_gap_was_noticed_is_made_again() -> None:
+def test_listing_that_began_before_the_gap_was_noticed_is_repeated() -> None:
     seq, later = core(), segment(10, 19)
     noticed_at = T0 + timedelta(seconds=5)
     stored(seq, later, at=noticed_at)
@@ -628,7 +631,7 @@ def test_look_that_began_before_the_gap_was_noticed_is_made_again() -> None:
     assert seq.listed(noticed_at, full=False, begun_at=T0) == [Relist(False, "gap")]
 
 
-def test_gap_whose_looks_all_failed_is_late_when_it_is_lost() -> None:
+def test_gap_whose_listings_all_failed_is_late_when_it_is_lost() -> None:
     seq, later = core(), segment(10, 19)
     stored(seq, later)
     now = T0 + timedelta(seconds=60)
@@ -638,7 +641,7 @@ def test_gap_whose_looks_all_failed_is_late_when_it_is_lost() -> None:
     assert list_again(seq, now, later) == [Late(gap), Waits(Waiting(0, T0)), Lost(gap, skipped=False)]
 
 
-def test_failed_look_is_made_again() -> None:
+def test_failed_listing_is_repeated() -> None:
     seq, later = core(), segment(10, 19)
     stored(seq, later)
     assert seq.listing_failed(T0) == []
@@ -681,7 +684,7 @@ def test_the_delay_counts_from_the_first_sight_here_whatever_the_objects_age() -
     assert seq.wake_at == now + DELAY
 
 
-def test_the_delay_goes_on_where_another_process_waited() -> None:
+def test_the_delay_continues_where_another_process_waited() -> None:
     since, now = T0, T0 + timedelta(seconds=4)
     seq = core(None, waited=Waiting(200, since, is_beginning=True))
     assert list_again(seq, now, segment(200, 299)) == [Waits(Waiting(200, since, is_beginning=True))]
@@ -690,7 +693,7 @@ def test_the_delay_goes_on_where_another_process_waited() -> None:
     assert list_again(seq, now, segment(100, 199)) == [Waits(Waiting(100, now, is_beginning=True))], "an earlier one"
 
 
-def test_where_the_archive_begins_is_written_down_and_needs_no_delay() -> None:
+def test_where_the_archive_begins_is_recorded_and_needs_no_delay() -> None:
     seq = core(None)
     [effect] = begun(seq, list_again(seq, T0, segment(200, 299), begin=200), 200)
     assert isinstance(effect, Deliver)
@@ -704,7 +707,7 @@ def test_what_is_missing_at_the_begin_is_a_gap_like_any_other() -> None:
     assert isinstance(effect, Deliver)
 
 
-def test_delivery_begins_behind_a_recorded_gap() -> None:
+def test_delivery_begins_after_a_recorded_gap() -> None:
     seq = core(None)
     passed, *effects = list_again(seq, T0, segment(200, 299), recorded=[(0, 199)], begin=0)
     assert passed == Passed(OffsetRange(0, 199))
@@ -754,7 +757,7 @@ def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
     assert effect.pieces[0].segment.level == 1
 
 
-def test_after_a_failed_listing_the_wanted_listing_is_asked_for_again() -> None:
+def test_after_a_failed_listing_the_wanted_listing_is_requested_again() -> None:
     seq = core()
     stored(seq, segment(0, 4))
     seq.vanished(segment(0, 4), T0)

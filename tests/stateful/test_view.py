@@ -21,7 +21,7 @@ def info(start: int, length: int = 5, level: int = 0) -> SegmentInfo:
 
 
 class ViewMachine(RuleBasedStateMachine):
-    """Keys are written once and may be removed; the log tells both in order, late, twice, or never."""
+    """Keys are written once and may be removed; the log has both in order, late, twice, or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class ViewMachine(RuleBasedStateMachine):
         if self.read == len(self.log) and self.listing is None:
             wanted = {s for s in self.store if s.offsets.end >= self.view.next_offset}
             known = set(self.view.segments)
-            assert wanted - self.lost <= known, "something stored and told is not known"
+            assert wanted - self.lost <= known, "something stored and reported is not known"
 
     @invariant()
     def nothing_applied_is_kept(self) -> None:

@@ -64,7 +64,7 @@ class World:
         self.store = SegmentStore(MemoryObjectStore(), "data")
         self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
         uploader = Uploader(archive_of(self.store, FORMAT), source_compacted=lambda _: thin)
-        self.assembly = SegmentBuilder(
+        self.builder = SegmentBuilder(
             format=FORMAT,
             confirm=lambda topic, origin, answer: answer(True),
             uploader=uploader,
@@ -75,12 +75,12 @@ class World:
         )
 
     def seal(self, start: int, end: int, count: int = 1, partition: int = 0) -> None:
-        self.assembly.seal(source(partition), Seal(OffsetRange(start, end), count, Reason.SIZE), ORIGIN)
+        self.builder.seal(source(partition), Seal(OffsetRange(start, end), count, Reason.SIZE), ORIGIN)
 
     def outcomes(self, count: int = 1) -> list[UploadOutcome]:
         found: list[UploadOutcome] = []
         while len(found) < count:
-            got = self.assembly.outcomes(timeout_seconds=20)
+            got = self.builder.outcomes(timeout_seconds=20)
             assert got, f"only {found}"
             found += got
         return found
@@ -91,7 +91,7 @@ class World:
             return list(reader.batches())
 
     def close(self) -> None:
-        self.assembly.close()
+        self.builder.close()
         self.spool.close()
 
 
@@ -105,14 +105,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_runs_become_one_segment_with_its_covered_range(world: World) -> None:
     runs = [run(5, 10), run(15, 100), run(200, 3)]
     for r in runs:
-        world.assembly.append(source(), 2, r)
+        world.builder.append(source(), 2, r)
     world.seal(2, 210, 113)
     [stored] = world.outcomes()
     assert isinstance(stored, SegmentStored)
     assert stored.new
     assert (stored.footer.count, stored.footer.first_offset, stored.footer.last_offset) == (113, 5, 202)
     assert digest_of(world.read(2, 210)) == digest_of([r.batch for r in runs])
-    assert world.assembly.held_bytes == 0
+    assert world.builder.buffered_bytes == 0
     assert world.spool.size_bytes == 0
 
 
@@ -127,25 +127,25 @@ def test_range_without_a_record_is_a_segment(world: World) -> None:
 def test_order_holds_over_many_row_groups_and_files(tmp_path: Path) -> None:
     world = World(tmp_path, memory_bytes=2 * MIB, on_disk=True)
     runs = {p: [run(i * 50, 50, value=bytes(2000), partition=p) for i in range(40)] for p in range(5)}
-    pressed = False
+    has_to_pause = False
     for i in range(40):
         for p in range(5):
-            world.assembly.append(source(p), 0, runs[p][i])
-            pressed = pressed or world.assembly.pressed
+            world.builder.append(source(p), 0, runs[p][i])
+            has_to_pause = has_to_pause or world.builder.must_pause
     for p in range(5):
         world.seal(0, 1999, 2000, p)
     outcomes = world.outcomes(5)
     assert all(isinstance(o, SegmentStored) for o in outcomes)
     for p in range(5):
         assert digest_of(world.read(0, 1999, p)) == digest_of([r.batch for r in runs[p]])
-    assert pressed, "20 MB of records never pressed a budget of 2 MiB"
-    assert world.assembly.relieved
+    assert has_to_pause, "20 MB of records never exceeded a budget of 2 MiB"
+    assert world.builder.may_resume
     world.close()
 
 
 def test_same_segment_again_is_success_and_changes_nothing(world: World) -> None:
     for new in (True, False):
-        world.assembly.append(source(), 0, run(0, 10))
+        world.builder.append(source(), 0, run(0, 10))
         world.seal(0, 9, 10)
         [stored] = world.outcomes()
         assert isinstance(stored, SegmentStored)
@@ -154,7 +154,7 @@ def test_same_segment_again_is_success_and_changes_nothing(world: World) -> None
 
 def test_other_records_under_the_same_key_stop_the_partition(world: World) -> None:
     for value in (b"one", b"two"):
-        world.assembly.append(source(), 0, run(0, 10, value=value))
+        world.builder.append(source(), 0, run(0, 10, value=value))
         world.seal(0, 9, 10)
         [outcome] = world.outcomes()
     assert isinstance(outcome, UploadConflict)
@@ -167,7 +167,7 @@ def test_other_records_under_the_same_key_stop_the_partition(world: World) -> No
 def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, compacted: bool) -> None:
     world = World(tmp_path, thin=compacted)
     for step, count in ((1, 10), (3, 4)):
-        world.assembly.append(source(), 0, run(0, count, step=step))
+        world.builder.append(source(), 0, run(0, count, step=step))
         world.seal(0, 9, count)
         [outcome] = world.outcomes()
     assert isinstance(outcome, SegmentStored if compacted else UploadConflict)
@@ -175,15 +175,15 @@ def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, co
     world.close()
 
 
-def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> None:
+def test_lost_spool_is_reported_and_the_range_can_be_built_again(tmp_path: Path) -> None:
     world = World(tmp_path, memory_bytes=MIB, on_disk=True)
-    world.assembly.append(source(), 0, run(0, 2000, value=bytes(2000)))  # over the budget: encoded at once
+    world.builder.append(source(), 0, run(0, 2000, value=bytes(2000)))  # over the budget: encoded at once
     world.seal(0, 1999, 2000)
     [stored] = world.outcomes()
     assert isinstance(stored, SegmentStored)
     for first in (2000, 4000):
-        world.assembly.append(source(), 2000, run(first, 2000, value=bytes(2000)))
-        assert wait_until(lambda: world.assembly.held_bytes <= MIB // 2, PATIENCE)
+        world.builder.append(source(), 2000, run(first, 2000, value=bytes(2000)))
+        assert wait_until(lambda: world.builder.buffered_bytes <= MIB // 2, PATIENCE)
         for path in world.spool.directory.iterdir():
             if path.name != "lock":
                 path.unlink()
@@ -191,8 +191,8 @@ def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> 
     [lost] = world.outcomes()
     assert isinstance(lost, SpoolLost)
     assert lost.start == 2000
-    world.assembly.discard(source(), 2000)
-    world.assembly.append(source(), 2000, run(2000, 10))
+    world.builder.discard(source(), 2000)
+    world.builder.append(source(), 2000, run(2000, 10))
     world.seal(2000, 2009, 10)
     [stored] = world.outcomes()
     assert isinstance(stored, SegmentStored)
@@ -201,17 +201,17 @@ def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> 
 
 def test_discarded_segments_leave_nothing_behind(world: World) -> None:
     for partition in range(3):
-        world.assembly.append(source(partition), 0, run(0, 10, partition=partition))
-        world.assembly.discard(source(partition))
-    world.assembly.close()
-    assert world.assembly.held_bytes == 0
+        world.builder.append(source(partition), 0, run(0, 10, partition=partition))
+        world.builder.discard(source(partition))
+    world.builder.close()
+    assert world.builder.buffered_bytes == 0
     assert world.spool.size_bytes == 0
 
 
 def test_damaged_object_in_the_way_is_named(world: World) -> None:
     segment = Segment(source(), 0, OffsetRange(0, 9))
     world.store.store(segment, BytesIO(b"rubbish"), 7)
-    world.assembly.append(source(), 0, run(0, 10))
+    world.builder.append(source(), 0, run(0, 10))
     world.seal(0, 9, 10)
     [outcome] = world.outcomes()
     assert isinstance(outcome, UploadConflict)
@@ -227,15 +227,15 @@ def test_open_segments_that_fill_the_spool_are_named_heaviest_first(tmp_path: Pa
 
 
 def fill_and_relieve(world: World, limit: int) -> None:
-    assert world.assembly.heaviest_open() == []
+    assert world.builder.heaviest_open() == []
     for partition, rounds in ((0, 1), (1, 9), (2, 5)):
         for n in range(rounds):  # each a row group of its own, of noise that does not compress
-            world.assembly.append(source(partition), 0, run(n, 1, value=os.urandom(limit), partition=partition))
-    assert wait_until(lambda: world.spool.size_bytes > 15 * limit and world.assembly.held_bytes == 0, PATIENCE)
-    assert world.assembly.pressed
-    assert world.assembly.heaviest_open() == [source(1), source(2)]
+            world.builder.append(source(partition), 0, run(n, 1, value=os.urandom(limit), partition=partition))
+    assert wait_until(lambda: world.spool.size_bytes > 15 * limit and world.builder.buffered_bytes == 0, PATIENCE)
+    assert world.builder.must_pause
+    assert world.builder.heaviest_open() == [source(1), source(2)]
     for partition, count in ((1, 9), (2, 5)):
         world.seal(0, count - 1, count, partition)
     assert all(isinstance(o, SegmentStored) for o in world.outcomes(2))
-    assert wait_until(lambda: world.assembly.relieved, PATIENCE)
-    assert world.assembly.heaviest_open() == []
+    assert wait_until(lambda: world.builder.may_resume, PATIENCE)
+    assert world.builder.heaviest_open() == []

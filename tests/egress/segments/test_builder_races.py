@@ -1,4 +1,4 @@
-"""Threads of the assembly against each other, at the moments that matter."""
+"""Threads of the builder against each other, at the moments that matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from egress.segments.spool import Spool
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from tests.egress.segments.test_builder import ORIGIN, run
-from tests.egress.world import FORMAT, assembly
+from tests.egress.world import FORMAT, make_builder
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import FailingStore, HandClock
 
@@ -25,7 +25,7 @@ def test_discarding_what_is_being_uploaded_never_stores_a_part_of_it(tmp_path: P
     store = SegmentStore(objects, "data")
     encoders, uploads = HandExecutor(), HandExecutor(holding=True)
     with Spool(tmp_path, 1 << 20) as spool:
-        built = assembly(store, FORMAT, spool, memory_bytes=1 << 20, encoders=encoders, uploads=uploads)
+        built = make_builder(store, FORMAT, spool, memory_bytes=1 << 20, encoders=encoders, uploads=uploads)
         for _ in range(2):
             built.append(SOURCE, 0, run(0, 10))
             built.seal(SOURCE, Seal(SEGMENT.offsets, 10, Reason.SIZE), ORIGIN)
@@ -33,21 +33,21 @@ def test_discarding_what_is_being_uploaded_never_stores_a_part_of_it(tmp_path: P
 
         def vanishes(key: str) -> None:
             objects.memory.delete_many([key])
-            built.discard(SOURCE)  # runs to its end before the upload goes on
+            built.discard(SOURCE)  # runs to its end before the upload continues
 
         objects.before["open"] = vanishes
         uploads.run_next()
         with closing(FORMAT.open(store.open(SEGMENT), SEGMENT)) as reader:
             assert sum(batch.num_rows for batch in reader.batches()) == 10
         assert spool.size_bytes == 0
-        assert built.held_bytes == 0
+        assert built.buffered_bytes == 0
 
 
 def test_discarded_before_its_upload_began_leaves_nothing(tmp_path: Path) -> None:
     objects = FailingStore(HandClock())
     uploads = HandExecutor(holding=True)
     with Spool(tmp_path, -1) as spool:
-        built = assembly(
+        built = make_builder(
             SegmentStore(objects, "data"),
             FORMAT,
             spool,
@@ -70,7 +70,7 @@ def test_discarded_in_the_middle_and_built_again(tmp_path: Path) -> None:
     store = SegmentStore(FailingStore(HandClock()), "data")
     uploads = HandExecutor(holding=True)
     with Spool(tmp_path, 1 << 20) as spool:
-        built = assembly(store, FORMAT, spool, memory_bytes=1 << 20, encoders=HandExecutor(), uploads=uploads)
+        built = make_builder(store, FORMAT, spool, memory_bytes=1 << 20, encoders=HandExecutor(), uploads=uploads)
         for _ in range(2):
             built.append(SOURCE, 0, run(0, 10))
             built.seal(SOURCE, Seal(SEGMENT.offsets, 10, Reason.SIZE), ORIGIN)

@@ -25,7 +25,7 @@ def test_small_files_stay_in_memory(tmp_path: Path) -> None:
     with Spool(tmp_path, 1000) as spool:
         file = spool.file()
         file.write(b"abc")
-        file.settle()
+        file.spill_if_needed()
         with file.reader() as reader:
             assert reader.read() == b"abc"
         assert [p.name for p in spool.directory.iterdir()] == ["lock"]
@@ -40,7 +40,7 @@ def test_short_of_memory_goes_to_disk_and_reads_back_whole(tmp_path: Path) -> No
         parts = [os.urandom(n) for n in (5, 700, 300_000, 1, 600_000)]
         for part in parts:
             file.write(part)
-            file.settle()
+            file.spill_if_needed()
             assert file.tell() == sum(len(p) for p in parts[: parts.index(part) + 1])
         with file.reader() as reader:
             assert reader.read() == b"".join(parts)
@@ -57,18 +57,18 @@ def test_wiped_file_is_an_error_not_a_short_segment(tmp_path: Path) -> None:
     with Spool(tmp_path, 0) as spool:
         file = spool.file()
         file.write(b"x" * 10)
-        file.settle()
+        file.spill_if_needed()
         next(p for p in spool.directory.iterdir() if p.name != "lock").unlink()
         file.write(b"y")
         with pytest.raises(OSError, match="0 bytes, 10 were written"):
-            file.settle()
+            file.spill_if_needed()
 
 
 def test_a_wiped_file_is_not_read_as_a_short_segment(tmp_path: Path) -> None:
     with Spool(tmp_path, 0) as spool:
         file = spool.file()
         file.write(b"x" * 10)
-        file.settle()
+        file.spill_if_needed()
         path = next(p for p in spool.directory.iterdir() if p.name != "lock")
         path.write_bytes(b"x" * 9)
         with pytest.raises(OSError, match="9 bytes, 10 were written"):
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_at_times_loses_no_byte(writes: list[tuple[int, int,
         for number, size, quota.size_bytes in writes:
             data = random.randbytes(size)
             files[number].write(data)
-            files[number].settle()
+            files[number].spill_if_needed()
             written[number] += data
             assert spool.size_bytes == sum(map(len, written))
             assert sum(p.stat().st_size for p in spool.directory.iterdir()) <= spool.size_bytes
@@ -112,10 +112,10 @@ def test_bytes_that_a_full_disk_did_not_take_are_written_once_there_is_space(tmp
     with Spool(tmp_path, 0, quota.disk()) as spool:
         file = spool.file()
         file.write(b"0123456789")
-        file.settle()
+        file.spill_if_needed()
         assert [p.read_bytes() for p in spool.directory.iterdir() if p.name != "lock"] == [b"01234"]
         quota.size_bytes = None
-        file.settle()
+        file.spill_if_needed()
         assert [p.read_bytes() for p in spool.directory.iterdir() if p.name != "lock"] == [b"0123456789"]
 
 
@@ -126,7 +126,7 @@ def test_the_limit_follows_what_the_disk_has(tmp_path: Path) -> None:
         assert spool.limit_bytes(500) == 500
         file = spool.file()
         file.write(b"x" * 600)
-        file.settle()
+        file.spill_if_needed()
         assert spool.limit_bytes(10_000) == 900, "what is ours is no less room"
         quota.size_bytes = 600  # a file of another process
         assert spool.limit_bytes(10_000) == 600
@@ -138,7 +138,7 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path) -> None:
         file.write(b"x")
         (spool.directory / "00000001").mkdir()
         with pytest.raises(IsADirectoryError):
-            file.settle()
+            file.spill_if_needed()
         (spool.directory / "00000001").rmdir()
 
 
@@ -146,7 +146,7 @@ def test_nothing_is_left(tmp_path: Path) -> None:
     with Spool(tmp_path, 0) as spool:
         file = spool.file()
         file.write(b"x")
-        file.settle()
+        file.spill_if_needed()
     assert list(tmp_path.iterdir()) == []
 
 

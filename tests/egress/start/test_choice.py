@@ -64,7 +64,7 @@ def choose(
         marks=Watermarks(low, high, epoch),
         policy_offset=policy,
         partition_count=6,
-        life="id",
+        incarnation_id="id",
         begun=begun,
         forks=forks,
         gaps=[gap(offsets, is_accepted=True) for offsets in accepted],
@@ -90,7 +90,7 @@ def offset(answer: Start | Blocked) -> int:
 def test_new_partition_follows_the_policy() -> None:
     answer = choose(policy=40)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note) == (40, CommitMetadata(40, 6, "id"))
+    assert (answer.next_offset, answer.metadata) == (40, CommitMetadata(40, 6, "id"))
 
 
 def test_committed_offset_wins_over_the_policy() -> None:
@@ -129,7 +129,7 @@ def test_without_a_commit_a_gap_that_the_source_still_has_is_filled() -> None:
     assert offset(choose(None, (seg(0, 9), seg(20, 29)))) == 10
 
 
-def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_written_down() -> None:
+def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_recorded() -> None:
     archived = (seg(0, 9), seg(20, 29))
     for low, lost, begins in ((15, OffsetRange(10, 14), 15), (25, OffsetRange(10, 19), 30)):
         answer = choose(None, archived, low=low)
@@ -147,8 +147,8 @@ def test_retention_that_overtook_is_never_a_silent_jump() -> None:
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
 
 
-def test_what_is_written_down_is_not_missed_again() -> None:
-    """A crash between the record and the first commit behind it; and one after that, before the first segment."""
+def test_what_is_recorded_is_not_missed_again() -> None:
+    """A crash between the record and the first commit after it; and one after that, before the first segment."""
     gap = OffsetRange(30, 39)
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
     assert recorded(choose(ours(40), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
@@ -167,7 +167,7 @@ def test_only_what_is_nowhere_is_lost() -> None:
     assert recorded(choose(ours(30), (seg(0, 29), seg(30, 49)), low=40)) == (40, [])
 
 
-def test_operators_jump_to_where_the_source_begins_is_written_down_by_policy() -> None:
+def test_operators_jump_to_where_the_source_begins_is_recorded_by_policy() -> None:
     by_hand = Committed(40, "")
     assert recorded(choose(by_hand, (seg(0, 29),), low=40)) == (40, [])
     assert recorded(choose(by_hand, (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
@@ -186,7 +186,7 @@ def test_a_recorded_begin_outlives_the_groups_offsets() -> None:
     """Positioned at 40 by `start = "latest"`, and never a record since; then the group's offsets expired."""
     answer = choose(begun=40, policy=100)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note.begun_at) == (40, 40)
+    assert (answer.next_offset, answer.metadata.begun_at) == (40, 40)
     lost = choose(begun=40, low=60, policy=100)
     assert isinstance(lost, Blocked)
     assert "[40,59] is gone" in lost.reason
@@ -210,14 +210,14 @@ def test_an_offset_before_the_begin_is_refused() -> None:
 # --- is it the same log? ---
 
 
-def test_the_log_is_held_against_what_commit_or_archive_know() -> None:
+def test_the_log_is_compared_with_what_commit_or_archive_know() -> None:
     def point(answer: Start | Blocked) -> LogPoint | None:
         assert isinstance(answer, Start), answer
         return answer.point
 
     archived = (seg(0, 29),)
     assert point(choose(ours(30), archived, point=LogPoint(30, 2), epoch=5)) == LogPoint(30, 2)
-    assert point(choose(ours(30), archived, point=LogPoint(25, 2), epoch=5)) == LogPoint(25, 2), "a hole behind it"
+    assert point(choose(ours(30), archived, point=LogPoint(25, 2), epoch=5)) == LogPoint(25, 2), "a hole after it"
     assert point(choose(ours(30), archived, epoch=5)) == LogPoint(30, 5), "nothing is known: from now on"
     assert point(choose(ours(30), archived)) is None
     assert point(choose(policy=40, epoch=5)) == LogPoint(40, 5)
@@ -228,9 +228,9 @@ def test_a_log_that_is_too_short_is_for_its_epochs_to_judge() -> None:
     answer = choose(ours(300), (seg(0, 299),), high=100, point=LogPoint(300, 2))
     assert isinstance(answer, Start)
     assert (answer.next_offset, answer.point) == (300, LogPoint(300, 2))
-    held = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
-    assert isinstance(held, Blocked)
-    assert "no leader epoch" in held.reason
+    blocked = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
+    assert isinstance(blocked, Blocked)
+    assert "no leader epoch" in blocked.reason
 
 
 def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
@@ -240,12 +240,12 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
         (None, OffsetRange(0, 99), (OffsetRange(50, 99),)),
     ):
         for accepted in ((), *((other,) for other in others)):
-            held = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
-            assert isinstance(held, Blocked)
-            assert "the evidence" in held.reason
-            assert "replicator adopt --fork t" in held.reason
+            blocked = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
+            assert isinstance(blocked, Blocked)
+            assert "the evidence" in blocked.reason
+            assert "replicator adopt --fork t" in blocked.reason
             command = f"replicator gaps accept a/t/0 {contested.start}-{contested.end} --reason TEXT --yes"
-            assert command in held.reason
+            assert command in blocked.reason
         for accepted in ((contested,), (OffsetRange(contested.start, 70), OffsetRange(60, 99))):
             answer = choose(
                 ours(100),
@@ -258,11 +258,11 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
             )
             assert isinstance(answer, Start)
             assert (answer.next_offset, answer.point) == (100, LogPoint(100, 3)), (
-                "the old epoch says nothing of this log"
+                "the old epoch proves nothing about this log"
             )
 
 
-def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
+def test_after_an_accepted_fork_the_next_records_count_again() -> None:
     committed, archived, first, accepted = ours(120), (seg(0, 119),), fork(100, 50), (OffsetRange(50, 99),)
     answer = choose(committed, archived, high=500, forks=(first,), accepted=accepted, point=LogPoint(120, 3))
     assert isinstance(answer, Start)
@@ -271,7 +271,7 @@ def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
     assert isinstance(answer, Blocked)
 
 
-def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
+def test_reading_begins_after_an_accepted_fork_wherever_the_commit_is() -> None:
     """The records contradicted each other at 50, and the commit is where a snapshot had it."""
     forks, accepted = (fork(100, 50, None),), (OffsetRange(50, 99),)
     assert offset(choose(ours(40), (seg(0, 99),), high=500, forks=forks, accepted=accepted)) == 100
@@ -298,23 +298,25 @@ def test_commits_of_another_incarnation_are_ignored() -> None:
 
 
 def test_partition_added_later_is_known_by_the_first_count() -> None:
-    notes = [CommitMetadata(0, 6), CommitMetadata(0, 8)]
-    assert added_later(6, notes)
-    assert not added_later(5, notes)
+    commits = [CommitMetadata(0, 6), CommitMetadata(0, 8)]
+    assert added_later(6, commits)
+    assert not added_later(5, commits)
     assert not added_later(6, [])
 
 
-def test_notes_of_others_are_not_ours() -> None:
+def test_metadata_of_others_is_not_ours() -> None:
     for text in ("", "start=1", "start=x partitions=2", "start=1 partitions=2 ", "hello"):
         assert read_commit_metadata(Committed(1, text)) is None
 
 
 @given(
-    begun=st.integers(0, 2**62), count=st.integers(1, 10**6), life=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
+    begun=st.integers(0, 2**62),
+    count=st.integers(1, 10**6),
+    incarnation_id=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True),
 )
-def test_note_round_trip(begun: int, count: int, life: str) -> None:
-    assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, life)))) == CommitMetadata(
-        begun, count, life
+def test_metadata_round_trip(begun: int, count: int, incarnation_id: str) -> None:
+    assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, incarnation_id)))) == CommitMetadata(
+        begun, count, incarnation_id
     )
 
 
@@ -344,7 +346,7 @@ def test_nothing_is_passed_over(
     record: bool,
 ) -> None:
     """What lies before the start is archived, was decided on before (by commit, policy or a recorded begin), or is
-    written down as gone; and only what the source has not is."""
+    recorded as gone; and only what the source has not is."""
     high = low + length
     policy = min(max(policy, low), high)
     commit = None if committed is None else ours(committed)

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 import egress.start.log_lookup
-from egress.start.log_lookup import compared, marks_of
+from egress.start.log_lookup import check_points, marks_of
 from formats.errors import BrokerUnavailable
 from formats.log_point import LogPoint
 from infra.contracts.cluster import LogTruncated, TopicPartition, Watermarks
@@ -65,13 +65,13 @@ def test_an_answer_that_does_not_come_is_not_waited_for_without_end(
 
 def test_a_log_is_another_one_when_it_is_refused_twice(broker: FakeBroker) -> None:
     probe = BrokerProbe(broker)
-    assert compared(probe, {}) == {}
-    assert compared(probe, POINTS) == {P: None, Q: None}
+    assert check_points(probe, {}) == {}
+    assert check_points(probe, POINTS) == {P: None, Q: None}
     broker.truncate(P, 2)
-    answer = compared(probe, POINTS)
+    answer = check_points(probe, POINTS)
     assert {p: t and t.end_offset for p, t in answer.items()} == {P: 2, Q: None}
     probe.after_answer = lambda: probe.silent.add(P)
-    assert compared(probe, POINTS) == {Q: None}, "refused once, and then no answer"
+    assert check_points(probe, POINTS) == {Q: None}, "refused once, and then no answer"
 
 
 def test_a_failure_is_no_answer(broker: FakeBroker) -> None:
@@ -81,4 +81,4 @@ def test_a_failure_is_no_answer(broker: FakeBroker) -> None:
         ) -> Mapping[TopicPartition, LogTruncated | None]:
             raise BrokerUnavailable("compare leader epochs: planned")
 
-    assert compared(Away(broker), POINTS) == {}
+    assert check_points(Away(broker), POINTS) == {}

@@ -27,26 +27,26 @@ class Archive:
         self.broker.create("t")
         self.admin = FakeAdmin(self.broker)
 
-    def places(self) -> TopicClaims:
+    def claims(self) -> TopicClaims:
         """As another process sees them."""
         return TopicClaims("a", self.control, CLOCK)
 
-    def life(
-        self, topic_id: str = "one", cluster: str = "c", *, places: TopicClaims | None = None
+    def resolve(
+        self, topic_id: str = "one", cluster: str = "c", *, claims: TopicClaims | None = None
     ) -> ClaimedTopic | Blocked:
-        places = places or self.places()
-        return places.life(TopicFacts("t", topic_id, 1), cluster, places.claimed())
+        claims = claims or self.claims()
+        return claims.resolve(TopicFacts("t", topic_id, 1), cluster, claims.claimed())
 
     def incarnation(self, topic_id: str = "one", cluster: str = "c") -> str:
-        life = self.life(topic_id, cluster)
-        assert isinstance(life, ClaimedTopic), life
-        assert life.source("a", 3).path == ("t" if life.is_first else f"t@{life.name}")
-        return life.incarnation.id
+        topic = self.resolve(topic_id, cluster)
+        assert isinstance(topic, ClaimedTopic), topic
+        assert topic.source("a", 3).path == ("t" if topic.is_first else f"t@{topic.name}")
+        return topic.incarnation.id
 
     def refusal(self, topic_id: str = "one", cluster: str = "c") -> str:
-        hold = self.life(topic_id, cluster)
-        assert isinstance(hold, Blocked), hold
-        return hold.reason
+        blocked = self.resolve(topic_id, cluster)
+        assert isinstance(blocked, Blocked), blocked
+        return blocked.reason
 
     def put(self, key: str, data: bytes = b"x") -> None:
         self.objects.put_new(key, BytesIO(data), len(data))
@@ -66,20 +66,20 @@ def test_the_first_incarnation_has_the_plain_path_and_later_ones_separate_paths(
     assert archive.incarnation("two") == "two"
     assert archive.incarnation("three") == "three"
     assert archive.incarnation("one") == ""
-    claims = {place: archive.control.claim_of("a", place) for place in archive.control.claimed_paths("a")}
-    assert {place: claim.number for place, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
+    claims = {path: archive.control.claim_of("a", path) for path in archive.control.claimed_paths("a")}
+    assert {path: claim.number for path, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
     assert claims["t@two"] == TopicClaim(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
 
 
 def test_two_processes_that_claim_at_once_agree(archive: Archive) -> None:
     others: list[ClaimedTopic | Blocked] = []
-    archive.objects.before["put_new"] = lambda _: others.append(archive.life("two"))
+    archive.objects.before["put_new"] = lambda _: others.append(archive.resolve("two"))
     assert archive.incarnation("one") == "one"
     assert [o.incarnation.id for o in others if isinstance(o, ClaimedTopic)] == [""]
     assert archive.incarnation("one") == "one"
 
 
-def test_a_process_that_claims_and_stores_while_we_look_is_no_stranger(archive: Archive) -> None:
+def test_a_process_that_claims_and_stores_between_two_reads_does_not_block(archive: Archive) -> None:
     def other(_: str) -> None:
         assert archive.incarnation("one") == ""
         archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
@@ -120,7 +120,7 @@ def test_a_store_without_an_answer_claims_nothing(archive: Archive) -> None:
     for operation in ("open", "list", "put_new"):
         archive.objects.away = {operation}
         with pytest.raises(StoreUnavailable):
-            archive.life("one")
+            archive.resolve("one")
     archive.objects.away = set()
     assert archive.control.claimed_paths("a") == []
 
@@ -132,10 +132,10 @@ def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive)
 
 
 def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
-    places = archive.places()
-    first = archive.life("one", places=places)
+    claims = archive.claims()
+    first = archive.resolve("one", claims=claims)
     archive.objects.away = {"open", "list", "put_new"}
-    assert places.life(TopicFacts("t", "one", 1), "c", {"t"}) == first
+    assert claims.resolve(TopicFacts("t", "one", 1), "c", {"t"}) == first
 
 
 def test_without_topic_ids_the_cluster_and_a_counter_name_the_incarnation(archive: Archive) -> None:

@@ -72,7 +72,7 @@ def test_one_request_serves_all_waiting_segments_but_no_later_ones() -> None:
 
 
 @pytest.mark.parametrize("unexpected", [False, True])
-def test_an_error_is_no_answer_and_is_asked_again(*, unexpected: bool) -> None:
+def test_an_error_is_no_answer_and_the_request_is_repeated(*, unexpected: bool) -> None:
     asking = Asking("t")
     if unexpected:
 
@@ -86,12 +86,12 @@ def test_an_error_is_no_answer_and_is_asked_again(*, unexpected: bool) -> None:
     asking.ask("t")
     assert asking.answers == []
     for seconds in (0.0, 0.5):
-        asking.confirmations.turn(T0 + timedelta(seconds=seconds))
+        asking.confirmations.poll(T0 + timedelta(seconds=seconds))
     asking.admin.away = False
     asking.confirmations.admin = asking.admin
     asking.ask("t")
     assert asking.answers == [], "not before its time"
-    asking.confirmations.turn(T0 + timedelta(seconds=1))
+    asking.confirmations.poll(T0 + timedelta(seconds=1))
     assert asking.answers == [("t", True)] * 3
     asking.ask("t")
     assert len(asking.answers) == 4
@@ -106,8 +106,8 @@ def test_a_topic_that_is_refused_holds_up_no_other() -> None:
     asking.pool.run_all()
     assert asking.answers == [("t", True)]
     asking.admin.hides.clear()
-    asking.confirmations.turn(T0)
-    asking.confirmations.turn(T0 + timedelta(seconds=1))
+    asking.confirmations.poll(T0)
+    asking.confirmations.poll(T0 + timedelta(seconds=1))
     asking.pool.run_all()
     assert asking.answers == [("t", True), ("u", True)]
 

@@ -46,7 +46,7 @@ def many(word: str, count: int) -> list[bytes]:
 
 
 def test_a_longer_incarnation_is_not_taken_for_the_rest_of_the_first(world: World) -> None:
-    """The consumer goes on silently, at an offset that the new log has too."""
+    """The consumer continues silently, at an offset that the new log has too."""
     world.broker.append(P, *many("old", 5))
     process = joined(world)
     world.broker.append(P, *many("unsealed", 3))
@@ -58,7 +58,7 @@ def test_a_longer_incarnation_is_not_taken_for_the_rest_of_the_first(world: Worl
     process.later()
     assert world.values(P) == many("old", 5)
     assert world.values(P, SECOND) == many("new", 12)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
     assert process.stopped == {}
 
 
@@ -72,7 +72,7 @@ def test_a_shorter_incarnation_is_read_from_its_start(world: World) -> None:
     process.later()
     assert world.values(P) == many("old", 10)
     assert world.values(P, SECOND) == many("new", 3)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
     assert process.stopped == {}
 
 
@@ -87,7 +87,7 @@ def test_an_empty_incarnation_is_found_by_the_next_refresh(world: World) -> None
     process.later()
     assert world.values(P, THIRD) == many("new", 2)
     assert world.values(P, SECOND) == []
-    world.expect(P, life=THIRD)
+    world.expect(P, incarnation=THIRD)
 
 
 def test_segments_sealed_in_time_are_stored_in_their_own_path(world: World) -> None:
@@ -116,7 +116,7 @@ def test_nothing_is_stored_of_a_topic_that_is_gone(world: World) -> None:
     world.broker.delete("t")
     process.later()
     assert world.ranges(P) == []
-    assert process.assembly.spool_bytes == 0
+    assert process.builder.spool_bytes == 0
     assert "not in the cluster any more" in process.stopped[str(source(P))]
     world.broker.create("t", partitions=2)
     world.broker.append(P, *many("new", 2))
@@ -124,7 +124,7 @@ def test_nothing_is_stored_of_a_topic_that_is_gone(world: World) -> None:
     process.later()
     assert world.values(P, SECOND) == many("new", 2)
     assert process.stopped == {}
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
 
 
 def test_created_again_while_it_is_asked_where_to_begin(world: World) -> None:
@@ -141,7 +141,7 @@ def test_created_again_while_it_is_asked_where_to_begin(world: World) -> None:
     process.later()
     assert world.values(P) == many("old", 5)
     assert world.values(P, SECOND) == many("new", 9)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
 
 
 def test_each_partition_on_its_own_and_other_topics_not_at_all(world: World) -> None:
@@ -173,7 +173,7 @@ def test_revoked_just_after_it_was_created_again(world: World) -> None:
     assert world.ranges(P) == []
     joined(world, P).stop()
     assert world.values(P, SECOND) == many("new", 4)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
 
 
 # --- while it is down -------------------------------------------------------------------------------------------------
@@ -188,12 +188,12 @@ def test_created_again_while_it_was_down(world: World, count: int) -> None:
     process.later()
     assert world.values(P) == many("old", 5)
     assert world.values(P, SECOND) == many("new", count)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
     assert process.stopped == {}
     process.stop()
     world.broker.append(P, b"more")
     joined(world).stop()
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
 
 
 @pytest.mark.parametrize("position", [2, 5, 9])
@@ -207,7 +207,7 @@ def test_a_commit_that_comes_after_the_topic_was_created_again_is_not_believed(w
     process = joined(world)
     process.later()
     assert world.values(P, SECOND) == many("new", 7)
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
     assert process.stopped == {}
 
 
@@ -231,7 +231,7 @@ def test_footers_name_the_incarnation(world: World) -> None:
     assert segment == Segment(source(P, SECOND), 0, OffsetRange(0, 0))
 
 
-# --- archives nobody claimed ------------------------------------------------------------------------------------------
+# --- archives without a claim -------------------------------------------------------------------------------------
 
 
 def test_an_archive_without_a_claim_stops_its_topic_only(world: World) -> None:
@@ -260,7 +260,7 @@ def adopt_by_hand(world: World) -> None:
 # --- another cluster --------------------------------------------------------------------------------------------------
 
 
-def test_another_cluster_behind_the_address_stops_everything_until_it_is_gone(world: World) -> None:
+def test_another_cluster_at_the_address_stops_everything_until_it_is_gone(world: World) -> None:
     world.produce(P, 7)
     process = joined(world)
     world.admin.cluster = "other"
@@ -313,11 +313,11 @@ def test_thawed_after_the_topic_was_created_again_it_uploads_nothing_unconfirmed
     recreate(world, *many("new", 6))
     second = joined(world, consumer=FakeSourceConsumer(world.broker))
     second.stop()
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)
     before = world.objects.keys()
     zombie.consumer.lose(P)
     zombie.turn()
     zombie.asks.run_all()
     zombie.later()
     assert world.objects.keys() == before
-    world.expect(P, life=SECOND)
+    world.expect(P, incarnation=SECOND)

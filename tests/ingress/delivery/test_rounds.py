@@ -68,7 +68,7 @@ def test_piece_is_delivered_run_by_run() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9))
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert hand.reports() == [Progressed(given, 4, False), Progressed(given, 8, False), Progressed(given, 10, True)]
     assert world.offsets(C) == numbers((0, 9))
@@ -79,7 +79,7 @@ def test_checkpoint_follows_every_run() -> None:
     hand = Hand(world)
     hand.begin(world.put(0, 9))
     seen = []
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         seen.append((world.offsets(C)[-1], world.checkpoint()))
     assert seen == [(3, 4), (7, 8), (9, 10)]
 
@@ -89,7 +89,7 @@ def test_round_takes_one_run_of_every_available_slice() -> None:
     hand = Hand(world)
     for partition in range(3):
         hand.begin(world.put(0, 9, partition=partition), epoch=partition)
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert [len(world.offsets(TopicPartition("copy", p))) for p in range(3)] == [4, 4, 4]
 
 
@@ -99,11 +99,11 @@ def test_no_more_pieces_are_open_than_the_width() -> None:
     for partition in range(5):
         hand.begin(world.put(0, 3, partition=partition), epoch=partition)
     hand.pool.holding = True
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert hand.pool.waiting == 2
     hand.pool.holding = False
     hand.pool.run_all()
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert all(world.offsets(TopicPartition("copy", p)) == [0, 1, 2, 3] for p in range(5))
 
@@ -114,13 +114,13 @@ def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
     hand.pool.holding = True
     hand.begin(world.put(0, 3), epoch=1)
     hand.begin(world.put(0, 3, partition=1), epoch=2)
-    assert not hand.delivery.turn()
-    assert not hand.delivery._readings.has_available, "its loop waits"
+    assert not hand.delivery.run_round()
+    assert not hand.delivery._read_ahead.has_available, "its loop waits"
     hand.pool.run_next()
-    assert hand.delivery._readings.has_available, "and does not, when one of them was read before it began to"
-    assert hand.delivery.turn()
+    assert hand.delivery._read_ahead.has_available, "and does not, when one of them was read before it began to"
+    assert hand.delivery.run_round()
     assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
-    assert not hand.delivery.turn()
+    assert not hand.delivery.run_round()
 
 
 def test_failed_run_ends_its_piece_only() -> None:
@@ -129,7 +129,7 @@ def test_failed_run_ends_its_piece_only() -> None:
     first = hand.begin(world.put(0, 9), epoch=1)
     second = hand.begin(world.put(0, 3, partition=1), epoch=2)
     world.target.fail_next(C, code="NOPE")
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     reports = hand.reports()
     assert Progressed(second, 4, True) in reports
@@ -148,7 +148,7 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
     hand = Hand(world)
     first = hand.begin(world.put(0, 9), epoch=1)
     second = hand.begin(world.put(0, 9, partition=1), epoch=2)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     reports = hand.reports()
     assert [r for r in reports if isinstance(r, DeliveryFailed)] == [
@@ -168,17 +168,17 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
 
 
 @pytest.mark.parametrize(("kind", "shared"), [(FailureKind.STALLED, False), (FailureKind.RETRY_LATER, True)])
-def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(kind: FailureKind, shared: bool) -> None:
+def test_only_a_partition_that_stalls_gets_separate_rounds_until_it_continues(kind: FailureKind, shared: bool) -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 3), epoch=1)
     world.target.fail_next(C, kind=kind)
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [kind]
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     hand.begin(world.put(4, 7), epoch=3)
     before = len(world.target.rounds)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert len(world.target.rounds) - before == (1 if shared else 2)
 
@@ -192,7 +192,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     world.broker.create("other", partitions=1)
     bad = [hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(2)]
     good = hand.begin(world.put(0, 9, partition=2), epoch=2, target=TopicPartition("other", 0))
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     reports = hand.reports()
     denied = "DENIED: by the test"
@@ -200,24 +200,24 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     assert Progressed(good, 10, True) in reports
     assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
     assert world.offsets(C) == []
-    assert len(world.target.rounds) <= 5, "no record is looked for: it is none that is refused"
+    assert len(world.target.rounds) <= 5, "no record is searched for: it is none that is refused"
 
     # tried again it spoils no round of others, until it is allowed
     again = hand.begin(world.put(0, 9, partition=3), epoch=3, target=C)
     hand.begin(world.put(0, 9, partition=4), epoch=4, target=TopicPartition("other", 0))
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.DENIED]
     world.target.denied.clear()
     hand.begin(world.put(10, 19, partition=3), epoch=5, target=C)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert not [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
     assert again.target == C
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_a_writer_that_is_refused_stands_still_and_forgets_nothing(exactly_once: bool) -> None:
+def test_a_writer_that_is_refused_halts_and_drops_nothing(exactly_once: bool) -> None:
     world = World()
     world.target.exactly_once = exactly_once
     world.target.refusing = "no right; allow it"
@@ -225,15 +225,15 @@ def test_a_writer_that_is_refused_stands_still_and_forgets_nothing(exactly_once:
     given = [hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(3)]
     tries = 0
     for _ in range(200):
-        tries += hand.delivery.turn()
+        tries += hand.delivery.run_round()
         world.clock.advance(0.1)
     assert tries <= 5, "of 20 s"
     assert hand.delivery.halted == "no right; allow it"
-    assert hand.reports() == [], "nobody is to blame, and nobody has to be positioned anew"
+    assert hand.reports() == [], "no record is at fault, and no partition has to be positioned again"
     assert set(world.target.rounds[1:]) == {4}, "one run at a time is tried"
     world.target.refusing = ""
     world.clock.advance(60)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert hand.delivery.halted == ""
     assert {r.assignment for r in hand.reports() if isinstance(r, Progressed) and r.done} == set(given)
@@ -245,22 +245,22 @@ def test_a_partition_may_leave_while_the_writer_is_refused() -> None:
     world.target.refusing = "no right"
     hand = Hand(world)
     first, second = (hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(2))
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert hand.delivery.release([first.epoch], timedelta(seconds=5))
     world.target.refusing = ""
     world.clock.advance(60)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert {r.assignment for r in hand.reports()} == {second}
     assert world.offsets(C) == []
 
 
-def test_refused_in_company_only_goes_on_as_before() -> None:
+def test_refused_only_together_with_others_continues_as_before() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9), epoch=1)
     world.target.fail_next(C, kind=FailureKind.REJECTED)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert Progressed(given, 10, True) in hand.reports()
     assert world.offsets(C) == numbers((0, 9))
@@ -270,22 +270,22 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 3), epoch=1)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     given = hand.begin(world.put(4, 9, stamp=0), epoch=2)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     failed = [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
     assert [(f.assignment, f.kind, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
-def test_round_goes_on_until_it_is_large_enough() -> None:
+def test_round_continues_until_it_is_large_enough() -> None:
     world = World()
     hand = Hand(world)
     hand.delivery._pace = Pace(8)
     hand.begin(world.put(0, 9))
-    assert hand.delivery.turn()
+    assert hand.delivery.run_round()
     assert world.offsets(C) == numbers((0, 7))
     assert [r.next_offset for r in hand.reports() if isinstance(r, Progressed)] == [8]
 
@@ -299,7 +299,7 @@ def test_rounds_of_a_slow_target_shrink_and_leave_no_partition_out() -> None:
     hand.begin(world.put(0, 7), epoch=1)
     hand.begin(world.put(0, 7, partition=1), epoch=2)
     seen = []
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         seen.append((len(world.offsets(C)), len(world.offsets(D))))
         pace.limit = 4  # it stays slow
     assert sorted(a + b for a, b in seen) == [4, 8, 12, 16]
@@ -322,12 +322,12 @@ def test_pace() -> None:
     assert (pace.limit, pace.slowed) == (50_000, False)
 
 
-def test_unknown_outcome_is_said() -> None:
+def test_unknown_outcome_is_reported() -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 9))
     world.target.stop_next(keep=1)
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert [r.kind for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.UNKNOWN]
     assert world.checkpoint() == 4  # it was committed, in fact
 
@@ -338,30 +338,30 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     hand.begin(world.put(0, 9), epoch=1)
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     world.target.away = True
-    hand.delivery.turn()
+    hand.delivery.run_round()
     reports = hand.reports()
     assert len(reports) == 2
     assert all(isinstance(r, DeliveryFailed) and r.kind is FailureKind.UNKNOWN for r in reports)
     world.target.away = False
-    assert not hand.delivery.turn()
+    assert not hand.delivery.run_round()
 
 
-def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
+def test_vanished_and_corrupt_and_unavailable_are_distinguished() -> None:
     world = World()
     hand = Hand(world)
     gone = hand.begin(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), epoch=1)
     broken = world.put(0, 3, partition=1)
     world.damage(broken)
     bad = hand.begin(broken, epoch=2)
-    hand.delivery.turn()
-    told = {r.assignment: r for r in hand.reports()}
-    assert isinstance(told[gone], Vanished)
-    corrupt = told[bad]
+    hand.delivery.run_round()
+    reports = {r.assignment: r for r in hand.reports()}
+    assert isinstance(reports[gone], Vanished)
+    corrupt = reports[bad]
     assert isinstance(corrupt, Corrupt)
     assert corrupt.segment == broken
     world.objects.away = {"open"}
     given = hand.begin(world.put(0, 3), epoch=3)
-    hand.delivery.turn()
+    hand.delivery.run_round()
     [report] = hand.reports()
     assert isinstance(report, DeliveryFailed)
     assert report == DeliveryFailed(given, report.reason, FailureKind.RETRY_LATER)
@@ -373,7 +373,7 @@ def test_destination_that_is_gone_is_a_refusal() -> None:
     for p in range(8):
         del world.broker.logs[TopicPartition("copy", p)]
     given = hand.begin(world.put(0, 3))
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert hand.reports() == [DeliveryFailed(given, "no topic copy", FailureKind.REJECTED)]
 
 
@@ -382,7 +382,7 @@ def test_released_before_it_began() -> None:
     hand = Hand(world)
     given = hand.begin(world.put(0, 3))
     assert hand.delivery.release([given.epoch], timedelta())
-    assert not hand.delivery.turn()
+    assert not hand.delivery.run_round()
     assert world.offsets(C) == []
 
 
@@ -390,21 +390,21 @@ def test_released_between_two_runs() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9))
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert hand.delivery.release([given.epoch], timedelta())
-    assert not hand.delivery.turn()
+    assert not hand.delivery.run_round()
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
-def test_next_ownership_goes_on_although_the_first_was_released() -> None:
+def test_next_ownership_continues_although_the_first_was_released() -> None:
     world = World()
     hand = Hand(world)
     segment = world.put(0, 9)
     hand.begin(segment, epoch=1)
-    hand.delivery.turn()
+    hand.delivery.run_round()
     hand.delivery.release([1], timedelta())
     hand.begin(segment, epoch=2, from_offset=4)
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert world.offsets(C) == numbers((0, 9))
 
@@ -424,15 +424,15 @@ def test_given_up_pieces_close_what_they_opened() -> None:
     hand.begin(world.put(0, 9, partition=1, stamp=0), epoch=2)  # refused for its stamps
     hand.begin(world.put(0, 9, partition=2), epoch=3)
     world.target.fail_next(TopicPartition("copy", 2))
-    hand.delivery.turn()
+    hand.delivery.run_round()
     hand.delivery.release([1], timedelta())
-    hand.delivery.turn()
+    hand.delivery.run_round()
     assert len(opened) == 3
     assert [body.closed for body in opened] == [True, True, True]
 
 
 class SlowWriter:
-    """Waits in the middle of a round until it is let go on."""
+    """Waits in the middle of a round until it is released."""
 
     def __init__(self, inner: TargetWriter) -> None:
         self.inner, self.inside, self.go = inner, threading.Event(), threading.Event()
@@ -468,7 +468,7 @@ def round_under_way(hand: Hand) -> Iterator[SlowWriter]:
 
 
 class FencedWriter(SlowWriter):
-    """Notes under which generation it was to deliver."""
+    """Records the generation that it should deliver under."""
 
     def __init__(self, inner: TargetWriter) -> None:
         super().__init__(inner)
@@ -503,7 +503,7 @@ def test_the_fence_is_read_together_with_the_ownership() -> None:
         return generation[0]
 
     hand.delivery.fence = fence
-    hand.delivery.turn()
+    hand.delivery.run_round()
     for each in losing:
         each.join(20)
     assert (writer.fences, generation) == (["before"], ["after"])
@@ -515,10 +515,10 @@ def test_no_round_begins_without_a_fence() -> None:
     hand = Hand(world)
     given = hand.begin(world.put(0, 3))
     hand.delivery.fence = lambda: None
-    assert not hand.delivery.turn()
+    assert not hand.delivery.run_round()
     assert (world.offsets(C), hand.reports()) == ([], [])
     hand.delivery.fence = object
-    assert hand.delivery.turn()
+    assert hand.delivery.run_round()
     assert hand.reports() == [Progressed(given, 4, True)]
 
 
@@ -547,7 +547,7 @@ def test_round_that_outlives_its_release_is_given_up() -> None:
     hand = Hand(world)
     given = hand.begin(world.put(0, 9))
     with round_under_way(hand) as writer:
-        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it says so"
+        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it reports that"
         assert hand.delivery.release([given.epoch + 1], timedelta()), "which has nothing to do with others"
         writer.go.set()
     assert world.offsets(C) == []
@@ -595,7 +595,7 @@ def test_what_is_delivered_is_measured() -> None:
     hand = Hand(world)
     stamp = int(world.clock.at.timestamp() * 1000) - 90_000
     hand.begin(world.put(0, 3, stamp=stamp))
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     labels = {"region": "a", "topic": "t", "partition": "0"}
     assert hand.metrics.by_label("record_count", **labels) == 4
@@ -610,7 +610,7 @@ def test_the_age_of_a_round_is_its_last_records() -> None:
     world.clock.at = datetime.fromtimestamp((STAMP + 3 + 90_000) / 1000, UTC)
     given = DeliveryTarget(first.source, C, "id", 1, clamp_timestamps=False)
     hand.delivery.begin(given, [SegmentSlice.rest(first, 0), SegmentSlice.rest(second, 2)])
-    while hand.delivery.turn():
+    while hand.delivery.run_round():
         pass
     assert hand.reports() == [Progressed(given, 4, True)], "one run, of two segments"
     assert hand.metrics.observed["replication_latency_seconds"] == pytest.approx([90.0])
@@ -620,8 +620,8 @@ def test_records_of_a_later_incarnation_are_counted_separately() -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 1))
-    hand.begin(world.put(0, 3, partition=1, life="life"), epoch=2)
-    while hand.delivery.turn():
+    hand.begin(world.put(0, 3, partition=1, incarnation="life"), epoch=2)
+    while hand.delivery.run_round():
         pass
     assert hand.metrics.by_label("record_count", region="a", topic="t", partition="0") == 2
     assert hand.metrics.by_label("record_count", region="a", topic="t@life", partition="1") == 4

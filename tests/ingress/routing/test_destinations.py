@@ -18,33 +18,33 @@ def test_created_with_the_sources_count_and_settings_that_keep_everything() -> N
     world = World()
     world.put(0, 9, partitions=3)
     world.put(0, 9, partition=2, partitions=3)
-    found = finder(world).look()
+    found = finder(world).find()
     assert found.refused == {}
     destination = found.destinations["copy"]
     (route,) = destination.routes
-    assert (route.region, route.lives[0].topic, destination.facts.partition_count) == ("a", "t", 3)
+    assert (route.region, route.incarnations[0].topic, destination.facts.partition_count) == ("a", "t", 3)
     assert world.admin.settings["copy"] == CREATED_WITH
     assert destination.routes[0].sources(2) == [SourcePartition("a", "t", 2)]
 
 
-def test_newest_segment_tells_the_count() -> None:
+def test_newest_segment_has_the_count() -> None:
     world = World()
     world.put(0, 9, partitions=2)
     world.put(10, 19, partitions=6)
-    assert finder(world).look().destinations["copy"].facts.partition_count == 6
+    assert finder(world).find().destinations["copy"].facts.partition_count == 6
 
 
 def test_count_is_never_less_than_the_archive_has() -> None:
     world = World()
     world.put(0, 9, partitions=2)
     world.put(0, 9, partition=4, partitions=None)
-    assert finder(world).look().destinations["copy"].facts.partition_count == 5
+    assert finder(world).find().destinations["copy"].facts.partition_count == 5
 
 
 def test_unknown_count_is_refused_with_what_to_do() -> None:
     world = World()
     world.put(0, 9, partitions=None)
-    found = finder(world).look()
+    found = finder(world).find()
     assert found.destinations == {}
     assert "set `partitions`" in found.refused["a/t"]
     assert world.admin.asked["create_topic"] == 0
@@ -53,14 +53,14 @@ def test_unknown_count_is_refused_with_what_to_do() -> None:
 def test_count_may_be_configured() -> None:
     world = World(source_settings(partitions=7))
     world.put(0, 9, partitions=None)
-    assert finder(world).look().destinations["copy"].facts.partition_count == 7
+    assert finder(world).find().destinations["copy"].facts.partition_count == 7
 
 
 def test_existing_topic_is_taken_as_it_is() -> None:
     world = World()
     world.broker.create("copy", partitions=9)
     world.put(0, 9, partitions=2)
-    assert finder(world).look().destinations["copy"].facts.partition_count == 9
+    assert finder(world).find().destinations["copy"].facts.partition_count == 9
     assert "copy" not in world.admin.settings
 
 
@@ -69,22 +69,22 @@ def test_existing_topic_with_too_few_partitions_is_refused_for_those() -> None:
     world.broker.create("copy", partitions=2)
     for partition in (0, 1, 2, 5):
         world.put(0, 9, partition=partition, partitions=6)
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["copy"]
     assert set(found.refused) == {"a/t/2", "a/t/5"}
     assert "at least 6" in found.refused["a/t/5"]
 
 
-def test_too_few_partitions_are_looked_at_again_from_time_to_time() -> None:
+def test_too_few_partitions_are_listed_again_from_time_to_time() -> None:
     world = World()
     world.broker.create("copy", partitions=1)
     world.put(0, 9)
     world.put(0, 9, partition=1)
-    looking = finder(world)
-    assert set(looking.look().refused) == {"a/t/1"}
+    finder_ = finder(world)
+    assert set(finder_.find().refused) == {"a/t/1"}
     world.broker.create("copy", partitions=2)
     for _ in range(PARTITIONS_EVERY):
-        refused = looking.look().refused
+        refused = finder_.find().refused
     assert refused == {}
 
 
@@ -93,33 +93,33 @@ def test_creation_that_is_refused_stops_that_topic_only() -> None:
     world.put(0, 9, topic="t")
     world.put(0, 9, topic="u")
     world.admin.refuses["t.ingress"] = "no CREATE"
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["u.ingress"]
     assert found.refused == {"a/t": "no CREATE"}
 
 
-def test_what_is_refused_is_told_by_partition() -> None:
+def test_what_is_refused_is_reported_by_partition() -> None:
     world = World(source_settings("^.*", None))
     world.put(0, 9, topic="t")
     world.put(0, 9, topic="t", partition=3)
     world.put(0, 9, topic="u", partition=1)
     world.broker.create("u.ingress", partitions=1)
     world.admin.refuses["t.ingress"] = "no CREATE"
-    found = finder(world).look()
-    assert set(found.unplaced) == {
+    found = finder(world).find()
+    assert set(found.refused_partitions) == {
         key(0, destination="t.ingress"),
         key(3, destination="t.ingress"),
         key(1, topic="u", destination="u.ingress"),
     }
-    assert found.unplaced[key(3, destination="t.ingress")] == "no CREATE"
-    assert "at least 2" in found.unplaced[key(1, topic="u", destination="u.ingress")]
+    assert found.refused_partitions[key(3, destination="t.ingress")] == "no CREATE"
+    assert "at least 2" in found.refused_partitions[key(1, topic="u", destination="u.ingress")]
 
 
 def test_damaged_segment_does_not_hide_the_other_topics() -> None:
     world = World(source_settings("^.*", None))
     world.damage(world.put(0, 9, topic="t"))
     world.put(0, 9, topic="u")
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["u.ingress"]
     assert "corrupt" in found.refused["a/t"]
 
@@ -131,11 +131,11 @@ def test_two_topics_are_never_merged(later: str) -> None:
     [earlier] = {"one-a", "x-one-a"} - {later}  # both go to x-one-a
     world.put(0, 9, topic=earlier)
     world.put(0, 9, topic="y-b")
-    looking = finder(world)
-    assert looking.look().destinations["x-one-a"].routes[0].lives[0].topic == earlier
+    finder_ = finder(world)
+    assert finder_.find().destinations["x-one-a"].routes[0].incarnations[0].topic == earlier
     world.put(0, 9, topic=later)
-    for look in (looking, finder(world)):
-        found = look.look()
+    for each in (finder_, finder(world)):
+        found = each.find()
         assert list(found.destinations) == ["y-b"]
         assert set(found.refused) == {"a/one-a", "a/x-one-a"}
         assert all(
@@ -148,10 +148,10 @@ def test_internal_and_unknown_topics_and_other_incarnations_are_left_out() -> No
     world = World(source_settings("^(t|__.*|replicator.*)", None))
     for topic in ("t", "__consumer_offsets", "replicator.checkpoint", "unknown"):
         world.put(0, 9, topic=topic)
-    with_life = "data/a/t@other-life/0/0/00000000000000000000-00000000000000000009"
-    world.objects.memory.replace(with_life, b"x")
+    with_id = "data/a/t@other-life/0/0/00000000000000000000-00000000000000000009"
+    world.objects.memory.replace(with_id, b"x")
     world.objects.memory.replace("data/a/_control/v1/cluster.json", b"{}")
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["t.ingress"]
     assert list(found.refused) == ["a/t@other-life"]
 
@@ -161,45 +161,45 @@ def test_a_foreign_folder_stops_nothing(name: str) -> None:
     world = World(source_settings("^.*", "{topic}.ingress"))
     world.put(0, 9)
     world.objects.memory.replace(f"data/a/{name}/0/0/00000000000000000000-00000000000000000009", b"x")
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["t.ingress"]
     assert found.refused == {}
 
 
-def test_source_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_source_that_matches_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     finder_ = finder(world)
-    finder_.look()
-    finder_.look()
+    finder_.find()
+    finder_.find()
     assert caplog.text.count("source_matches_no_topic") == 1
     world.put(0, 9)
-    finder_.look()
+    finder_.find()
     assert caplog.text.count("source_matches_no_topic") == 1
 
 
 def test_other_regions_are_left_alone() -> None:
     world = World()
     world.put(0, 9, region="b")
-    found = finder(world).look()
+    found = finder(world).find()
     assert (found.destinations, found.refused) == ({}, {})
 
 
 def test_errors_come_out_and_change_nothing() -> None:
     world = World()
     world.put(0, 9)
-    looking = finder(world)
+    finder_ = finder(world)
     world.objects.away = {"list"}
     with pytest.raises(StoreUnavailable):
-        looking.look()
+        finder_.find()
     world.objects.away = set()
     world.admin.away = True
     with pytest.raises(BrokerUnavailable):
-        looking.look()
+        finder_.find()
     world.admin.away = False
-    assert list(looking.look().destinations) == ["copy"]
+    assert list(finder_.find().destinations) == ["copy"]
 
 
-# --- later lives of a topic -------------------------------------------------------------------------------------------
+# --- later incarnations of a topic --------------------------------------------------------------------------------
 
 SECOND = "a/t@2-ndLifeOfTopic"
 
@@ -209,32 +209,32 @@ def two_lives(policy: str) -> World:
     world.claim(0)
     world.claim(1, "2-ndLifeOfTopic")
     world.put(0, 9, partitions=1)
-    world.put(0, 4, life="2-ndLifeOfTopic", partitions=3)
+    world.put(0, 4, incarnation="2-ndLifeOfTopic", partitions=3)
     return world
 
 
 def test_later_incarnation_is_refused_by_default_with_its_name_and_the_setting() -> None:
     world = two_lives("stop")
     assert World().settings.sources[0].on_recreate == "stop"
-    found = finder(world).look()
-    assert [life.path for life in found.destinations["copy"].routes[0].lives] == ["t"]
+    found = finder(world).find()
+    assert [i.path for i in found.destinations["copy"].routes[0].incarnations] == ["t"]
     assert list(found.refused) == [SECOND]
-    assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
+    assert all(text in found.refused[SECOND] for text in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
 
 
-def test_what_lies_behind_a_fork_is_refused_by_default_as_that() -> None:
+def test_what_lies_after_a_fork_is_refused_by_default_as_that() -> None:
     world = World(source_settings(on_recreate="stop"))
     world.claim(0)
     world.claim(1, "id-fork1")
     world.put(0, 9)
-    world.put(5, 14, life="id-fork1")
-    found = finder(world).look()
+    world.put(5, 14, incarnation="id-fork1")
+    found = finder(world).find()
     assert list(found.refused) == ["a/t@id-fork1"]
     reason = found.refused["a/t@id-fork1"]
-    assert all(word in reason for word in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
+    assert all(text in reason for text in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
 
 
-def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
+def test_what_lies_after_a_fork_follows_or_gets_a_topic_named_after_it() -> None:
     for policy, wanted in (
         ("follow", {"copy": ["t", "t@2-ndLifeOfTopic", "t@2-ndLifeOfTopic-fork1"]}),
         (
@@ -248,63 +248,63 @@ def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
     ):
         world = two_lives(policy)
         world.claim(2, "2-ndLifeOfTopic-fork1")
-        world.put(2, 8, life="2-ndLifeOfTopic-fork1")
-        found = finder(world).look()
-        assert {d: [life.path for life in one.routes[0].lives] for d, one in found.destinations.items()} == wanted
+        world.put(2, 8, incarnation="2-ndLifeOfTopic-fork1")
+        found = finder(world).find()
+        assert {d: [i.path for i in one.routes[0].incarnations] for d, one in found.destinations.items()} == wanted
         assert found.refused == {}
 
 
 def test_later_incarnation_follows_into_the_same_topic_made_for_the_larger() -> None:
-    found = finder(two_lives("follow")).look()
-    assert [life.path for life in found.destinations["copy"].routes[0].lives] == ["t", "t@2-ndLifeOfTopic"]
+    found = finder(two_lives("follow")).find()
+    assert [i.path for i in found.destinations["copy"].routes[0].incarnations] == ["t", "t@2-ndLifeOfTopic"]
     assert found.destinations["copy"].facts.partition_count == 3
     assert found.refused == {}
 
 
-def test_incarnation_claimed_but_not_stored_keeps_its_turn() -> None:
+def test_incarnation_claimed_but_not_stored_keeps_its_number() -> None:
     world = two_lives("follow")
     world.claim(2, "third")
-    world.put(0, 1, life="fourth")
+    world.put(0, 1, incarnation="fourth")
     world.claim(3, "fourth")
-    places = [life.path for life in finder(world).look().destinations["copy"].routes[0].lives]
-    assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
+    paths = [i.path for i in finder(world).find().destinations["copy"].routes[0].incarnations]
+    assert paths == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
 
 
 def test_later_incarnation_without_a_claim_cannot_follow() -> None:
     world = two_lives("follow")
-    world.put(0, 1, life="unclaimed")
-    found = finder(world).look()
-    assert len(found.destinations["copy"].routes[0].lives) == 2
+    world.put(0, 1, incarnation="unclaimed")
+    found = finder(world).find()
+    assert len(found.destinations["copy"].routes[0].incarnations) == 2
     assert "_control/v1/places/t@unclaimed" in found.refused["a/t@unclaimed"]
 
 
 def test_claim_that_cannot_be_read_is_not_absent() -> None:
     world = two_lives("follow")
-    world.put(0, 1, life="third")
+    world.put(0, 1, incarnation="third")
     key = "data/a/_control/v1/places/t@third"
     world.objects.memory.replace(key, b"rubbish")
-    looking = finder(world)
-    assert "not a place" in looking.look().refused["a/t@third"]
+    finder_ = finder(world)
+    assert "not a place" in finder_.find().refused["a/t@third"]
     world.objects.memory.delete_many([key])
     world.claim(2, "third")
-    found = looking.look()
+    found = finder_.find()
     assert found.refused == {}
-    assert len(found.destinations["copy"].routes[0].lives) == 3
+    assert len(found.destinations["copy"].routes[0].incarnations) == 3
 
 
-def test_claims_that_cannot_be_had_are_an_error_of_the_look() -> None:
+def test_claims_that_cannot_be_read_are_an_error_of_find() -> None:
     world = two_lives("follow")
     world.objects.away = {"open"}
     with pytest.raises(StoreUnavailable):
-        finder(world).look()
+        finder(world).find()
 
 
 def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> None:
     world = two_lives("new-topic")
     world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
-    found = finder(world).look()
+    found = finder(world).find()
     own = found.destinations["copy.2-ndLife"]
-    assert [life.path for life in own.routes[0].lives] == ["t@2-ndLifeOfTopic"]
+    assert [i.path for i in own.routes[0].incarnations] == ["t@2-ndLifeOfTopic"]
     assert own.facts.partition_count == 3
     assert found.destinations["copy"].facts.partition_count == 1
     assert found.refused == {}
@@ -312,10 +312,10 @@ def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> Non
 
 def test_topic_of_an_incarnation_is_never_shared() -> None:
     world = World(source_settings("^.*", "{topic}", on_recreate="new-topic"))
-    world.put(0, 9, life="12345678-a")
-    world.put(0, 9, life="12345678-b")
+    world.put(0, 9, incarnation="12345678-a")
+    world.put(0, 9, incarnation="12345678-b")
     world.put(0, 9, topic="u")
-    found = finder(world).look()
+    found = finder(world).find()
     assert list(found.destinations) == ["u"]
     assert set(found.refused) == {"a/t@12345678-a", "a/t@12345678-b"}
     assert all("t.12345678" in reason for reason in found.refused.values())
@@ -324,8 +324,8 @@ def test_topic_of_an_incarnation_is_never_shared() -> None:
 def test_name_that_grows_too_long_is_refused() -> None:
     world = World(source_settings("t", "c" * 245, on_recreate="new-topic"))
     world.put(0, 9)
-    world.put(0, 9, life="12345678")
-    found = finder(world).look()
+    world.put(0, 9, incarnation="12345678")
+    found = finder(world).find()
     assert list(found.destinations) == ["c" * 245]
     assert "249" in found.refused["a/t@12345678"]
 
@@ -333,31 +333,31 @@ def test_name_that_grows_too_long_is_refused() -> None:
 def test_partitions_that_only_the_later_incarnation_has_are_refused_for_it() -> None:
     world = two_lives("follow")
     world.broker.create("copy", partitions=2)
-    world.put(0, 4, life="2-ndLifeOfTopic", partition=2)
-    assert set(finder(world).look().refused) == {f"{SECOND}/2"}
+    world.put(0, 4, incarnation="2-ndLifeOfTopic", partition=2)
+    assert set(finder(world).find().refused) == {f"{SECOND}/2"}
 
 
 # --- another cluster --------------------------------------------------------------------------------------------------
 
 
-def test_another_cluster_behind_the_address_stops_everything() -> None:
+def test_another_cluster_at_the_address_stops_everything() -> None:
     world = World()
     world.put(0, 9)
-    looking = finder(world)
-    assert list(looking.look().destinations) == ["copy"]
+    finder_ = finder(world)
+    assert list(finder_.find().destinations) == ["copy"]
     world.admin.cluster = "another"
-    found = looking.look()
+    found = finder_.find()
     assert found.destinations == {}
     assert "cluster with id another; this process began with cluster" in found.refused["cluster"]
     with pytest.raises(TargetError):
-        looking.facts(["copy"])
+        finder_.facts(["copy"])
     world.admin.cluster = "cluster"
-    assert list(looking.look().destinations) == ["copy"]
+    assert list(finder_.find().destinations) == ["copy"]
 
 
-def test_cluster_noted_at_start_is_compared_at_the_first_look() -> None:
+def test_cluster_noted_at_start_is_compared_at_the_first_find() -> None:
     world = World()
     world.put(0, 9)
-    looking = finder(world)
-    looking.cluster_id = "noted"
-    assert list(looking.look().refused) == ["cluster"]
+    finder_ = finder(world)
+    finder_.cluster_id = "noted"
+    assert list(finder_.find().refused) == ["cluster"]

@@ -21,7 +21,7 @@ def world() -> World:
     return world
 
 
-def test_the_place_s_own_segments_are_delivered(world: World) -> None:
+def test_the_path_s_own_segments_are_delivered(world: World) -> None:
     assert joined(world).ready
     assert world.offsets(C) == numbers((0, 3))
 
@@ -63,11 +63,11 @@ def test_an_unclaimed_path_accepts_every_topic_until_it_is_claimed() -> None:
     assert (world.offsets(C), list(process.stopped)) == (numbers((0, 3)), [str(SOURCE)])
 
 
-def test_a_fork_s_place_belongs_to_the_topic_that_forked() -> None:
+def test_a_fork_s_path_belongs_to_the_topic_that_forked() -> None:
     """Its name is not its topic id."""
     world = World(source_settings(on_recreate="new-topic"))
     world.claim(0, "first-fork1", topic_id="first")
-    world.put(0, 3, life="first-fork1", topic_id="first")
+    world.put(0, 3, incarnation="first-fork1", topic_id="first")
     target = TopicPartition("copy.first-fo-fork1", 0)
     assert joined(world, target).ready
     assert world.offsets(target) == numbers((0, 3))
@@ -80,7 +80,7 @@ def test_a_claim_that_cannot_be_read_says_nothing(world: World) -> None:
     assert world.offsets(C) == []
 
 
-def test_a_store_that_is_away_is_asked_again(world: World) -> None:
+def test_requests_to_an_unavailable_store_are_repeated(world: World) -> None:
     process = world.process()
     process.turn(2)
     process.placement.assign(C)

@@ -113,7 +113,7 @@ class Restoring:
         for _ in range(count):
             self.world.clock.advance(seconds)
             self.restorer.turn()
-            self.delivery.turn()
+            self.delivery.run_round()
 
     def finish(self, *, seconds: float = 1) -> None:
         """Advance the clock by this much in every turn."""

@@ -145,7 +145,7 @@ def test_progress_is_reported_in_every_turn_and_stop_ends_the_restore() -> None:
     told: list[float] = []
 
     def tell(partitions: Sequence[RestoringPartition]) -> None:
-        restoring.delivery.turn()
+        restoring.delivery.run_round()
         told.append(partitions[0].share)
         if len(told) == 4:
             restoring.stop.set()

@@ -103,7 +103,7 @@ def test_all_problems_are_reported_at_once() -> None:
     world = World()
     world.put(0, 9)
     world.put(0, 9, topic="again")
-    world.put(0, 9, topic="again", life=LIFE)
+    world.put(0, 9, topic="again", incarnation=LIFE)
     selection = select("t", "absent", "^none.*", "again", renaming=Renaming({"t": "no name"}))
     with pytest.raises(ConfigError) as raised:
         plan(world, selection)
@@ -202,7 +202,7 @@ def test_two_topics_of_one_destination_are_a_conflict() -> None:
 def with_lives(*, claims: Mapping[str, int]) -> World:
     world = World()
     world.put(0, 9)
-    world.put(0, 4, life=LIFE)
+    world.put(0, 4, incarnation=LIFE)
     for life, number in claims.items():
         world.claim(number, life)
     return world
@@ -570,10 +570,10 @@ def forked() -> World:
     first = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
     control.claim(REGION, "t", first)
     control.claim(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
-    world.record_begin(50, life="id-fork1")
-    world.record_begin(100, life="id-fork1", partition=1)
-    world.put(50, 129, life="id-fork1")
-    world.put(100, 109, life="id-fork1", partition=1)
+    world.record_begin(50, incarnation="id-fork1")
+    world.record_begin(100, incarnation="id-fork1", partition=1)
+    world.put(50, 129, incarnation="id-fork1")
+    world.put(100, 109, incarnation="id-fork1", partition=1)
     return world
 
 
@@ -606,7 +606,7 @@ def test_a_fork_of_a_fork_has_two_earlier_paths(forked: World) -> None:
         topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1"
     )
     forked.control.claim(REGION, "t@id-fork2", again)
-    forked.put(120, 129, life="id-fork2")
+    forked.put(120, 129, incarnation="id-fork2")
     found = with_earlier_forks(forked.archive, select(partitions=[0]))
     assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]
 

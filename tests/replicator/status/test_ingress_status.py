@@ -84,7 +84,7 @@ def test_a_parked_partition_is_reported_for_every_destination() -> None:
 
 def test_an_incarnation_that_is_not_followed_is_lag_and_a_problem() -> None:
     target = Target(members=0)
-    target.world.put(0, 9, life="later")
+    target.world.put(0, 9, incarnation="later")
     assert target.rows() == {"a/t@later/0": (None, 10, 10)}
     (row,) = target.look().partitions
     assert row.configured
@@ -99,7 +99,7 @@ def test_an_incarnation_that_waits_for_the_one_before_is_lag_and_no_problem() ->
     target.world.claim(0)
     target.world.claim(1, "later")
     target.world.put(0, 4)
-    target.world.put(0, 9, life="later")
+    target.world.put(0, 9, incarnation="later")
     target.world.clock.advance(60)
     first, later = target.look().partitions
     assert (first.waits_for, later.waits_for) == ("", "the end of t, the incarnation before it")
@@ -117,7 +117,7 @@ def test_an_incarnation_that_waits_for_the_one_before_is_lag_and_no_problem() ->
 def test_an_incarnation_without_its_claim_says_so() -> None:
     target = Target(on_recreate="follow")
     target.world.put(0, 4)
-    target.world.put(0, 9, life="later")
+    target.world.put(0, 9, incarnation="later")
     assert [p.lag for p in target.look().partitions] == [5, 10]
     (problem,) = target.look().problems
     assert problem.startswith("a/t@later/0 -> copy: t@later is a later incarnation of topic t")
@@ -180,7 +180,7 @@ def test_an_incarnation_with_its_own_topic_is_delivered_there() -> None:
     target = Target(on_recreate="new-topic")
     target.world.broker.create("copy.LifeLife", partitions=1)
     target.world.put(0, 4)
-    target.world.put(0, 9, life="LifeLifeLife")
+    target.world.put(0, 9, incarnation="LifeLifeLife")
     life = CheckpointKey(SourcePartition("a", "t", 0, "LifeLifeLife"), "copy.LifeLife")
     assert [p.key for p in target.look().partitions] == [key(), life]
     assert target.rows() == {"a/t/0": (None, 5, 5), "a/t@LifeLifeLife/0": (None, 10, 10)}
@@ -230,10 +230,12 @@ def test_segments_after_the_end_of_an_incarnation_are_a_problem_and_no_lag() -> 
     target.world.claim(0)
     target.world.claim(1, "second")
     target.world.put(0, 9)
-    target.world.put(0, 4, life="second")
+    target.world.put(0, 4, incarnation="second")
     at = target.world.clock.at
     target.world.target.checkpoints[key()] = Checkpoint(4, "id-copy", at, begun_at=0)
-    target.world.target.checkpoints[key(life="second")] = Checkpoint(5, "id-copy", at + timedelta(hours=1), begun_at=0)
+    target.world.target.checkpoints[key(incarnation="second")] = Checkpoint(
+        5, "id-copy", at + timedelta(hours=1), begun_at=0
+    )
     assert target.rows() == {"a/t/0": (4, 10, 0), "a/t@second/0": (5, 5, 0)}
     (problem,) = target.look().problems
     assert "offsets [4,9] of a/t/0 are stored, and are not delivered" in problem

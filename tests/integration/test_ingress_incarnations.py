@@ -1,4 +1,4 @@
-"""Ingress on the real broker: lives of a topic, recorded gaps, and a destination that is created again under it."""
+"""Ingress on the real broker: incarnations of a topic, recorded gaps, and a destination created again under it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Archive:
         self.group, self.events, self.checkpoints = unique("ingress"), unique("events"), unique("checkpoints")
 
     def put(
-        self, start: int, end: int, *, partition: int = 0, partitions: int = 1, life: str = "", topic: str = ""
+        self, start: int, end: int, *, partition: int = 0, partitions: int = 1, incarnation: str = "", topic: str = ""
     ) -> None:
-        source = SourcePartition("a", topic or self.topic, partition, life)
+        source = SourcePartition("a", topic or self.topic, partition, incarnation)
         segment, sink = Segment(source, 0, OffsetRange(start, end)), BytesIO()
         writer = ParquetFormat().create(sink)
         writer.write([records(range(start, end + 1))])
@@ -60,10 +60,12 @@ class Archive:
         writer.close(segment, origin)
         self.store.store(segment, sink, sink.tell())
 
-    def claim(self, number: int, life: str = "") -> None:
-        place = f"{self.topic}@{life}" if life else self.topic
-        claim = TopicClaim(topic_id=life or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC))
-        self.control.claim("a", place, claim)
+    def claim(self, number: int, incarnation: str = "") -> None:
+        path = f"{self.topic}@{incarnation}" if incarnation else self.topic
+        claim = TopicClaim(
+            topic_id=incarnation or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC)
+        )
+        self.control.claim("a", path, claim)
 
     def record_gap(self, start: int, end: int) -> None:
         source, offsets = SourcePartition("a", self.topic, 0), OffsetRange(start, end)
@@ -105,8 +107,10 @@ class Archive:
             return []
         return [int(record.key or b"-1") for record in found]
 
-    def await_arrival(self, wanted: Sequence[int], *, life: str = "", partition: int = 0, topic: str = "") -> None:
-        destination = f"{topic or self.topic}.ingress{life and '.'}{life}"
+    def await_arrival(
+        self, wanted: Sequence[int], *, incarnation: str = "", partition: int = 0, topic: str = ""
+    ) -> None:
+        destination = f"{topic or self.topic}.ingress{incarnation and '.'}{incarnation}"
         self.await_topic(destination)
         wait_until(lambda: len(self.arrived(destination, partition)) >= len(wanted), PATIENCE)
         assert self.arrived(destination, partition) == wanted
@@ -145,7 +149,7 @@ def run() -> Iterator[Callable[[Config], Service]]:
         service.join(timedelta(seconds=30))
 
 
-def told(caplog: pytest.LogCaptureFixture, event: str, words: str) -> Callable[[], bool]:
+def logged(caplog: pytest.LogCaptureFixture, event: str, words: str) -> Callable[[], bool]:
     return lambda: any(
         record.getMessage() == event and words in str(record.__dict__.get("reason", "")) for record in caplog.records
     )
@@ -161,7 +165,7 @@ def test_recorded_gap_is_passed_over_at_once(archive: Archive, run: Callable[[Co
     archive.await_arrival(numbers((0, 9), (20, 29)))
 
 
-def test_later_life_is_refused_and_the_first_goes_on(
+def test_later_incarnation_is_refused_and_the_first_continues(
     archive: Archive, run: Callable[[Config], Service], caplog: pytest.LogCaptureFixture
 ) -> None:
     archive.claim(0)
@@ -169,42 +173,44 @@ def test_later_life_is_refused_and_the_first_goes_on(
     run(archive.config())
     archive.await_arrival(numbers((0, 9)))
     archive.claim(1, SECOND)
-    archive.put(0, 99, life=SECOND)
-    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later incarnation"), PATIENCE)
+    archive.put(0, 99, incarnation=SECOND)
+    assert wait_until(logged(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later incarnation"), PATIENCE)
     archive.put(10, 19)
     archive.await_arrival(numbers((0, 19)))
 
 
-def test_later_life_follows_and_a_restart_goes_on_with_it(archive: Archive, run: Callable[[Config], Service]) -> None:
-    """The second life has a partition more."""
+def test_later_incarnation_follows_and_a_restart_continues_with_it(
+    archive: Archive, run: Callable[[Config], Service]
+) -> None:
+    """The second incarnation has a partition more."""
     archive.claim(0)
     archive.put(0, 9, partitions=2)
     config = archive.config(on_recreate="follow")
     first = run(config)
     archive.await_arrival(numbers((0, 9)))
     archive.claim(1, SECOND)
-    archive.put(0, 4, life=SECOND, partitions=2)
-    archive.put(0, 2, life=SECOND, partition=1, partitions=2)
+    archive.put(0, 4, incarnation=SECOND, partitions=2)
+    archive.put(0, 2, incarnation=SECOND, partition=1, partitions=2)
     archive.await_arrival(numbers((0, 9), (0, 4)))
     archive.await_arrival([0, 1, 2], partition=1)
-    archive.put(5, 6, life=SECOND)
+    archive.put(5, 6, incarnation=SECOND)
     archive.await_arrival(numbers((0, 9), (0, 6)))
     first.stop()
     first.join(timedelta(seconds=30))
-    archive.put(7, 8, life=SECOND)
+    archive.put(7, 8, incarnation=SECOND)
     run(config)
     archive.await_arrival(numbers((0, 9), (0, 8)))
 
 
 def test_later_incarnation_goes_to_a_separate_topic(archive: Archive, run: Callable[[Config], Service]) -> None:
     archive.put(0, 9)
-    archive.put(0, 4, life=SECOND, partitions=3)
+    archive.put(0, 4, incarnation=SECOND, partitions=3)
     run(archive.config(on_recreate="new-topic"))
     archive.await_arrival(numbers((0, 9)))
-    archive.await_arrival(numbers((0, 4)), life=SECOND[:8])
-    archive.put(5, 6, life=SECOND)
+    archive.await_arrival(numbers((0, 4)), incarnation=SECOND[:8])
+    archive.put(5, 6, incarnation=SECOND)
     archive.put(10, 11)
-    archive.await_arrival(numbers((0, 6)), life=SECOND[:8])
+    archive.await_arrival(numbers((0, 6)), incarnation=SECOND[:8])
     archive.await_arrival(numbers((0, 11)))
 
 
@@ -222,7 +228,7 @@ def test_destination_created_again_gets_nothing(
     with suppress(KafkaException):  # ingress may be quicker: it makes what is absent
         archive.cluster.create(name, configs=CREATED_WITH)
     archive.await_topic(name)
-    assert wait_until(told(caplog, "partition_stopped", "created again"), PATIENCE)
+    assert wait_until(logged(caplog, "partition_stopped", "created again"), PATIENCE)
     archive.put(10, 19)
     for start in (10, 20):  # what flows elsewhere shows that there was time
         archive.put(start, start + 9, topic=archive.canary)

@@ -50,7 +50,7 @@ class Source:
             max_pool_connections=4,
         )
         objects = S3ObjectStore(s3, self.bucket)
-        self.known = {""}  # topic ids of lives before
+        self.known = {""}  # topic ids of incarnations before
         self.store, self.control = SegmentStore(objects, "data"), ControlStore(objects, "data")
         self.create()
 
@@ -119,23 +119,26 @@ class Source:
             consumer.close()
         return found.offset if found.offset >= 0 else None
 
-    def place(self, life: str = "") -> SourcePartition:
-        return SourcePartition("a", self.topic, 0, life)
+    def source_partition(self, incarnation: str = "") -> SourcePartition:
+        return SourcePartition("a", self.topic, 0, incarnation)
 
-    def ranges(self, life: str = "") -> list[tuple[int, int]]:
-        return sorted((i.segment.offsets.start, i.segment.offsets.end) for i in self.store.list(self.place(life)))
+    def ranges(self, incarnation: str = "") -> list[tuple[int, int]]:
+        return sorted(
+            (i.segment.offsets.start, i.segment.offsets.end)
+            for i in self.store.list(self.source_partition(incarnation))
+        )
 
-    def values(self, life: str = "") -> list[bytes]:
+    def values(self, incarnation: str = "") -> list[bytes]:
         found: dict[int, bytes] = {}
-        for info in self.store.list(self.place(life)):
+        for info in self.store.list(self.source_partition(incarnation)):
             with closing(FORMAT.open(self.store.open(info.segment), info.segment)) as reader:
                 for batch in reader.batches():
                     found |= zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
         return [found[offset] for offset in sorted(found)]
 
-    def holds(self, values: list[bytes], life: str = "") -> None:
-        there = wait_until(lambda: self.values(life) == values, PATIENCE, interval=ASK_AGAIN)
-        assert there, (self.values(life), self.ranges(life))
+    def holds(self, values: list[bytes], incarnation: str = "") -> None:
+        there = wait_until(lambda: self.values(incarnation) == values, PATIENCE, interval=ASK_AGAIN)
+        assert there, (self.values(incarnation), self.ranges(incarnation))
 
 
 @pytest.fixture
@@ -150,42 +153,42 @@ def many(word: str, count: int) -> list[bytes]:
 @pytest.mark.parametrize("count", [4, 30])
 @pytest.mark.parametrize("refresh", ["1s", "1h"])
 def test_created_again_while_egress_runs(source: Source, refresh: str, count: int) -> None:
-    """Shorter than what was read, and longer: the consumer goes on silently, and our own look may come too late."""
+    """Shorter than what was read, and longer: the consumer continues silently, and our refresh may come too late."""
     old, new = many("old", 10), many("new", count)
     with source.egress(refresh):
         source.produce(*old)
         source.holds(old)
-        life = source.recreate()
+        incarnation = source.recreate()
         source.produce(*new)
-        source.holds(new, life)
+        source.holds(new, incarnation)
         source.produce(b"last")
-        source.holds([*new, b"last"], life)
+        source.holds([*new, b"last"], incarnation)
     assert source.values() == old
-    assert source.ranges(life)[0][0] == 0
-    assert source.control.claimed_paths("a") == [source.topic, f"{source.topic}@{life}"]
+    assert source.ranges(incarnation)[0][0] == 0
+    assert source.control.claimed_paths("a") == [source.topic, f"{source.topic}@{incarnation}"]
 
 
-def test_a_life_that_the_consumer_entered_silently_is_found_out_before_it_is_stored(source: Source) -> None:
+def test_an_incarnation_that_the_consumer_entered_silently_is_found_out_before_it_is_stored(source: Source) -> None:
     """It waits at the first offset, which the new log has as well: no error tells it of the change."""
     new = many("new", 30)
     with source.egress("1h"):
         assert wait_until(lambda: source.committed() == 0, PATIENCE)
-        life = source.recreate()
+        incarnation = source.recreate()
         source.produce(*new)
-        source.holds(new, life)
+        source.holds(new, incarnation)
     assert source.ranges() == []
 
 
 def test_created_again_in_the_middle_of_a_segment(source: Source) -> None:
-    """What was read of the first life and not stored cannot be told from what was read of the second."""
+    """What was read of the first incarnation and not stored cannot be separated from that of the second."""
     old, new = many("old", 10), many("new", 30)
     with source.egress("1h", max_segment_age="20s", max_segment_messages=10):
         source.produce(*old)
         source.holds(old)
         source.produce(*many("unsealed", 3))
-        life = source.recreate()
+        incarnation = source.recreate()
         source.produce(*new)
-        source.holds(new, life)
+        source.holds(new, incarnation)
     assert source.values() == old
 
 
@@ -194,17 +197,17 @@ def test_created_again_while_egress_is_down(source: Source) -> None:
     source.produce(*old)
     with source.egress():
         source.holds(old)
-    life = source.recreate()
+    incarnation = source.recreate()
     source.produce(*new)
     with source.egress():
-        source.holds(new, life)
+        source.holds(new, incarnation)
     third = source.recreate()
     with source.egress():
         source.produce(b"third")
         source.holds([b"third"], third)
-    assert (source.values(), source.values(life)) == (old, new)
-    places = [source.topic, *sorted(f"{source.topic}@{each}" for each in (life, third))]
-    assert list(source.control.claimed_paths("a")) == places
+    assert (source.values(), source.values(incarnation)) == (old, new)
+    paths = [source.topic, *sorted(f"{source.topic}@{each}" for each in (incarnation, third))]
+    assert list(source.control.claimed_paths("a")) == paths
 
 
 def delete_records(source: Source, before: int) -> None:
@@ -221,7 +224,7 @@ def test_deleted_records_are_written_down_and_passed(source: Source) -> None:
     delete_records(source, 12)
     with source.egress(on_gap="record"):
         source.holds(records[:5] + records[12:])
-    assert source.control.gap_ranges(source.place()) == [OffsetRange(5, 11)]
+    assert source.control.gap_ranges(source.source_partition()) == [OffsetRange(5, 11)]
     assert source.ranges()[1][0] == 12
 
 
