@@ -58,7 +58,7 @@ FINISHES = "what is in flight is delivered first; a second signal ends it at onc
 SAMPLE = 5  # records that --dry-run shows before and after
 
 Accept = Annotated[
-    list[str] | None, typer.Option("--accept", metavar="OBJECTION", help="Begin in spite of it; may be repeated.")
+    list[str] | None, typer.Option("--accept", metavar="CONFLICT", help="Begin in spite of it; may be repeated.")
 ]
 
 
@@ -110,7 +110,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         settings, topics, region, rename, partition, offsets, from_, until, incarnation, transforms=transforms
     )
     target = TargetOptions(
-        accept=[_objection(name) for name in accept or ()],
+        accept=[_conflict_kind(name) for name in accept or ()],
         partition_count=partition_count,
         replication_factor=replication_factor,
         configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
@@ -224,7 +224,7 @@ def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, f
 # --- arguments
 
 
-def _objection(name: str) -> ConflictKind:
+def _conflict_kind(name: str) -> ConflictKind:
     from replicator.restore.conflicts import ACCEPTED, ConflictKind
 
     if name not in list(ACCEPTED):

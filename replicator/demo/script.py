@@ -118,10 +118,10 @@ class Play:
         self._start_services()
         records = flights.result()
         begin = time.monotonic()
-        standing = self._replicate(records)
+        positions = self._replicate(records)
         self._screen.say(f"Region b has all records, {time.monotonic() - begin:.1f} s after the first was loaded.")
         self._compact()
-        latencies = self._live(standing)
+        latencies = self._live(positions)
         compacted = self._until_compacted()
         self._screen.say("Reading source, archive and target back ...")
         verdicts = self._judge()
@@ -190,7 +190,7 @@ class Play:
                 check=self._check,
                 progress=progress,
             )
-            return self._until_delivered(lambda standing: _draw(bars, standing))
+            return self._until_delivered(lambda positions: _draw(bars, positions))
 
     def _live(self, before: TopicPositions) -> Latencies:
         scenario = self._scenario
@@ -270,12 +270,12 @@ class Play:
         patience = Deadline(self._scenario.patience)
         while True:
             self._check()
-            standing = self._observe()
-            draw(standing)
-            if standing is not None and standing.complete:
-                return standing
-            if standing is not None and standing != last:
-                last, patience = standing, Deadline(self._scenario.patience)
+            positions = self._observe()
+            draw(positions)
+            if positions is not None and positions.complete:
+                return positions
+            if positions is not None and positions != last:
+                last, patience = positions, Deadline(self._scenario.patience)
             elif patience.expired:
                 raise self._stuck(_text(last))
             self._waiting.wait(POLL_INTERVAL.total_seconds())
@@ -283,7 +283,7 @@ class Play:
     def _observe(self) -> TopicPositions | None:
         """None if it is unknown now: a topic that was just created has no leader yet."""
         try:
-            return self._observer.look()
+            return self._observer.observe()
         except TransientError as error:
             log.info("not_seen", extra={ERROR: str(error)})
             return None
@@ -303,16 +303,16 @@ class Play:
         )
 
 
-def _draw(bars: Bars, standing: TopicPositions | None) -> None:
-    if standing is not None:
-        bars.set(ARCHIVED, done=sum(standing.archive.values()))
-        bars.set(DELIVERED, done=sum(standing.target.values()))
+def _draw(bars: Bars, positions: TopicPositions | None) -> None:
+    if positions is not None:
+        bars.set(ARCHIVED, done=sum(positions.archive.values()))
+        bars.set(DELIVERED, done=sum(positions.target.values()))
 
 
-def _text(standing: TopicPositions | None) -> str:
-    if standing is None:
+def _text(positions: TopicPositions | None) -> str:
+    if positions is None:
         return "the brokers and the bucket do not answer"
     return (
-        f"of {sum(standing.source.values()):,} records in region a, {sum(standing.archive.values()):,} are in the "
-        f"archive and {sum(standing.target.values()):,} in region b"
+        f"of {sum(positions.source.values()):,} records in region a, {sum(positions.archive.values()):,} are in the "
+        f"archive and {sum(positions.target.values()):,} in region b"
     )

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 # Limit without progress of the attempt that took over: longer than the time between two checkpoints of a healthy one.
 PATIENCE = timedelta(minutes=1)
-LOOK = timedelta(seconds=2)
+POLL = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RestoreTask:
         patience = PATIENCE
         while True:
             try:
-                return self._carried_out(row)
+                return self._restored(row)
             except OwnershipLost as error:
                 log.warning("attempt_superseded", extra={log_fields.REASON: str(error)})
                 self._wait_while_it_moves(row, patience)
@@ -71,9 +71,9 @@ class RestoreTask:
                 else:
                     if now != last:
                         last, left = now, Deadline(patience)
-                stop.wait(min(LOOK, left.left))
+                stop.wait(min(POLL, left.left))
 
-    def _carried_out(self, row: str) -> str:
+    def _restored(self, row: str) -> str:
         fields = json.loads(row)
         source = parse_source(fields["source"])
         target = TopicPartition(fields["topic"], source.partition)
@@ -90,7 +90,7 @@ class RestoreTask:
             # listed on the worker: no segment names pass through the driver
             plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
-            (partition,) = worker.carry_out([task])
+            (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
 
 

@@ -137,7 +137,7 @@ class World:
             store=self.store,
             control=self.control,
             proofs=ProofStore(self.objects, "data", "b"),
-        ).look(self.clock.at, HandExecutor())
+        ).read(self.clock.at, HandExecutor())
 
     # --- the archive ---
 
