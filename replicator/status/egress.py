@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from egress.start.commit_metadata import read_commit_metadata
+from egress.topics.claims import unclaimed_segments
 from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, unresolved
@@ -142,10 +143,7 @@ class EgressSources:
         for name, facts in topics.items():
             sources = [SourcePartition.of(self.region, incarnations[name], p) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
-                topic_problems[name] = (
-                    "its archive path holds segments, and no place object names the incarnation of the topic that they "
-                    f"belong to; if it is the current one: replicator adopt {name}"
-                )
+                topic_problems[name] = unclaimed_segments(facts)
             for source in sources:
                 partition = TopicPartition(name, source.partition)
                 if partition not in ends:

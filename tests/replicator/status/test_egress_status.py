@@ -236,12 +236,12 @@ def test_changes_during_a_listing_are_no_problem(is_merged: bool) -> None:
     assert cluster.status().problems == []
 
 
-def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
+def test_an_archive_without_a_claim_waits_for_adopt() -> None:
     cluster = Cluster()
     cluster.world.put(0, 9)
     assert cluster.status().problems == [
-        "t: its archive path holds segments, and no place object names the incarnation of the topic that they "
-        "belong to; if it is the current one: replicator adopt t"
+        "t: its archive path holds segments and has no claim that identifies their topic. If they are of the topic "
+        "that exists now (topic id id-t), run `replicator adopt t`; if not, move them away"
     ]
 
 
