@@ -26,7 +26,7 @@ def adopt(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Claim a topic's archive path for the current incarnation of the topic.
+    """Claim a topic's archive path for its current incarnation.
 
     Egress continues behind the archived segments. If the path is claimed for an earlier incarnation, the current one
     gets a path of its own. A repeated call changes nothing, except with brokers that have no topic ids: there it begins
