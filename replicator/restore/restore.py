@@ -39,7 +39,7 @@ from replicator.restore.request import (
     RestoreRequest,
     Thawing,
 )
-from replicator.restore.spark_task import RestoreTask, outcome_of, row_of
+from replicator.restore.spark_task import RestoreTask
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic
@@ -266,11 +266,11 @@ class Restore(Closing):
                 raise RestoreStopped("stopped before the end; run the same restore again to resume it")
             on_progress(done, total)
 
-        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
         self.spark = self.spark or SparkRunner(settings)
-        work = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
-        return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
+        task = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
+        return run_tasks(self.spark, task, tasks, progress=go_on)
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
         """Create every missing destination before the first record. Returns the topic ids by name."""

@@ -40,11 +40,20 @@ POLL = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """Runs on a Spark worker: restores the partition of a row from its position to its end, whichever attempt began it.
-    It is pickled together with the configuration, which includes credentials."""
+    """A `SparkTask`: restores the partition of a row from its position to its end, whichever attempt began it. It is
+    pickled together with the configuration, which includes credentials."""
 
     config: Config
     terms: RestoreSettings
+
+    def row(self, item: PartitionTask) -> str:
+        fields = {
+            "source": str(item.plan.source),
+            "topic": item.plan.target.topic,
+            "topic_id": item.topic_id,
+            "clamp": item.clamp,
+        }
+        return json.dumps(fields)
 
     def __call__(self, row: str) -> str:
         patience = PATIENCE
@@ -55,6 +64,9 @@ class RestoreTask:
                 log.warning("attempt_superseded", extra={log_fields.REASON: str(error)})
                 self._wait_while_it_moves(row, patience)
                 patience *= 2  # two slow attempts must not fence each other forever
+
+    def outcome(self, answer: str) -> RestoreOutcome:
+        return RestoreOutcome(**json.loads(answer))
 
     def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
         """Return when the position of the partition has not moved for `patience`."""
@@ -92,18 +104,3 @@ class RestoreTask:
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
-
-
-def row_of(task: PartitionTask) -> str:
-    plan = task.plan
-    fields = {
-        "source": str(plan.source),
-        "topic": plan.target.topic,
-        "topic_id": task.topic_id,
-        "clamp": task.clamp,
-    }
-    return json.dumps(fields)
-
-
-def outcome_of(answer: str) -> RestoreOutcome:
-    return RestoreOutcome(**json.loads(answer))
