@@ -274,7 +274,7 @@ class Process:
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
-            pool=self.reading,  # type: ignore[arg-type]
+            pool=self.reading,
             clock=world.clock,
             metrics=self.metrics,
             stop=self.stop_signal,
@@ -306,7 +306,7 @@ class Process:
                 control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
-                pool=self.pool,  # type: ignore[arg-type]
+                pool=self.pool,
                 checkpoint_pool=self.checkpoint_pool,  # type: ignore[arg-type]
                 clock=world.clock,
                 jitter=lambda interval: interval,
