@@ -307,7 +307,7 @@ class Process:
                 finder=self.finder,
                 delivery=self.delivery,
                 pool=self.pool,
-                checkpoint_pool=self.checkpoint_pool,  # type: ignore[arg-type]
+                checkpoint_pool=self.checkpoint_pool,
                 clock=world.clock,
                 jitter=lambda interval: interval,
                 metrics=self.metrics,
