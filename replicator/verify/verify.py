@@ -21,6 +21,7 @@ from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
 from infra.contracts.cluster import TopicPartition
+from infra.contracts.storage import ObjectStore
 from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
@@ -52,11 +53,13 @@ Elsewhere = Callable[[Config, Selection, VerifyScope, Mapping[Segment, Proven], 
 class Verification(Closing):
     """A context manager, for one thread. Nothing is cached: every call reads the archive."""
 
-    def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
-        """`config`: the configuration of the archive."""
+    def __init__(
+        self, config: Config, selection: Selection, *, stop: Stop | None = None, objects: ObjectStore | None = None
+    ) -> None:
+        """`config`: the configuration of the archive; `objects`: its bucket, default: a client by `config`."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._objects = archive_objects(config.s3, stop or Stop(), self._opened)
+        self._objects = objects or archive_objects(config.s3, stop or Stop(), self._opened)
         self._archive = archive_in(self._objects, config)
         self._verifier = Verifier(stored=self._archive, clock=self._clock)
         self._pool = ThreadPoolExecutor(THREADS, "verify")
