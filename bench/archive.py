@@ -150,7 +150,7 @@ def _encoded(plan: MergePlan, store: SegmentStore, sink: BinaryIO) -> int:
 def merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
     with ExitStack() as opened:
         worker = build_worker(config, JOB, "bench", Stop(), opened)
-        return _merged([worker.carry_out(plan) for plan in plans(SegmentStore(objects, config.s3.prefix))])
+        return _merged([worker.execute(plan) for plan in plans(SegmentStore(objects, config.s3.prefix))])
 
 
 def spark_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:

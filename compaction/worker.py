@@ -1,4 +1,4 @@
-"""Carries out one plan, on any process, and returns its outcome. A failed plan does not affect others."""
+"""Executes one plan, in any process, and returns its outcome. A failed plan does not affect others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Worker:
     merger: Merger
     cleaner: Cleaner
 
-    def carry_out(self, plan: CompactionPlan) -> PlanOutcome:
+    def execute(self, plan: CompactionPlan) -> PlanOutcome:
         """May be called twice for one plan, even at the same time: every step is idempotent."""
         began = time.monotonic()
         name = str(plan.output if isinstance(plan, MergePlan) else plan.keeper)

@@ -136,10 +136,10 @@ def restore(  # noqa: PLR0917 -- options of a command
         dry_run=dry_run,
         thaw_days=thaw_days if thaw else None,
     )
-    _carry_out(settings, request, as_json=as_json)
+    _execute(settings, request, as_json=as_json)
 
 
-def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
+def _execute(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
     """Run the restore and print its result."""
     from infra.runtime.lifecycle import Stop
     from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing

@@ -209,7 +209,7 @@ class MergeTask:
         if worker is None:
             _workers.clear()
             worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
-        return encode_outcome(worker.carry_out(decode_plan(row)))
+        return encode_outcome(worker.execute(decode_plan(row)))
 
     def outcome(self, answer: str) -> PlanOutcome:
         return decode_outcome(answer)
@@ -264,6 +264,6 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
 
     def run(plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
         worker = build_worker(config, job, program(), stop, opened)
-        return [worker.carry_out(plan) for plan in plans]
+        return [worker.execute(plan) for plan in plans]
 
     return run

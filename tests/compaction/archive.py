@@ -153,7 +153,7 @@ class Archive:
 
         def execute(plans: Sequence[CompactionPlan], _job: CompactionJob) -> Sequence[PlanOutcome]:
             """As Spark does: plans and outcomes pass as text."""
-            answers = [encode_outcome(worker.carry_out(decode_plan(encode_plan(plan)))) for plan in plans]
+            answers = [encode_outcome(worker.execute(decode_plan(encode_plan(plan)))) for plan in plans]
             return [decode_outcome(answer) for answer in answers]
 
         return Compactor(

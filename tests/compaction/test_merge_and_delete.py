@@ -326,7 +326,7 @@ def test_the_ancestors_segments_merge_with_ours() -> None:
         infos = archive.store.list(source)
         before = [row for name in sorted(theirs, key=lambda s: s.offsets) for row in _rows(archive, name)]
         plans = plan_partition(infos, job(max_level=9), T0)
-        outcomes = [archive.worker().carry_out(plan) for plan in plans]
+        outcomes = [archive.worker().execute(plan) for plan in plans]
         assert [o.error for o in outcomes if o.error] == []
         merged = [plan.output for plan in plans if isinstance(plan, MergePlan)]
         for output in merged:
@@ -335,7 +335,7 @@ def test_the_ancestors_segments_merge_with_ours() -> None:
             wanted = {row["offset"]: row for row in before if row["offset"] in output.offsets}
             assert _rows(archive, output) == [wanted[offset] for offset in sorted(wanted)]
             inside = {s.segment: s.size_bytes for s in infos if _within(s.segment.offsets, output.offsets)}
-            cleaned = archive.worker().carry_out(CleanPlan(keeper=output, inside=inside))
+            cleaned = archive.worker().execute(CleanPlan(keeper=output, inside=inside))
             assert (cleaned.error, cleaned.kept, cleaned.deleted) == ("", {}, len(inside))
 
 
@@ -370,7 +370,7 @@ def test_another_process_merged_the_same_inputs() -> None:
     archive = Archive()
     names = three(archive)
     [plan] = plan_partition(archive.store.list(SOURCE), job(), T0)
-    first, second = archive.worker().carry_out(plan), archive.worker().carry_out(plan)
+    first, second = archive.worker().execute(plan), archive.worker().execute(plan)
     assert (first.error, second.error) == ("", "")
     assert archive.segments() == [*names, segment(0, 80, 1)]
 
@@ -382,7 +382,7 @@ def test_a_stale_plan_finds_its_inputs_gone() -> None:
     assert isinstance(plan, MergePlan)
     run(archive)
     other = replace(plan, output=segment(0, 39, 1), inputs=plan.inputs[:2])
-    assert "planned again" in archive.worker().carry_out(other).error
+    assert "planned again" in archive.worker().execute(other).error
     assert archive.segments() == [segment(0, 80, 1)]
 
 

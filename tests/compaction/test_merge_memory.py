@@ -65,7 +65,7 @@ class Measured:
         )
         worker = Worker(merger=merger, cleaner=Cleaner(archive=archive, copies=ReplicaCheck(here=archive.segments)))
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
-        outcome = encode_outcome(worker.carry_out(decode_plan(row)))
+        outcome = encode_outcome(worker.execute(decode_plan(row)))
         peak_kib = next(int(line.split()[1]) for line in status() if line.startswith("VmHWM:"))
         return json.dumps([outcome, peak_kib / 1000 * 1.024])
 

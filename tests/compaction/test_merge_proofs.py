@@ -108,7 +108,7 @@ def fill(archive: Archive, *names: Segment) -> MergePlan:
 
 
 def merge(archive: Archive, plan: MergePlan) -> PlanOutcome:
-    return archive.worker().carry_out(plan)
+    return archive.worker().execute(plan)
 
 
 def encoded(name: Segment, rows: list[Row]) -> bytes:

@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         """A second scheduler, a task that Spark runs again, a process that was frozen."""
         plan = data.draw(st.sampled_from(self.stale))
         with killed_at(dies):
-            self.archive.worker().carry_out(plan)
+            self.archive.worker().execute(plan)
 
     # --- retention
 
