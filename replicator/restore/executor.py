@@ -65,9 +65,7 @@ POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # limit for a partition that makes no progress
 NEVER_FORGETS = 2**31  # limit of entries in a view: it holds the whole listing
 GIVEN_UP = "accepted as missing by a restore"
-RELIST_AFTER_DAMAGE = timedelta(
-    seconds=1
-)  # pause before a listing for another segment with the records of a damaged one
+RELIST_AFTER_DAMAGE = timedelta(seconds=1)  # pause before listing other segments with the records of a damaged one
 
 
 @dataclass(slots=True)
