@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from bench import child
 from bench.data import records
 from compaction.planner import MergePlan, plan_partition
-from compaction.task_rows import PlanOutcome, decode_outcome, encode_plan
+from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentOrigin
 from formats.parquet.guarded_file import Window, read_range, size_of
 from formats.parquet.reader import TAIL_BYTES
@@ -41,7 +41,7 @@ from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
 from infra.runtime.tuning import limit_malloc_arenas, tune
 from infra.spark.driver import SparkSettings
-from infra.spark.runner import SparkRunner
+from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config, from_mapping
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
@@ -154,13 +154,13 @@ def merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
 
 
 def spark_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
-    work = MergeTask(for_workers(config, "compaction"), JOB, "bench", uuid.uuid4().hex)
+    task = MergeTask(for_workers(config, "compaction"), JOB, "bench", uuid.uuid4().hex)
     with SparkRunner(SPARK) as runner:
         runner.run(["", ""], _nothing)  # starts Java and two Python workers
         began = time.perf_counter()
-        answers = runner.run([encode_plan(plan) for plan in plans(SegmentStore(objects, config.s3.prefix))], work)
+        outcomes = run_tasks(runner, task, plans(SegmentStore(objects, config.s3.prefix)))
         seconds = time.perf_counter() - began
-    return {"seconds": seconds, **_merged([decode_outcome(answer) for answer in answers])}
+    return {"seconds": seconds, **_merged(outcomes)}
 
 
 def _merged(outcomes: Sequence[PlanOutcome]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from compaction.planner import CleanPlan, CompactionPlan, MergePlan, plan_partition
 from compaction.settings import CompactionJob
-from compaction.task_rows import PlanOutcome, decode_outcome, encode_plan
+from compaction.task_rows import PlanOutcome
 from formats.control.quarantine import Quarantined
 from formats.coverage import end_of
 from formats.errors import ReplicatorError
@@ -24,7 +24,7 @@ from infra.runtime.lifecycle import Clock, Stop
 
 log = logging.getLogger(__name__)
 
-Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
+Execute = Callable[[Sequence[CompactionPlan], CompactionJob], Sequence[PlanOutcome]]
 """Plans as text in, outcomes as text out, in the same order. Raises when the outcomes are unknown."""
 
 MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[CompactionPlan]]
@@ -134,9 +134,8 @@ class Compactor:
                 return report
             if not plans:
                 return report
-            rows = [encode_plan(plan) for plan in plans]
-            log.info("compaction_planned", extra={log_fields.COUNT: len(rows)})
-            outcomes = [decode_outcome(text) for text in self.execute(rows, job)]
+            log.info("compaction_planned", extra={log_fields.COUNT: len(plans)})
+            outcomes = self.execute(plans, job)
             report.outcomes += outcomes
             tried.add(plans, outcomes)
             self._report_outcomes(outcomes, report)

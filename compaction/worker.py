@@ -1,4 +1,4 @@
-"""Executes one plan, on any process, and returns its outcome. A failed plan does not affect others."""
+"""Executes one plan, in any process, and returns its outcome. A failed plan does not affect others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -92,7 +92,7 @@ class BucketSync:
     destination: BucketSide
     topics: Collection[TopicPattern]  # empty: all
     levels: Collection[int]  # empty: all
-    pool: ThreadPoolExecutor
+    pool: Executor
     width: int  # copies at a time
     metrics: Metrics
     stop: Stop

@@ -63,11 +63,11 @@ def explain(fork: LogFork) -> str:
     source, contested = fork.source, fork.contested
     return (
         f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but its archive in "
-        f"{source.region}/{source.path} has come to {fork.next_offset}. Whatever that holds at {contested} is no "
-        "longer what the log holds, and one archive cannot hold both. Nothing more of this partition is archived until "
-        f"you choose: `{adopt_command(fork)}` goes on in a new place of the archive, which holds the log as it is now "
-        f"from {contested.start} on; `{accept_command(fork)}` goes on at {fork.next_offset} in the same place, and "
-        f"never archives what the log holds now at {contested}"
+        f"{source.region}/{source.path} continues at {fork.next_offset}. Any records archived at {contested} are no "
+        "longer those of the log, and one archive path cannot hold both. Nothing more of this partition is archived "
+        f"until an operator chooses: `{adopt_command(fork)}` continues in a new archive path, which holds the current "
+        f"log from {contested.start} on; `{accept_command(fork)}` continues at {fork.next_offset} in the same path, "
+        f"and never archives the current records of the log at {contested}"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Empty
@@ -77,8 +77,8 @@ class IngressParts:
     control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
-    pool: ThreadPoolExecutor  # listings and other reads of the archive
-    checkpoint_pool: ThreadPoolExecutor
+    pool: Executor  # listings and other reads of the archive
+    checkpoint_pool: Executor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     metrics: Metrics

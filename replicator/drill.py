@@ -83,10 +83,10 @@ class Drill:
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are reported as differences: they must not prevent the rest from being restored
-        wishes = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
+        target_options = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
         options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
         began = time.monotonic()
-        with Restore(into, selection, wishes, options, stop=stop) as restore:
+        with Restore(into, selection, target_options, options, stop=stop) as restore:
             plan = restore.plan()
             outcomes = restore.run(plan)
         if stop.is_set():

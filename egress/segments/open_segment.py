@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class SerialExecutor:
     """Runs the jobs of one segment one after another on a pool, and occupies no thread between them."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Executor) -> None:
         self._pool, self._mutex = pool, threading.Lock()
         self._jobs: deque[Callable[[], None]] = deque()
         self._running = False

@@ -166,11 +166,7 @@ class TopicClaims:
             # read again: another process may have claimed it, and then stored, in between
             claimed = self.control.claim_of(self.region, facts.name)
             if claimed is None:
-                return Blocked(
-                    f"{facts.name}: its archive path holds segments and has no claim that identifies their topic. If "
-                    f"they are of the topic that exists now (topic id {facts.topic_id or 'unknown'}), run "
-                    f"`{_adopt(facts.name)}`; if not, move them away"
-                )
+                return Blocked(f"{facts.name}: {unclaimed_segments(facts)}")
         return claimed or self._claim(facts, facts.name, name, cluster_id)
 
     def _claim(self, facts: TopicFacts, path: str, name: str, cluster_id: str) -> TopicClaim:
@@ -216,6 +212,14 @@ def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:
     if facts is None:
         raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
     return facts, admin.cluster_id()
+
+
+def unclaimed_segments(topic: TopicFacts) -> str:
+    """Why a topic is not archived while segments without a claim lie in its archive path."""
+    return (
+        "its archive path holds segments and has no claim that identifies their topic. If they are of the topic that "
+        f"exists now (topic id {topic.topic_id or 'unknown'}), run `{_adopt(topic.name)}`; if not, move them away"
+    )
 
 
 def another_cluster(found: str, wanted: str) -> str:

@@ -12,6 +12,7 @@ from infra.settings.secrets import masked
 Role = Literal["consumer", "producer", "admin"]
 ROLES: tuple[Role, ...] = ("consumer", "producer", "admin")
 SERVERS = "bootstrap.servers"
+MISSING_SERVERS = 'missing: addresses of brokers, such as "broker-1:9092,broker-2:9092"'
 
 _FALSE = frozenset({"false", "0", "f", "n", "no"})
 
@@ -108,7 +109,7 @@ class KafkaSettings:
 def refused(settings: KafkaSettings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Each property that must not be set so, as its path below `[kafka]` and the reason."""
     if any(not settings.properties(role).get(SERVERS, "").strip() for role in ROLES):
-        yield (SERVERS,), 'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"'
+        yield (SERVERS,), MISSING_SERVERS
     for name, value in settings.base.items():
         for role in ROLES:
             what = _refusal(role, name, value)

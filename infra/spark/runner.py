@@ -2,6 +2,8 @@
 
     rows ──> one partition each ──> work(row), on some worker ──> answers, in the order of the rows
 
+A job is a `SparkTask` (rows and answers of its items, in one place) that `run_tasks` runs.
+
 Rules:
 1. Spark only schedules. A worker reads and writes with clients that it creates itself: no Hadoop jars, no pandas.
 2. `work` may run twice for a row, even at the same time (a lost worker, speculation): it has to be idempotent.
@@ -14,11 +16,12 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import Accumulator, SparkContext
@@ -33,6 +36,28 @@ from infra.spark.driver import SparkDriver, SparkSettings
 POLL_SECONDS = 0.2
 
 TaskRow = tuple[int, str]  # index of the row, and the row
+
+ItemT = TypeVar("ItemT")
+ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
+OutcomeT = TypeVar("OutcomeT")
+OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
+
+
+class SparkTask(Protocol[ItemT_contra, OutcomeT_co]):
+    """A kind of work: what runs on a worker for one item, and how items and outcomes become text.
+
+    A frozen dataclass, pickled with its settings, which include credentials. Only text passes between the driver and
+    the workers.
+    """
+
+    def row(self, item: ItemT_contra, /) -> str:
+        """On the driver: the row of `item`."""
+
+    def __call__(self, row: str, /) -> str:
+        """On a worker: do the work of a row and return the answer. May be called again, even at the same time."""
+
+    def outcome(self, answer: str, /) -> OutcomeT_co:
+        """On the driver: the outcome that an answer holds."""
 
 
 class SparkRunner(Closing):
@@ -89,6 +114,19 @@ class SparkRunner(Closing):
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
+
+
+def run_tasks(
+    runner: SparkRunner,
+    task: SparkTask[ItemT, OutcomeT],
+    items: Iterable[ItemT],
+    *,
+    parallelism: int | None = None,
+    progress: Progress = no_progress,
+) -> list[OutcomeT]:
+    """The outcomes of `items`, in their order. Arguments and exceptions are those of `SparkRunner.run`."""
+    answers = runner.run([task.row(item) for item in items], task, parallelism=parallelism, progress=progress)
+    return [task.outcome(answer) for answer in answers]
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""Retry decorators for stores and queues: the caller gets the result, or the last error.
+"""Retry decorators for stores: the caller gets the result, or the last error.
 
 Only TransientError is retried. Each retry logs one warning, `retry`; a metered store inside the decorator counts the
 failed attempts. Once `Stop` is set, no call waits or is retried: the last error is raised at once.
@@ -8,14 +8,12 @@ failed attempts. Once `Stop` is set, no call waits or is retried: the last error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 from typing import BinaryIO
 
 from formats.errors import TransientError
-from formats.messages.segment_events import QueueMessage
-from infra.contracts.storage import ColdStore, NotificationQueue, ObjectInfo, ObjectStore, Thaw
+from infra.contracts.storage import ColdStore, ObjectInfo, ObjectStore, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.retry import Retries, RetryPolicy
 
@@ -87,20 +85,3 @@ class RetryingColdStore:
 
     def thaw(self, key: str, days: int) -> None:
         self._retries.call("thaw", lambda: self._store.thaw(key, days))
-
-
-class RetryingQueue:
-    """A `NotificationQueue`."""
-
-    def __init__(
-        self, queue: NotificationQueue, *, stop: Stop, policy: RetryPolicy | None = None, random: Random | None = None
-    ) -> None:
-        self._queue = queue
-        self._retries = Retries(stop=stop, policy=policy, random=random)
-
-    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
-        return self._retries.call("receive", lambda: self._queue.receive(wait))
-
-    def delete(self, messages: Iterable[QueueMessage]) -> None:
-        every = tuple(messages)  # an attempt must not exhaust the iterable
-        self._retries.call("delete", lambda: self._queue.delete(every))

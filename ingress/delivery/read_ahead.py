@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from formats.coverage import SegmentSlice, remaining
@@ -59,7 +59,7 @@ class ReadAhead:
     notified when slices are added, and when a run is read."""
 
     reader: RunReader
-    pool: ThreadPoolExecutor
+    pool: Executor
     width: int
     changed: threading.Condition
     _waiting: deque[_Waiting] = field(default_factory=deque)

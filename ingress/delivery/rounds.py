@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Queue
@@ -87,7 +87,7 @@ class Delivery:
     reader: RunReader
     writer: TargetWriter
     timestamps: TimestampRule
-    pool: ThreadPoolExecutor  # reads and decodes
+    pool: Executor  # reads and decodes
     clock: Clock
     metrics: Metrics
     stop: Stop

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from egress.topics.claims import adopt as adopt_life
+from egress.topics.claims import adopt as adopt_claim
 from egress.topics.fork_adoption import adopt_fork
 from formats.errors import TargetError
 from infra.archive.control import ControlStore
@@ -21,33 +21,33 @@ from replicator.terminal.source_names import of_another_region
 def adopt(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of this region.")],
     fork: Annotated[
-        bool, typer.Option("--fork", help="Its log has forked: go on in a new place of the archive.")
+        bool, typer.Option("--fork", help="Continue in a new archive path: the topic's log has forked.")
     ] = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Claim a topic's archived segments for the topic as it is now.
+    """Claim a topic's archive path for its current incarnation.
 
-    Egress goes on behind them. If that place was claimed for an earlier life of the topic, it gets a place of its own.
-    Saying it again changes nothing, but where brokers have no topic ids: there it begins the next life. It writes at
-    once.
+    Egress continues behind the archived segments. If the path is claimed for an earlier incarnation, the current one
+    gets a path of its own. A repeated call changes nothing, except with brokers that have no topic ids: there it begins
+    the next incarnation. It writes at once.
 
-    With --fork: the source's log lost records that were archived, and egress holds the partition. The archive goes on
-    in a new place, which begins where the two logs differ, and partitions whose log did not fork go on there, too.
-    Ingress delivers it as `on_recreate` says of a topic that was created again.
+    With --fork: the source's log lost records that were archived, and egress holds the partition. The archive continues
+    in a new path, which begins where the two logs differ; partitions whose log did not fork continue there, too.
+    Ingress delivers it according to `on_recreate`, like a topic that was created again.
     """
     settings = load_config(config)
     with Clients(settings) as reach:
         refuse_foreign(reach.control, reach.admin, settings, topic)
         if fork:
-            life = adopt_fork(reach.store, reach.control, reach.admin, settings.region, topic, clock=SystemClock())
+            claimed = adopt_fork(reach.store, reach.control, reach.admin, settings.region, topic, clock=SystemClock())
         else:
-            life = adopt_life(reach.control, reach.admin, settings.region, topic, SystemClock())
-    place = life.source(settings.region, 0).path
+            claimed = adopt_claim(reach.control, reach.admin, settings.region, topic, SystemClock())
+    path = claimed.source(settings.region, 0).path
     if as_json:
-        print_json({"topic": topic, "place": place, "topic_id": life.topic_id, "cluster_id": life.cluster_id})
+        print_json({"topic": topic, "place": path, "topic_id": claimed.topic_id, "cluster_id": claimed.cluster_id})
     else:
-        print_text(f"{settings.region}/{place} is of topic id {life.topic_id} in cluster {life.cluster_id}")
+        print_text(f"{settings.region}/{path} is of topic id {claimed.topic_id} in cluster {claimed.cluster_id}")
 
 
 def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config, topic: str) -> None:

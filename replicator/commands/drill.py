@@ -39,30 +39,31 @@ def drill(  # noqa: PLR0917 -- options of a command
     region: Region = None,
     partition: Partitions = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", min=1, help="So many partitions, by chance.")
+        int | None, typer.Option("--sample", metavar="N", min=1, help="Restore N partitions, chosen at random.")
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option("--into", metavar="FILE", help="Restore into this file's cluster; default: one that is started."),
+        typer.Option("--into", metavar="FILE", help="Restore into this file's cluster; default: start one."),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--source", metavar="FILE", help="Names the source's cluster, for RPO; default: this file."),
+        typer.Option("--source", metavar="FILE", help="Measure RPO against this file's cluster; default: --config."),
     ] = None,
     history: Annotated[
-        Path | None, typer.Option("--history", metavar="FILE", help="Add a line of JSON with what was measured.")
+        Path | None, typer.Option("--history", metavar="FILE", help="Append the measurements as a line of JSON.")
     ] = None,
     metrics_file: Annotated[
-        Path | None, typer.Option("--metrics-file", metavar="FILE", help="For Prometheus' textfile collector.")
+        Path | None,
+        typer.Option("--metrics-file", metavar="FILE", help="Write metrics for Prometheus' textfile collector."),
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="On Spark: compaction.master of the file.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Run on Spark: compaction.master of the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rehearse a restore, and measure RTO and RPO.
 
     Restores from the archive into a scratch cluster and compares every record. Made for cron. Without --into it starts
-    a Kafka of its own on this machine, and leaves nothing of it behind. Exit code 3 when anything could not be restored
-    or is not equal.
+    a Kafka broker on this machine and removes it at the end. Exit code 3 when anything could not be restored or is not
+    equal.
     """
     from infra.runtime.lifecycle import Stop
     from replicator.drill import Drill, append, write_metrics

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from compaction.run import CompactionReport as CleaningReport
     from replicator.config import Config
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, each with its reason.")]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be repeated.")
 ]
 Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more of a topic than max_delete_percent.")]
-Covered = Annotated[bool, typer.Option("--covered", help="Also delete what larger segments are proved to hold.")]
+Covered = Annotated[bool, typer.Option("--covered", help="Also delete segments that larger ones provably contain.")]
 
 
 def gc(  # noqa: PLR0917 -- options of a command
@@ -47,9 +47,9 @@ def gc(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Remove what [retention] of the file does not keep.
 
-    Uploads that were never completed are aborted, too. What is removed is recorded first, so that readers do not wait
-    for it. Exit code 3 when something was refused (it is told why, and nothing of it is removed), 1 when something
-    could not be done.
+    Uploads that were never completed are aborted, too. Removals are recorded first, so that readers do not wait for
+    removed segments. Exit code 3 when something was refused (the reason is printed, and nothing of it is removed), 1
+    when something failed.
     """
     settings = load_config(config)
     set_up_logs(settings)

@@ -58,7 +58,7 @@ FINISHES = "what is in flight is delivered first; a second signal ends it at onc
 SAMPLE = 5  # records that --dry-run shows before and after
 
 Accept = Annotated[
-    list[str] | None, typer.Option("--accept", metavar="OBJECTION", help="Begin in spite of it; may be repeated.")
+    list[str] | None, typer.Option("--accept", metavar="CONFLICT", help="Start despite this conflict; may be repeated.")
 ]
 
 
@@ -72,32 +72,36 @@ def restore(  # noqa: PLR0917 -- options of a command
     from_: From = None,
     until: Until = None,
     incarnation: IncarnationOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    restore_id: Annotated[str, typer.Option("--id", help="A name for it; the same one goes on where it stood.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    restore_id: Annotated[str, typer.Option("--id", help="Name the restore; the same name resumes it.")] = "",
     accept: Accept = None,
     partition_count: Annotated[int | None, typer.Option("--partition-count", min=1)] = None,
     replication_factor: Annotated[int, typer.Option("--replication-factor", help="-1: the cluster's default.")] = -1,
     topic_config: Annotated[list[str] | None, typer.Option("--topic-config", metavar="KEY=VALUE")] = None,
     keep: Annotated[
-        list[str] | None, typer.Option("--filter", metavar="MODULE:FUNCTION", help="Says which records stay.")
+        list[str] | None,
+        typer.Option("--filter", metavar="MODULE:FUNCTION", help="Keep the records that this function selects."),
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--map", metavar="MODULE:FUNCTION", help="Changes the records.")
+        list[str] | None, typer.Option("--map", metavar="MODULE:FUNCTION", help="Change records with this function.")
     ] = None,
-    max_rate: Annotated[str | None, typer.Option("--max-rate", metavar="SIZE", help="A second, such as 50MiB.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with new segments, until it is stopped.")] = False,
-    every: Annotated[str, typer.Option("--every", help="How often --follow looks for new segments.")] = "30s",
-    spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
-    thaw: Annotated[bool, typer.Option("--thaw", help="Ask for archived objects (Glacier), and end.")] = False,
-    thaw_days: Annotated[int, typer.Option("--thaw-days", min=1, help="How long they are to be readable.")] = 7,
+    max_rate: Annotated[
+        str | None, typer.Option("--max-rate", metavar="SIZE", help="Bytes a second, such as 50MiB.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new segments, until stopped.")] = False,
+    every: Annotated[str, typer.Option("--every", help="Interval of listings with --follow.")] = "30s",
+    spark: Annotated[bool, typer.Option("--spark", help="Run a task for each partition on compaction.master.")] = False,
+    thaw: Annotated[bool, typer.Option("--thaw", help="Request archived objects (Glacier), and end.")] = False,
+    thaw_days: Annotated[
+        int, typer.Option("--thaw-days", min=1, help="Days that requested objects stay readable.")
+    ] = 7,
     as_json: AsJson = False,
 ) -> None:
     """Restore topics from the archive into this cluster.
 
-    Stopped or killed, it goes on where it stood when the same command is given again. Exit code 3 when something could
-    not be restored, is corrupt, is missing or was accepted as missing; with --dry-run, when something speaks against
-    it, which without --dry-run is code 1, and nothing is begun. Ctrl-C ends it in order, and says where it stood; a
-    second one ends it at once.
+    Stopped or killed, it resumes when the same command is run again. Exit code 3 when something could not be restored,
+    is corrupt, is missing or was accepted as missing; with --dry-run, when there is a conflict, which without --dry-run
+    is code 1, and nothing is started. Ctrl-C ends it in order and prints its position; a second one ends it at once.
     """
     from infra.settings.units import parse_duration, parse_size
     from replicator.restore.request import Options, RestoreRequest
@@ -110,7 +114,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         settings, topics, region, rename, partition, offsets, from_, until, incarnation, transforms=transforms
     )
     target = TargetOptions(
-        accept=[_objection(name) for name in accept or ()],
+        accept=[_conflict_kind(name) for name in accept or ()],
         partition_count=partition_count,
         replication_factor=replication_factor,
         configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
@@ -132,10 +136,10 @@ def restore(  # noqa: PLR0917 -- options of a command
         dry_run=dry_run,
         thaw_days=thaw_days if thaw else None,
     )
-    _carry_out(settings, request, as_json=as_json)
+    _execute(settings, request, as_json=as_json)
 
 
-def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
+def _execute(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
     """Run the restore and print its result."""
     from infra.runtime.lifecycle import Stop
     from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing
@@ -224,7 +228,7 @@ def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, f
 # --- arguments
 
 
-def _objection(name: str) -> ConflictKind:
+def _conflict_kind(name: str) -> ConflictKind:
     from replicator.restore.conflicts import ACCEPTED, ConflictKind
 
     if name not in list(ACCEPTED):

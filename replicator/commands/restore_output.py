@@ -39,13 +39,13 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
         if topic.facts is None:
             made = "".join(f", {name}={value}" for name, value in topic.configs.items())
             print_text(f"{topic.destination} is created: {topic.partition_count} partitions{made}")
-    about = plan.lasts(rate).total_seconds()
+    about = plan.estimated_duration(rate).total_seconds()
     print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
-    from replicator.restore.restore import objections_text
+    from replicator.restore.restore import conflicts_text
 
     for warning in plan.warnings:
         print_text(f"warning: {warning}")
-    if lines := objections_text(plan):
+    if lines := conflicts_text(plan):
         print_text("conflicts:\n" + "\n".join(lines))
 
 
@@ -125,14 +125,14 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "checkpoint_topic": plan.checkpoint_topic,
         "objects": plan.objects,
         "size_bytes": plan.size_bytes,
-        "about_seconds": plan.lasts(rate).total_seconds(),
+        "about_seconds": plan.estimated_duration(rate).total_seconds(),
         "refused": plan.refused,
         "empty": plan.is_empty,
         "warnings": list(plan.warnings),
-        "objections": [_objected_json(o) for o in plan.objections],
+        "objections": [_conflict_json(c) for c in plan.conflicts],
         "topics": [
             {
-                "topic": topic.life.path,
+                "topic": topic.incarnation.path,
                 "destination": topic.destination,
                 "created": topic.facts is None,
                 "partition_count": topic.partition_count,
@@ -140,7 +140,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
                 "footers_read": topic.footers_read,
                 "frozen": len(topic.frozen),
                 "thawing": topic.thawing,
-                "objections": [_objected_json(o) for o in topic.objections],
+                "objections": [_conflict_json(c) for c in topic.conflicts],
                 "partitions": [
                     {
                         "source": str(p.source),
@@ -161,10 +161,8 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
     }
 
 
-def _objected_json(objected: Conflict) -> Mapping[str, object]:
-    from dataclasses import asdict
-
-    return asdict(objected)
+def _conflict_json(conflict: Conflict) -> Mapping[str, object]:
+    return {"what": conflict.kind, "why": conflict.reason, "accepted": conflict.accepted}
 
 
 def result_json(

@@ -122,7 +122,7 @@ def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | N
         control=reach.control,
         proofs=reach.proofs,
     )
-    return sources.look(now, reach.pool)
+    return sources.read(now, reach.pool)
 
 
 def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus | None:
@@ -139,7 +139,7 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
         control=reach.control,
         proofs=reach.proofs,
     )
-    return sources.look(now, reach.pool)
+    return sources.read(now, reach.pool)
 
 
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:

@@ -11,7 +11,7 @@ from compaction.schedule import next_run
 from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import NAME, is_dead
 from infra.settings.units import format_age
-from replicator.status.compaction import CompactionStatus, look
+from replicator.status.compaction import CompactionStatus, read_status
 from replicator.terminal.output import print_text, table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def compaction_status(settings: Config, reach: Clients, now: datetime) -> Compac
     if settings.compaction is None:
         return None
     heartbeats = HeartbeatStore(reach.objects, settings.s3.prefix, settings.region)
-    return look(
+    return read_status(
         settings.compaction,
         settings.region,
         reach.control,

@@ -68,28 +68,30 @@ def verify(  # noqa: PLR0917 -- options of a command
         bool, typer.Option("--direct", help="Compare those two with each other, instead of each with the archive.")
     ] = False,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="Objects proven before: unchanged ones are skipped.")
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="Skip unchanged objects that this file lists as proven."),
     ] = None,
     read_again: Annotated[
-        str, typer.Option("--read-again", metavar="DURATION", help="Age from which they are read again.")
+        str, typer.Option("--read-again", metavar="DURATION", help="Read objects again that were proven this long ago.")
     ] = "30d",
-    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the report here, too.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the report to this file, too.")
+    ] = None,
     check_report: Annotated[
-        Path | None, typer.Option("--check-report", metavar="FILE", help="Only see that a report is unchanged.")
+        Path | None, typer.Option("--check-report", metavar="FILE", help="Only check that a report is unchanged.")
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Leave word in the bucket, for `status`, of what was proven.")
+        bool, typer.Option("--record/--no-record", help="Record in the bucket what was proven, for `status`.")
     ] = True,
-    spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Run a task for each partition on compaction.master.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that the archive is whole, and is what topics hold.
+    """Prove that the archive is whole, and equals the topics.
 
-    Every object is what its key and footer say, to the last record; together they leave no hole; and, where asked, they
-    are what the topics hold. No earlier record is believed.
+    Every object matches its key and footer, to the last record; together they leave no hole; with --source and
+    --target, they equal the topics. No earlier result is trusted, except those of --state.
 
-    Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
-    should be.
+    Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything differs.
     """
     from infra.settings.units import parse_duration
     from replicator.verify.proven import ProvenObjects

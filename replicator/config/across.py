@@ -50,7 +50,7 @@ def _loops(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
         if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) == 1:
             continue  # reported for the file alone
         where = dotted(("ingress", "sources", first.source, "topic"))
-        remedy = f"keep {last.destination} out of [egress] of {first.archived_by.name}, or narrow an expression"
+        remedy = f"exclude {last.destination} from [egress] of {first.archived_by.name}, or narrow an expression"
         yield f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}; {remedy}"
 
 
@@ -91,44 +91,44 @@ def _same_archive(one: Config, other: Config) -> bool:
 def _two_deliveries(one: IngressSettings, other: IngressSettings) -> Iterator[str]:
     if one.group_id == other.group_id:
         yield (
-            f"ingress.group_id {one.group_id!r} is that of both, and they deliver different things: Kafka would give "
-            "each of them partitions that only the other knows; give one another group_id"
+            f"ingress.group_id {one.group_id!r} is the same in both files, but they deliver different data: Kafka "
+            "would assign partitions to processes that do not deliver them; set another group_id in one of them"
         )
     if one.checkpoint_topic == other.checkpoint_topic:
         yield (
-            f"ingress.checkpoint_topic {one.checkpoint_topic!r} is that of both: name another one in one of them, "
-            "before it is first started"
+            f"ingress.checkpoint_topic {one.checkpoint_topic!r} is the same in both files: set another one in one of "
+            "them, before its first start"
         )
     if one.segment_events_topic == other.segment_events_topic:
         yield (
-            f"ingress.segment_events_topic {one.segment_events_topic!r} is that of both, and each would read the "
-            "events of the other's bucket: name another one in one of them"
+            f"ingress.segment_events_topic {one.segment_events_topic!r} is the same in both files, so each would read "
+            "the events of the other's bucket: set another one in one of them"
         )
     reached, also = _destinations(one, other), _destinations(other, one)
     for name in sorted((one.own_topics & also.keys()) | (other.own_topics & reached.keys())):
-        yield f"{name!r} is a topic of one's own and a destination of the other: name another one"
+        yield f"{name!r} is an internal topic of one file and a destination of the other: rename one of them"
     for destination in sorted(reached.keys() & also.keys()):
         yield (
-            f"ingress.sources: {destination!r} gets {reached[destination]} from the one and {also[destination]} from "
-            "the other: name another destination_topic, or leave it out of one of them"
+            f"ingress.sources: {destination!r} receives {reached[destination]} by one file and {also[destination]} by "
+            "the other: set another destination_topic, or exclude it in one of them"
         )
 
 
 def _two_archives(one: EgressSettings, other: EgressSettings) -> Iterator[str]:
     if one.group_id == other.group_id:
         yield (
-            f"egress.group_id {one.group_id!r} is that of both, and they archive different things: Kafka would give "
-            "each of them partitions that only the other knows; give one another group_id"
+            f"egress.group_id {one.group_id!r} is the same in both files, but they archive different data: Kafka "
+            "would assign partitions to processes that do not archive them; set another group_id in one of them"
         )
 
 
 def _two_sides(egress: EgressSettings, ingress: IngressSettings) -> Iterator[str]:
     if egress.group_id == ingress.group_id:
-        yield f"{egress.group_id!r} is egress.group_id of one and ingress.group_id of the other: choose another"
+        yield f"{egress.group_id!r} is egress.group_id of one file and ingress.group_id of the other: set another"
     if chosen := sorted(select(ingress.own_topics, egress.topics, ())):
         yield (
-            f"egress.topics of one selects {', '.join(chosen)}, which ingress of the other writes for itself: narrow "
-            "the expression"
+            f"egress.topics of one file selects {', '.join(chosen)}, internal topics of the other file's ingress: "
+            "narrow the expression"
         )
 
 

@@ -10,17 +10,15 @@ from egress.settings import EgressSettings
 from egress.sync_settings import SyncSettings
 from formats.topic_selection import is_internal
 from infra.settings.field import Problem, dotted
+from infra.settings.kafka import MISSING_SERVERS, SERVERS
 from infra.settings.storage import MAX_PARTS, S3Settings, SqsSettings
 from infra.settings.units import format_size
 from ingress.settings import IngressSettings
 from replicator.config.mirrors import Mirror, loops
 
-NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
-NO_KAFKA: Problem = (
-    dotted(("kafka", "bootstrap.servers")),
-    'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
-)
-_INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
+NO_QUEUE: Problem = ("sqs", "missing: [ingress] reads the notifications of new segments from the queue of [sqs]")
+NO_KAFKA: Problem = (dotted(("kafka", SERVERS)), MISSING_SERVERS)
+_INTERNAL = "is an internal topic (__*, replicator.*, or set as one in [ingress])"
 
 
 def between(
@@ -39,11 +37,11 @@ def between(
     if egress is not None:
         for rule in egress.topics:
             if not rule.pattern.is_expression and is_internal(rule.pattern.text, own):
-                yield dotted(("egress", "topics", rule.pattern.text)), f"{_INTERNAL}; those are never archived"
+                yield dotted(("egress", "topics", rule.pattern.text)), f"{_INTERNAL}, which is never archived"
     if egress is not None and s3 is not None:
         yield from _too_large(egress, s3)
     if egress is not None and ingress is not None and egress.group_id == ingress.group_id:
-        yield "ingress.group_id", f"{egress.group_id!r} is egress.group_id too; their offsets mean different things"
+        yield "ingress.group_id", f"{egress.group_id!r} is also egress.group_id; egress and ingress need a group each"
     if ingress is not None:
         yield from _of_sources(ingress, region)
     if ingress is not None and egress is not None:
@@ -51,29 +49,32 @@ def between(
     if sync is not None and s3 is not None:
         there = sync.destination
         if (s3.endpoint_url, s3.bucket, s3.prefix) == (there.endpoint_url, there.bucket, there.prefix):
-            yield "sync.destination", "is the bucket and prefix of [s3]; name another"
+            yield "sync.destination", "is the bucket and prefix of [s3]; set another"
     if sync is not None and sync.queue is not None and sqs is not None:
         there_ = sync.queue
         if (sqs.endpoint_url, sqs.queue) == (there_.endpoint_url, there_.queue):
-            yield "sync.queue.queue", "is the queue of [sqs]; a message reaches one reader only, so each needs its own"
+            yield (
+                "sync.queue.queue",
+                "is the queue of [sqs]; a message reaches one reader only, so each reader needs a queue",
+            )
     if compaction is not None:
         for n, job in enumerate(compaction.jobs):
             if job.region not in (None, region) and not job.owner:
                 yield (
                     dotted(("compaction", "jobs", n, "region")),
-                    f"{job.region!r} is another region's archive, which that region changes; set owner = true if it "
-                    "receives nothing from there any more",
+                    f"{job.region!r} is another region's archive, which that region compacts; set owner = true if this "
+                    "copy no longer receives segments from there",
                 )
     if retention is not None:
         if retention.region not in (None, region) and not retention.owner:
             yield (
                 "retention.region",
-                f"{retention.region!r} is another region's archive, which that region changes; set owner = true if "
-                "its deletions do not arrive here",
+                f"{retention.region!r} is another region's archive, from which that region removes segments; set "
+                "owner = true if its deletions are not replicated to this copy",
             )
         for rule_ in retention.topics:
             if not rule_.pattern.is_expression and is_internal(rule_.pattern.text, own):
-                yield dotted(("retention", "topics", rule_.pattern.text)), f"{_INTERNAL}; those are never archived"
+                yield dotted(("retention", "topics", rule_.pattern.text)), f"{_INTERNAL}, which is never archived"
 
 
 def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:
@@ -84,7 +85,7 @@ def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:
             yield (
                 dotted(("egress", "topics", rule.pattern.text, "max_segment_size")),
                 f"{format_size(size)} may not fit into {MAX_PARTS:_} parts of s3.part_size "
-                f"({format_size(s3.part_size)}), all that S3 allows",
+                f"({format_size(s3.part_size)}), the limit of S3",
             )
 
 
@@ -95,13 +96,13 @@ def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Proble
         destination = source.destination(sample)
         if not source.topic.is_expression:
             if is_internal(sample, ingress.own_topics):
-                yield dotted(("ingress", "sources", n, "topic")), f"{_INTERNAL}; those are never delivered"
+                yield dotted(("ingress", "sources", n, "topic")), f"{_INTERNAL}, which is never delivered"
             elif is_internal(destination, ingress.own_topics):
                 yield destination_path, f"{destination!r} {_INTERNAL}; choose another name"
         if source.region == region and destination == sample:
             yield (
                 destination_path,
-                "would feed this region's archive back into the topic it was read from, for ever; name another topic",
+                "would deliver this region's archive back into its source topic, in an endless loop; set another topic",
             )
 
 
@@ -111,5 +112,5 @@ def _endless(egress: EgressSettings, ingress: IngressSettings, region: str | Non
     for loop in loops([this]):
         yield (
             dotted(("ingress", "sources", loop.hops[0].source, "topic")),
-            f"{loop.described(with_files=False)}; keep the copies out of [egress], or narrow an expression",
+            f"{loop.described(with_files=False)}; exclude the copies from [egress], or narrow an expression",
         )

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from infra.local.aws import s3_client
 from infra.local.errors import LocalStackError, with_log
-from replicator.demo.judge import CopyRead, differing, read_topic
-from replicator.demo.services import SOURCE, environment, write_restore_config
+from infra.storage.s3 import S3ObjectStore
+from replicator.config import load as load_config
+from replicator.demo.judge import UNREAD, differences
+from replicator.demo.services import SOURCE, environment, selection_of, write_restore_config
+from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from formats.records.align import StreamRead
+    from formats.segment import SourcePartition
     from infra.local.stack import LocalStack
     from replicator.demo.services import Names
+    from replicator.verify.verifier import TargetVerdict
 
 NEW = "c"
 PATIENCE = timedelta(seconds=60)
@@ -27,16 +36,16 @@ PATIENCE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """`source` was read before the loss, `restored` afterwards; `took`: from the loss until the last record was
-    readable."""
+    """`source` was read before the loss; `restored`: the archive compared with the restored topic; `took`: from the
+    loss until the last record was readable."""
 
-    source: Mapping[int, CopyRead]
-    restored: Mapping[int, CopyRead]
+    source: Mapping[SourcePartition, StreamRead]
+    restored: Mapping[SourcePartition, TargetVerdict]
     took: timedelta
 
     @property
     def records(self) -> int:
-        return sum(side.records for side in self.restored.values())
+        return sum(self._read(partition).count for partition in self.restored)
 
     @property
     def differences(self) -> tuple[str, ...]:
@@ -44,15 +53,17 @@ class Recovery:
 
     def _differences(self) -> Iterator[str]:
         for partition, wanted in self.source.items():
-            found = self.restored.get(partition)
-            if found is None or found.records != wanted.records:
-                restored = found.records if found is not None else 0
-                yield f"partition {partition}: restored: {wanted.records - restored:,} record(s) missing"
-            elif streams := [s for s in differing(wanted.digest, found.digest) if s != "offset"]:
-                yield f"partition {partition}: restored: {', '.join(streams)} differ"
+            verdict = self.restored.get(partition)
+            what = [verdict.unreadable] if verdict is not None and verdict.unreadable else []
+            what += differences(wanted, self._read(partition), ignored="offset")
+            yield from (f"partition {partition.partition}: restored: {one}" for one in what)
+
+    def _read(self, partition: SourcePartition) -> StreamRead:
+        verdict = self.restored.get(partition)
+        return verdict.result.second if verdict is not None and verdict.result is not None else UNREAD
 
 
-def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[int, CopyRead]) -> Recovery:
+def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[SourcePartition, StreamRead]) -> Recovery:
     """Delete region a's broker, and restore its topic to a new broker. Raises LocalStackError, with the last lines of
     the log, when the restore fails."""
     stack.brokers[SOURCE].burn()
@@ -66,4 +77,16 @@ def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[int, CopyR
     if code != 0:
         how = "did not end" if code is None else f"ended with {code}"
         raise LocalStackError(with_log(f"restore {how}", process.log))
-    return Recovery(source=source, restored=read_topic(broker.bootstrap, names.topic, source), took=took)
+    return Recovery(source=source, restored=_verified(stack, names, source, file), took=took)
+
+
+def _verified(
+    stack: LocalStack, names: Names, source: Mapping[SourcePartition, StreamRead], file: Path
+) -> Mapping[SourcePartition, TargetVerdict]:
+    config = load_config(file)
+    with (
+        closing(s3_client(stack.moto.endpoint_url)) as client,
+        Verification(config, selection_of(names), objects=S3ObjectStore(client, config.s3.bucket)) as verification,
+    ):
+        verdicts = verification.each(lambda one: verification.same_as_target(one, config, names.topic), of=source)
+        return dict(zip(source, verdicts, strict=True))

@@ -41,7 +41,7 @@ class TopicObserver:
     target: ClusterAdmin
     archive: SegmentStore
 
-    def look(self) -> TopicPositions:
+    def observe(self) -> TopicPositions:
         """Raises BrokerUnavailable, StoreUnavailable."""
         # target first: the archive and the source already have the records that the target has
         target = _ends(self.target, self.copy, self.partitions)

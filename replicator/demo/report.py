@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from formats.records.align import StreamRead
     from replicator.demo.disaster import Recovery
-    from replicator.demo.judge import CopyRead, PartitionVerdict
+    from replicator.demo.judge import PartitionVerdict
     from replicator.demo.live import Latencies
 
 DIGEST_DIGITS = 12
@@ -30,6 +31,7 @@ class DemoReport:
     max_segment_age: timedelta
     objects: int
     stored_bytes: int
+    raw_bytes: int  # keys, values and headers of the archived records
     compacted_objects: int  # after the compaction, in either bucket
     compacted_bytes: int
     took: timedelta
@@ -54,12 +56,7 @@ class DemoReport:
     @property
     def records(self) -> int:
         """Number of records in the source."""
-        return sum(verdict.source.records for verdict in self.verdicts)
-
-    @property
-    def raw_bytes(self) -> int:
-        """Keys, values and headers in the source."""
-        return sum(verdict.source.raw_bytes for verdict in self.verdicts)
+        return sum(verdict.source.count for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -120,7 +117,7 @@ def _table(report: DemoReport) -> Table:
         sides = (verdict.source, verdict.archive, verdict.target)
         table.add_row(
             str(verdict.partition),
-            f"{verdict.source.records:,}",
+            f"{verdict.source.count:,}",
             _offsets(verdict.source),
             _offsets(verdict.target),
             *(Text(_digits(side), style="" if _same(side, verdict.source) else DIFFERENT) for side in sides),
@@ -164,24 +161,24 @@ def _summary(report: DemoReport) -> Iterator[Text]:
     yield Text(f"Took {report.took.total_seconds():.1f} s.")
 
 
-def _side(side: CopyRead) -> dict[str, Any]:
+def _side(side: StreamRead) -> dict[str, Any]:
     return {
-        "records": side.records,
+        "records": side.count,
         "first_offset": side.first_offset,
         "last_offset": side.last_offset,
         "digest": side.digest.content,
     }
 
 
-def _same(side: CopyRead, source: CopyRead) -> bool:
+def _same(side: StreamRead, source: StreamRead) -> bool:
     return side.digest.content == source.digest.content
 
 
-def _digits(side: CopyRead) -> str:
+def _digits(side: StreamRead) -> str:
     return side.digest.content[:DIGEST_DIGITS]
 
 
-def _offsets(side: CopyRead) -> str:
+def _offsets(side: StreamRead) -> str:
     return "none" if side.first_offset is None else f"{side.first_offset}-{side.last_offset}"
 
 

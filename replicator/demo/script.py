@@ -26,14 +26,16 @@ from infra.local.errors import LocalStackError
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR
 from infra.storage.s3 import S3ObjectStore
+from replicator.config import load as load_config
 from replicator.demo.disaster import lose_and_restore
 from replicator.demo.flights import by_partition
-from replicator.demo.judge import judge, read_archive, read_topic
+from replicator.demo.judge import judge
 from replicator.demo.live import Endpoint, Latencies, LiveTraffic
 from replicator.demo.load import create_topic, load
 from replicator.demo.progress import TopicObserver, TopicPositions
 from replicator.demo.report import DemoReport
-from replicator.demo.services import SOURCE, TARGET, Names, Segments, Services, write_configs
+from replicator.demo.services import SOURCE, TARGET, Names, Segments, Services, selection_of, write_configs
+from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,7 +85,8 @@ class Play:
         self._resources = ExitStack()
         self._resources.callback(client.close)
         # the bucket to which sync copies the segments
-        self._archive = Archive.of(S3ObjectStore(client, names.buckets[TARGET]), names.prefix, ParquetFormat())
+        self._objects = S3ObjectStore(client, names.buckets[TARGET])
+        self._archive = Archive.of(self._objects, names.prefix, ParquetFormat())
         self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
         self._observer = TopicObserver(
             region=SOURCE,
@@ -118,19 +121,20 @@ class Play:
         self._start_services()
         records = flights.result()
         begin = time.monotonic()
-        standing = self._replicate(records)
+        positions = self._replicate(records)
         self._screen.say(f"Region b has all records, {time.monotonic() - begin:.1f} s after the first was loaded.")
         self._compact()
-        latencies = self._live(standing)
+        latencies = self._live(positions)
         compacted = self._until_compacted()
         self._screen.say("Reading source, archive and target back ...")
         verdicts = self._judge()
+        raw_bytes = sum(self._archive.footer(i.segment).raw_bytes for i in self._segments(self._archive.segments))
         recovery = None
         if self._scenario.ends_in_disaster:
             self._screen.say("Region a's broker and its disks are lost. Restoring its topic from the bucket ...")
             self.kill()
-            source = {verdict.partition: verdict.source for verdict in verdicts}
-            recovery = lose_and_restore(self._stack, self._scenario.names, source)
+            sources = {verdict.alone.source: verdict.source for verdict in verdicts}
+            recovery = lose_and_restore(self._stack, self._scenario.names, sources)
         assert self._services is not None
         stored = self._services.archived()
         return DemoReport(
@@ -140,6 +144,7 @@ class Play:
             max_segment_age=self._scenario.segments.max_age,
             objects=len(stored),
             stored_bytes=sum(stored),
+            raw_bytes=raw_bytes,
             compacted_objects=len(compacted),
             compacted_bytes=sum(compacted),
             recovery=recovery,
@@ -190,7 +195,7 @@ class Play:
                 check=self._check,
                 progress=progress,
             )
-            return self._until_delivered(lambda standing: _draw(bars, standing))
+            return self._until_delivered(lambda positions: _draw(bars, positions))
 
     def _live(self, before: TopicPositions) -> Latencies:
         scenario = self._scenario
@@ -223,11 +228,9 @@ class Play:
         return traffic.latencies()
 
     def _judge(self) -> tuple[PartitionVerdict, ...]:
-        partitions = range(self._scenario.partitions)
-        source = read_topic(self._source.bootstrap, self._source.topic, partitions)
-        archive = read_archive(self._archive, region=SOURCE, topic=self._source.topic, partitions=partitions)
-        target = read_topic(self._target.bootstrap, self._target.topic, partitions)
-        return judge(source, archive, target)
+        source, target = load_config(self._configs[SOURCE]), load_config(self._configs[TARGET])
+        with Verification(target, selection_of(self._scenario.names), objects=self._objects) as verification:
+            return judge(verification, self._sources, source, target, self._target.topic)
 
     def _compact(self) -> None:
         assert self._services is not None
@@ -259,9 +262,12 @@ class Play:
                 raise self._stuck(f"{len(in_a)} segments are left in region a's bucket, {len(in_b)} in region b's")
             self._waiting.wait(POLL_INTERVAL.total_seconds())
 
+    @property
+    def _sources(self) -> list[SourcePartition]:
+        return [SourcePartition(SOURCE, self._source.topic, p) for p in range(self._scenario.partitions)]
+
     def _segments(self, store: SegmentStore) -> list[SegmentInfo]:
-        sources = [SourcePartition(SOURCE, self._source.topic, p) for p in range(self._scenario.partitions)]
-        return [info for source in sources for info in store.list(source)]
+        return [info for source in self._sources for info in store.list(source)]
 
     # --- waiting ---
 
@@ -270,12 +276,12 @@ class Play:
         patience = Deadline(self._scenario.patience)
         while True:
             self._check()
-            standing = self._observe()
-            draw(standing)
-            if standing is not None and standing.complete:
-                return standing
-            if standing is not None and standing != last:
-                last, patience = standing, Deadline(self._scenario.patience)
+            positions = self._observe()
+            draw(positions)
+            if positions is not None and positions.complete:
+                return positions
+            if positions is not None and positions != last:
+                last, patience = positions, Deadline(self._scenario.patience)
             elif patience.expired:
                 raise self._stuck(_text(last))
             self._waiting.wait(POLL_INTERVAL.total_seconds())
@@ -283,7 +289,7 @@ class Play:
     def _observe(self) -> TopicPositions | None:
         """None if it is unknown now: a topic that was just created has no leader yet."""
         try:
-            return self._observer.look()
+            return self._observer.observe()
         except TransientError as error:
             log.info("not_seen", extra={ERROR: str(error)})
             return None
@@ -303,16 +309,16 @@ class Play:
         )
 
 
-def _draw(bars: Bars, standing: TopicPositions | None) -> None:
-    if standing is not None:
-        bars.set(ARCHIVED, done=sum(standing.archive.values()))
-        bars.set(DELIVERED, done=sum(standing.target.values()))
+def _draw(bars: Bars, positions: TopicPositions | None) -> None:
+    if positions is not None:
+        bars.set(ARCHIVED, done=sum(positions.archive.values()))
+        bars.set(DELIVERED, done=sum(positions.target.values()))
 
 
-def _text(standing: TopicPositions | None) -> str:
-    if standing is None:
+def _text(positions: TopicPositions | None) -> str:
+    if positions is None:
         return "the brokers and the bucket do not answer"
     return (
-        f"of {sum(standing.source.values()):,} records in region a, {sum(standing.archive.values()):,} are in the "
-        f"archive and {sum(standing.target.values()):,} in region b"
+        f"of {sum(positions.source.values()):,} records in region a, {sum(positions.archive.values()):,} are in the "
+        f"archive and {sum(positions.target.values()):,} in region b"
     )

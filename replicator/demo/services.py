@@ -19,9 +19,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from formats.topic_selection import TopicPattern
 from infra.local.aws import CREDENTIALS, REGION
 from infra.local.errors import LocalStackError, with_log
 from replicator.config import load
+from replicator.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,6 +156,11 @@ format = "text"
         file.write_text(texts[region], encoding="utf-8")
         load(file)  # reports errors here, and not in the log of a process that fails to start
     return files
+
+
+def selection_of(names: Names) -> Selection:
+    """The archived topic."""
+    return Selection(region=SOURCE, topics=[TopicPattern(names.topic)])
 
 
 def write_restore_config(folder: Path, *, broker: str, endpoint_url: str, names: Names) -> Path:

@@ -57,8 +57,8 @@ ACCEPTED: Mapping[ConflictKind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    what: ConflictKind
-    why: str
+    kind: ConflictKind
+    reason: str
     accepted: bool = False
 
 
@@ -68,24 +68,24 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
         yield Conflict(
-            what=ConflictKind.MISSING, why=f"{why}: look for them in a copy of the bucket, or in its versions"
+            kind=ConflictKind.MISSING, reason=f"{why}: look for them in a copy of the bucket, or in its versions"
         )
 
 
-def against_fork(life: ArchivedIncarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
-    """`life`: the last incarnation, not selected by its id."""
-    if life.claim is None or not life.claim.forked_from:
+def against_fork(incarnation: ArchivedIncarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
+    """`incarnation`: the last incarnation, not selected by its id."""
+    if incarnation.claim is None or not incarnation.claim.forked_from:
         return
     begins = [f"{p.source.partition}: {p.offsets.start}" for p in partitions if p.offsets is not None]
     shown = ", ".join(begins[:5]) + (f" and {len(begins) - 5} more" if len(begins) > 5 else "")
-    before = life.claim.forked_from
-    incarnation = parse_incarnation(before).id or "''"
+    before = incarnation.claim.forked_from
+    earlier_id = parse_incarnation(before).id or "''"
     why = (
-        f"the log of {life.topic} forked: {life.path} holds it from there on (by partition, {shown}), {before} what "
-        "was archived before. For all of it restore the older part first, partition by partition, with --incarnation "
-        f"{incarnation} --partition N --offsets -LAST, and then this one behind it"
+        f"the log of {incarnation.topic} forked: {incarnation.path} holds it from there on (by partition, {shown}), "
+        f"{before} what was archived before. For all of it restore the older part first, partition by partition, with "
+        f"--incarnation {earlier_id} --partition N --offsets -LAST, and then this one behind it"
     )
-    yield Conflict(what=ConflictKind.FORKED, why=why)
+    yield Conflict(kind=ConflictKind.FORKED, reason=why)
 
 
 def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Conflict]:
@@ -94,10 +94,10 @@ def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Conf
         why = (
             f"{len(frozen):,} objects, {size:,} bytes, are archived (Glacier): --thaw asks for them, which takes hours"
         )
-        yield Conflict(what=ConflictKind.FROZEN, why=why)
+        yield Conflict(kind=ConflictKind.FROZEN, reason=why)
     if thawing:
         yield Conflict(
-            what=ConflictKind.FROZEN, why=f"{thawing:,} objects were requested and are not readable yet: wait"
+            kind=ConflictKind.FROZEN, reason=f"{thawing:,} objects were requested and are not readable yet: wait"
         )
 
 
@@ -112,29 +112,29 @@ def against_topic(
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
         yield Conflict(
-            what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): start another one with --id"
+            kind=ConflictKind.OTHER_TARGET, reason=f"{why}{', '.join(sorted(others))}): start another one with --id"
         )
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Conflict(
-            what=ConflictKind.FOREIGN_DATA,
-            why=f"{why}topic by --rename, or empty this one; a restore goes on with the selection it began with",
+            kind=ConflictKind.FOREIGN_DATA,
+            reason=f"{why}topic by --rename, or empty this one; a restore goes on with the selection it began with",
         )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:
         why = f"{facts.name} has {facts.partition_count} partitions, and partition i goes to partition i: add "
-        yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}partitions, at least {max(beyond) + 1}")
+        yield Conflict(kind=ConflictKind.FEWER_PARTITIONS, reason=f"{why}partitions, at least {max(beyond) + 1}")
 
 
 def against_creation(name: str, partition_count: int, partitions: Sequence[PartitionPlan]) -> Iterator[Conflict]:
     """Conflicts of a destination that does not exist."""
     if any(p.checkpoint is not None for p in partitions):
         why = f"{name} was deleted since this restore began there, and what it delivered would not be delivered again"
-        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: start another one with --id")
+        yield Conflict(kind=ConflictKind.OTHER_TARGET, reason=f"{why}: start another one with --id")
     beyond = [p.target.partition for p in partitions if p.target.partition >= partition_count]
     if beyond:
         why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: pass "
-        yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
+        yield Conflict(kind=ConflictKind.FEWER_PARTITIONS, reason=f"{why}--partition-count {max(beyond) + 1} or more")
 
 
 def against_settings(
@@ -144,24 +144,24 @@ def against_settings(
     records. `limits_ms`: how far a timestamp may lie before and after the broker's clock."""
     if TopicConfigs(configs).is_compacted:
         why = f"{name} is compacted, so the broker does not keep all that is restored: set its "
-        yield Conflict(what=ConflictKind.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
+        yield Conflict(kind=ConflictKind.COMPACTED, reason=f"{why}cleanup.policy to delete until you need it")
         keyless = sum(f.keyless_count or 0 for f in footers)
         if keyless:
             why = (
                 f"at least {keyless:,} records have no key, and {name} is compacted, so it takes none of them: set its "
             )
             yield Conflict(
-                what=ConflictKind.KEYLESS,
-                why=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)",
+                kind=ConflictKind.KEYLESS,
+                reason=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)",
             )
     largest = max((f.largest_record_bytes for f in footers), default=0)
     limit = int(configs.get("max.message.bytes", NO_LIMIT))
     if largest + BATCH_OVERHEAD_BYTES > limit:
         why = f"the largest record has {largest} bytes, and max.message.bytes of {name} is {limit}: raise it"
-        yield Conflict(what=ConflictKind.LARGE_RECORDS, why=why)
+        yield Conflict(kind=ConflictKind.LARGE_RECORDS, reason=why)
     if configs.get("message.timestamp.type", "CreateTime") != "CreateTime":
         why = f"message.timestamp.type of {name} is LogAppendTime, so every record gets the time of the restore"
-        yield Conflict(what=ConflictKind.TIMESTAMPS, why=f"{why}: set it to CreateTime")
+        yield Conflict(kind=ConflictKind.TIMESTAMPS, reason=f"{why}: set it to CreateTime")
         return
     oldest = min((f.min_timestamp_ms for f in footers if f.min_timestamp_ms is not None), default=None)
     newest = max((f.max_timestamp_ms for f in footers if f.max_timestamp_ms is not None), default=None)
@@ -170,18 +170,18 @@ def against_settings(
     if oldest is not None and newest is not None and (now_ms - oldest > before_ms or newest - now_ms > after_ms):
         why = f"records are stamped {oldest} to {newest} ms, {name} takes {before_ms} ms before and {after_ms} ms after"
         yield Conflict(
-            what=ConflictKind.TIMESTAMPS,
-            why=f"{why} now: raise its message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+            kind=ConflictKind.TIMESTAMPS,
+            reason=f"{why} now: raise its message.timestamp.before.max.ms and message.timestamp.after.max.ms",
         )
     retention_ms = int(configs.get("retention.ms", "-1"))
     by_age = retention_ms >= 0 and TopicConfigs(configs).is_trimmed
     if by_age and oldest is not None and oldest < now_ms - retention_ms:
         why = f"retention.ms of {name} is {retention_ms}, and records are older: the broker would delete them"
-        yield Conflict(what=ConflictKind.RETENTION, why=f"{why}: raise it, or set it to -1 until you need it")
+        yield Conflict(kind=ConflictKind.RETENTION, reason=f"{why}: raise it, or set it to -1 until you need it")
 
 
-def accepted(objections: Iterable[Conflict], accept: Collection[ConflictKind]) -> Sequence[Conflict]:
-    return [Conflict(what=o.what, why=o.why, accepted=o.what in accept and o.what in ACCEPTED) for o in objections]
+def accepted(conflicts: Iterable[Conflict], accept: Collection[ConflictKind]) -> Sequence[Conflict]:
+    return [Conflict(kind=c.kind, reason=c.reason, accepted=c.kind in accept and c.kind in ACCEPTED) for c in conflicts]
 
 
 def _topic_ids(partitions: Iterable[PartitionPlan]) -> set[str]:

@@ -65,7 +65,7 @@ POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # limit for a partition that makes no progress
 NEVER_FORGETS = 2**31  # limit of entries in a view: it holds the whole listing
 GIVEN_UP = "accepted as missing by a restore"
-LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # pause before a listing for another segment with the records of a damaged one
+RELIST_AFTER_DAMAGE = timedelta(seconds=1)  # pause before listing other segments with the records of a damaged one
 
 
 @dataclass(slots=True)
@@ -107,9 +107,9 @@ class Restorer:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
         if plan.offsets is None and self.follow is None:
             partition.ending = Done()
-        partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
+        partition.next_listing_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
-        self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
+        self._apply_listing(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
         return partition
 
     def run(self) -> Sequence[RestoringPartition]:
@@ -124,8 +124,8 @@ class Restorer:
         """Whether all partitions have ended. With `follow` and no partition yet, new ones are waited for."""
         return all(p.is_over for p in self._partitions) and (bool(self._partitions) or self.follow is None)
 
-    def last_words(self) -> None:
-        """Take in what was delivered after the last turn. Called once the delivery has ended."""
+    def drain(self) -> None:
+        """Apply the events that follow the last turn. Called once the delivery has ended."""
         for report in self._reports(wait=False):
             if isinstance(report, Progressed):
                 self._reported(self._partitions[report.assignment.epoch - 1], report)
@@ -134,7 +134,7 @@ class Restorer:
         for report in self._reports():
             self._reported(self._partitions[report.assignment.epoch - 1], report)
         now = self.clock.now()
-        self._look_at_destinations(now)
+        self._void_replaced(now)
         if refused := self.delivery.halted:  # once the right is granted, the same restore resumes
             for partition in self._partitions:
                 if not partition.is_over:
@@ -145,7 +145,7 @@ class Restorer:
         self._give_turns(now)
         self.on_progress(self._partitions)
 
-    def _look_at_destinations(self, now: datetime) -> None:
+    def _void_replaced(self, now: datetime) -> None:
         """Stop delivery to replaced topics. What was delivered to them before is void, too."""
         if not (replaced := self.replaced(now)):
             return
@@ -163,13 +163,13 @@ class Restorer:
             late_retries=1,
             lost_timeout=timedelta() if self.follow is None else timedelta(hours=1),
             skip_lost=self.skip_missing,
-            after_refusal=replace(REFUSED, first=LOOK_AFTER_DAMAGE),
+            after_refusal=replace(REFUSED, first=RELIST_AFTER_DAMAGE),
         )
         next_offset = begun.next_offset if begun is not None else plan.next_offset
         # truncated until the first listing: an unknown view is not the same as an empty one
         return Sequencer(policy, SegmentView(limit=NEVER_FORGETS, truncated=True), next_offset)
 
-    def _take_in(
+    def _apply_listing(
         self,
         partition: RestoringPartition,
         recorded: Sequence[OffsetRange],
@@ -180,10 +180,10 @@ class Restorer:
         view, last = partition.sequencer.view, self._last_offset(partition)
         wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
         view.listed(view.listing_begun(), wanted, recorded)
-        self._see_undelivered(partition, wanted)
+        self._check_undelivered(partition, wanted)
         self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
 
-    def _see_undelivered(self, partition: RestoringPartition, infos: Sequence[SegmentInfo]) -> None:
+    def _check_undelivered(self, partition: RestoringPartition, infos: Sequence[SegmentInfo]) -> None:
         if partition.undelivered is None:
             return
         partition.undelivered.listed(info.segment.offsets for info in infos)
@@ -204,7 +204,7 @@ class Restorer:
         if (listing := partition.listing) is not None:
             self._listed(partition, listing, now)
         self._apply(partition, partition.sequencer.tick(now))
-        if partition.look_at is not None and now >= partition.look_at and partition.is_at_rest:
+        if partition.next_listing_at is not None and now >= partition.next_listing_at and partition.is_at_rest:
             self._list(partition)
         if partition.is_at_rest and not partition.is_over and self._is_finished(partition):
             self._finish(partition)
@@ -223,7 +223,7 @@ class Restorer:
             case Answer(value=stored):
                 partition.listing = None
                 partition.is_outdated = False
-                self._take_in(partition, stored.recorded, stored.infos, listing.begun_at)
+                self._apply_listing(partition, stored.recorded, stored.infos, listing.begun_at)
 
     def _is_finished(self, partition: RestoringPartition) -> bool:
         last = self._last_offset(partition)
@@ -250,7 +250,7 @@ class Restorer:
 
     def _list(self, partition: RestoringPartition) -> None:
         now = self.clock.now()
-        partition.look_at = now + self.follow if self.follow is not None else None
+        partition.next_listing_at = now + self.follow if self.follow is not None else None
         answer = ask(self.pool, self.archive.listing, partition.plan.source)
         partition.listing = RestoreListing(answer, now)
 
@@ -271,9 +271,9 @@ class Restorer:
                 self._ask_later(partition)
             case Answer(value=positions):
                 partition.position = Known()
-                self._go_on(partition, positions.get(partition.plan.key))
+                self._resume(partition, positions.get(partition.plan.key))
 
-    def _go_on(self, partition: RestoringPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
+    def _resume(self, partition: RestoringPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         if isinstance(checkpoint, CheckpointConflict):
             partition.fail(str(checkpoint))
             return
@@ -284,7 +284,7 @@ class Restorer:
                 "restore it again, with another --id"
             )
             return
-        partition.unsaid = []  # gaps that the checkpoint does not include are passed over once more
+        partition.unwritten = []  # gaps that the checkpoint does not include are passed over once more
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
         self._apply(partition, partition.sequencer.changed(self.clock.now()))
 
@@ -319,7 +319,7 @@ class Restorer:
         if offsets not in partition.missing:
             partition.missing.append(offsets)
         at, key = self.clock.now(), partition.plan.key
-        partition.unsaid.append(Skipped(key=key, offsets=offsets, reason=GIVEN_UP, at=at))
+        partition.unwritten.append(Skipped(key=key, offsets=offsets, reason=GIVEN_UP, at=at))
 
     # --- turns ---
 
@@ -328,7 +328,7 @@ class Restorer:
         for partition in self._partitions:
             if free > 0 and isinstance(waiting := partition.work, WaitingForTurn) and not partition.is_over:
                 partition.moved_at += now - waiting.since
-                self.delivery.begin(partition.assignment, waiting.deliver.pieces, tuple(partition.unsaid))
+                self.delivery.begin(partition.assignment, waiting.deliver.pieces, tuple(partition.unwritten))
                 partition.work = UnderWay()
                 free -= 1
 
@@ -349,7 +349,7 @@ class Restorer:
             case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
                 partition.records += count
                 partition.size_bytes += size_bytes
-                partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
+                partition.moved_at, partition.damaged, partition.unknowns, partition.unwritten = now, None, 0, []
                 partition.work = Idle() if done else UnderWay()
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case DeliveryFailed(reason=reason, kind=kind):
@@ -366,7 +366,7 @@ class Restorer:
                 self._apply(partition, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 partition.work, partition.is_outdated = Idle(), True
-                partition.spoiled[segment] = error  # perhaps a repeated failure: a listing decides
+                partition.corrupt_segments[segment] = error  # perhaps a repeated failure: a listing decides
                 self._apply(partition, sequencer.corrupt(segment, now))
                 if isinstance(partition.work, WaitingForTurn):
                     pass  # another segment holds its records

@@ -63,13 +63,13 @@ class NewPartitions:
         self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._logged else 1)
 
     def _ask(self) -> RestorePlan | None:
-        known = _carried_out(self.plan)
+        known = _restored_sources(self.plan)
         if set(self.stored()) <= known:
             self._log_once("")
             return None
         plan = self.make_plan()
         before = {topic.destination: topic for topic in self.plan.topics}
-        reasons = [f"{o.what}: {o.why}" for o in plan.everything_objected if not o.accepted]
+        reasons = [f"{c.kind}: {c.reason}" for c in plan.all_conflicts if not c.accepted]
         kept = {
             t.destination for t in plan.topics if t.destination in before and not _goes_on(before[t.destination], t)
         }
@@ -77,12 +77,12 @@ class NewPartitions:
             f"{name}: another incarnation of its source is stored; restore that one by itself" for name in sorted(kept)
         ]
         self._log_once("; ".join(reasons))
-        if any(not o.accepted for o in plan.objections):
+        if any(not c.accepted for c in plan.conflicts):
             return None
         # a topic that was started continues, whatever conflicts its new partitions have
         topics = [before.get(t.destination) if t.refused or t.destination in kept else t for t in plan.topics]
         fit = replace(plan, topics=[topic for topic in topics if topic is not None])
-        return None if _carried_out(fit) <= known else fit
+        return None if _restored_sources(fit) <= known else fit
 
     def _log_once(self, reasons: str) -> None:
         """Log `reasons` once while they stay the same; empty: nothing to log."""
@@ -144,5 +144,5 @@ def _goes_on(before: TopicPlan, now: TopicPlan) -> bool:
     return {p.source for p in before.partitions} <= {p.source for p in now.partitions}
 
 
-def _carried_out(plan: RestorePlan) -> set[SourcePartition]:
+def _restored_sources(plan: RestorePlan) -> set[SourcePartition]:
     return {p.source for t in plan.topics for p in t.partitions if p.target.partition < t.partition_count}

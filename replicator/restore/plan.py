@@ -22,25 +22,25 @@ RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    life: ArchivedIncarnation
+    incarnation: ArchivedIncarnation
     destination: str
     facts: TopicFacts | None  # None: the destination does not exist and will be created
     partition_count: int  # of the destination, existing or as it will be created
     configs: Mapping[str, str]  # used when the destination is created
     partitions: Sequence[PartitionPlan]
-    objections: Sequence[Conflict]
+    conflicts: Sequence[Conflict]
     footers_read: int = 0
     frozen: Sequence[SegmentInfo] = ()  # archived objects that must be requested before they can be read
     thawing: int = 0  # objects that were requested and are not readable yet
-    growth: float = 1.0  # bytes of records per stored byte
+    compression_ratio: float = 1.0  # bytes of records per stored byte
 
     @property
     def refused(self) -> bool:
-        return any(not objected.accepted for objected in self.objections)
+        return any(not conflict.accepted for conflict in self.conflicts)
 
     @property
     def clamps(self) -> bool:
-        return any(o.what is ConflictKind.TIMESTAMPS and o.accepted for o in self.objections)
+        return any(c.kind is ConflictKind.TIMESTAMPS and c.accepted for c in self.conflicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class RestorePlan:
     id: str
     checkpoint_topic: str
     topics: Sequence[TopicPlan]  # smallest first
-    objections: Sequence[Conflict] = ()  # that concern the whole restore
+    conflicts: Sequence[Conflict] = ()  # that concern the whole restore
     warnings: Sequence[str] = ()  # do not prevent the restore
     is_empty: bool = False  # no stored record is selected, and no earlier run restored anything
 
@@ -57,13 +57,13 @@ class RestorePlan:
         return [partition for topic in self.topics for partition in topic.partitions]
 
     @property
-    def everything_objected(self) -> Sequence[Conflict]:
+    def all_conflicts(self) -> Sequence[Conflict]:
         """Conflicts of the whole restore, then those of each topic."""
-        return [*self.objections, *(o for topic in self.topics for o in topic.objections)]
+        return [*self.conflicts, *(c for topic in self.topics for c in topic.conflicts)]
 
     @property
     def refused(self) -> bool:
-        return any(not o.accepted for o in self.everything_objected)
+        return any(not c.accepted for c in self.all_conflicts)
 
     @property
     def objects(self) -> int:
@@ -73,9 +73,9 @@ class RestorePlan:
     def size_bytes(self) -> int:
         return sum(partition.size_bytes for partition in self.partitions)
 
-    def lasts(self, max_rate: int | None) -> timedelta:
+    def estimated_duration(self, max_rate: int | None) -> timedelta:
         """Estimated duration with one process. `max_rate`: bytes of records per second."""
         records = sum(p.offsets_left for p in self.partitions)
-        size = sum(p.size_bytes * topic.growth for topic in self.topics for p in topic.partitions)
+        size = sum(p.size_bytes * topic.compression_ratio for topic in self.topics for p in topic.partitions)
         rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)
         return START + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))

@@ -73,7 +73,7 @@ class RestorePlanner:
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
-        self, selection: Selection, restore_id: str, wishes: TargetOptions, checkpoints: CheckpointStore | None
+        self, selection: Selection, restore_id: str, target_options: TargetOptions, checkpoints: CheckpointStore | None
     ) -> RestorePlan:
         """Plan the restore. Lists each selected partition once.
 
@@ -82,11 +82,14 @@ class RestorePlanner:
         """
         wanted = selected_sources(self.archive, selection)
         before = EarlierRuns() if checkpoints is None else EarlierRuns(checkpoints.read(), checkpoints.skipped())
-        topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
+        topics = [
+            self._topic(selection, incarnation, sources, target_options, before)
+            for incarnation, sources in wanted.items()
+        ]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
         names = [topic.destination for topic in topics]
-        objections = [
-            Conflict(what=ConflictKind.CONFLICT, why=f"several topics would be restored as {name}: use --rename")
+        conflicts = [
+            Conflict(kind=ConflictKind.CONFLICT, reason=f"several topics would be restored as {name}: use --rename")
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
@@ -94,12 +97,12 @@ class RestorePlanner:
         if other_topics:
             why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
             remedy = "one another --id, or repeat the selection it had"
-            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}{remedy}"))
+            conflicts.append(Conflict(kind=ConflictKind.CONFLICT, reason=f"{why}{remedy}"))
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
             topics=topics,
-            objections=objections,
+            conflicts=conflicts,
             is_empty=not before.positions and self._is_empty(selection, topics),
         )
 
@@ -141,19 +144,19 @@ class RestorePlanner:
     def _topic(
         self,
         selection: Selection,
-        life: ArchivedIncarnation,
+        incarnation: ArchivedIncarnation,
         sources: Sequence[SourcePartition],
-        wishes: TargetOptions,
+        target_options: TargetOptions,
         before: EarlierRuns,
     ) -> TopicPlan:
-        destination = selection.renaming(life.topic)
+        destination = selection.renaming(incarnation.topic)
         partitions = list(
             self.pool.map(lambda source: self._partition(selection, source, destination, before), sources)
         )
         cold = self._cold(partitions)
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
-        forked = against_fork(life, partitions) if selection.incarnation is None else ()
-        objections = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
+        forked = against_fork(incarnation, partitions) if selection.incarnation is None else ()
+        conflicts = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
         # the state of a frozen object was queried only if the restore reads it
@@ -163,36 +166,36 @@ class RestorePlanner:
         try:
             facts = self.admin.describe([destination]).get(destination)
             if facts is not None:
-                objections += self._against(selection, facts, partitions, footers)
+                conflicts += self._against(selection, facts, partitions, footers)
         except TargetError as error:
-            objections.append(Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error)))
-        count = facts.partition_count if facts is not None else wishes.partition_count
+            conflicts.append(Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error)))
+        count = facts.partition_count if facts is not None else target_options.partition_count
         if count is None:
             known = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
             if not known and partitions:
-                why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
-                objections.append(
-                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: set it with --partition-count")
+                why = f"{destination} does not exist, and no segment says how many partitions {incarnation.topic} had"
+                conflicts.append(
+                    Conflict(kind=ConflictKind.PARTITION_COUNT, reason=f"{why}: set it with --partition-count")
                 )
             count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
-            objections += against_creation(destination, count, partitions)
-            configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
-            if not any(o.what is ConflictKind.NOT_ALLOWED for o in objections):
-                objections += self._against_creation(destination, count, wishes, configs)
-            objections += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
+            conflicts += against_creation(destination, count, partitions)
+            configs = {**CREATED_WITH, **_room_for(footers), **target_options.configs}
+            if not any(c.kind is ConflictKind.NOT_ALLOWED for c in conflicts):
+                conflicts += self._against_creation(destination, count, target_options, configs)
+            conflicts += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
         if selection.transforms:  # transforms may set missing keys
-            objections = [o for o in objections if o.what is not ConflictKind.KEYLESS]
+            conflicts = [c for c in conflicts if c.kind is not ConflictKind.KEYLESS]
         return TopicPlan(
-            life=life,
+            incarnation=incarnation,
             destination=destination,
             facts=facts,
             partition_count=count,
             configs=configs,
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
-            objections=accepted(objections, wishes.accept),
+            conflicts=accepted(conflicts, target_options.accept),
             footers_read=len(footers),
-            growth=_growth(chosen, footers),
+            compression_ratio=_compression_ratio(chosen, footers),
             frozen=frozen,
             thawing=len(cold) - len(frozen),
         )
@@ -215,14 +218,14 @@ class RestorePlanner:
         yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
 
     def _against_creation(
-        self, name: str, count: int, wishes: TargetOptions, configs: Mapping[str, str]
+        self, name: str, count: int, target_options: TargetOptions, configs: Mapping[str, str]
     ) -> Iterable[Conflict]:
         try:
             self.admin.check_creation(
-                name, partitions=count, replication_factor=wishes.replication_factor, configs=configs
+                name, partitions=count, replication_factor=target_options.replication_factor, configs=configs
             )
         except TargetError as error:
-            yield Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error))
+            yield Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error))
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
         """Objects that cannot be read now, with their state."""
@@ -253,8 +256,9 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
     """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
     wanted = selected_sources(archive, selection)
     found = [source for sources in wanted.values() for source in sources]
-    for life in wanted if selection.incarnation is None else ():
-        claim, seen = life.claim, {life.path}  # the claim is set if the topic has several incarnations: else no request
+    for incarnation in wanted if selection.incarnation is None else ():
+        claim = incarnation.claim  # set if the topic has several incarnations: else no request
+        seen = {incarnation.path}
         while claim is not None and claim.forked_from not in {"", *seen}:
             before = parse_incarnation(claim.forked_from)
             seen.add(before.path)
@@ -273,11 +277,13 @@ def selected_sources(archive: Archive, selection: Selection) -> Mapping[Archived
     """
     found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
-    for life in incarnations_of(archive, selection):
-        numbers = archive.segments.partitions(selection.region, life.path)
-        stored.append(f"{life.path} has {', '.join(map(str, numbers)) or 'none'}")
-        if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
-            found[life] = wanted
+    for incarnation in incarnations_of(archive, selection):
+        numbers = archive.segments.partitions(selection.region, incarnation.path)
+        stored.append(f"{incarnation.path} has {', '.join(map(str, numbers)) or 'none'}")
+        if wanted := [
+            incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
+        ]:
+            found[incarnation] = wanted
     if not found:
         problem = f"nothing is stored of the selected partitions: {'; '.join(stored)}"
         raise ConfigError([problem], source="archive")
@@ -316,20 +322,20 @@ def _incarnation(
 ) -> ArchivedIncarnation:
     """The selected incarnation, or the last one. Raises ValueError when there is none, or the last one is not known."""
     if selection.incarnation is not None:
-        found = [life for life in incarnations if life.id == selection.incarnation]
+        found = [incarnation for incarnation in incarnations if incarnation.id == selection.incarnation]
         if not found:
             raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(incarnations)}")
         return found[0]
     if len(incarnations) == 1:
         return incarnations[0]
-    known = {life.incarnation for life in incarnations} | {
+    known = {incarnation.incarnation for incarnation in incarnations} | {
         one for one in control.claimed(selection.region) if one.topic == topic
     }
     ordered, unordered = in_order(
         ArchivedIncarnation(incarnation=one, claim=control.claim_of(selection.region, one.path))
         for one in sorted(known)
     )
-    if unordered or ordered[-1].path not in {life.path for life in incarnations}:
+    if unordered or ordered[-1].path not in {incarnation.path for incarnation in incarnations}:
         raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")
     return ordered[-1]
 
@@ -369,7 +375,7 @@ def _representative(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo
     return [*newest, *others][:FOOTERS]
 
 
-def _growth(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
+def _compression_ratio(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
     """Bytes of records per stored byte, as far as is known."""
     known = {footer.segment for footer in footers}
     stored = sum(info.size_bytes for info in chosen if info.segment in known)
@@ -382,4 +388,4 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
 
 
 def _named(incarnations: Sequence[ArchivedIncarnation]) -> str:
-    return ", ".join(f"{life.id or 'the plain path'!r}" for life in incarnations)
+    return ", ".join(f"{incarnation.id or 'the plain path'!r}" for incarnation in incarnations)

@@ -107,15 +107,15 @@ class RestoringPartition:
     position: RestorePosition = Known()
     listing: RestoreListing | None = None
     ending: Ending | None = None
-    look_at: datetime | None = None  # time of the next listing; None: the partition is not followed
+    next_listing_at: datetime | None = None  # time of the next listing; None: the partition is not followed
     unknowns: int = 0  # consecutive unknown outcomes and positions
-    spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
+    corrupt_segments: dict[Segment, CorruptSegment] = field(default_factory=dict)
     is_outdated: bool = False  # the listing is out of date: a segment was missing or damaged
     damaged: Segment | None = None  # segment without a known alternative; the next listing decides
     undelivered: Undelivered | None = None  # selected offsets before the begin, which may be stored late
     recorded: list[OffsetRange] = field(default_factory=list)  # recorded gaps that were passed over
     missing: list[OffsetRange] = field(default_factory=list)  # unrecorded gaps passed over, late segments
-    unsaid: list[Skipped] = field(default_factory=list)  # those not yet written to the checkpoint topic
+    unwritten: list[Skipped] = field(default_factory=list)  # those not yet written to the checkpoint topic
     given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
 
     @property
@@ -129,7 +129,7 @@ class RestoringPartition:
 
     @property
     def corrupt(self) -> list[str]:
-        return [f"{segment}: {error.what}" for segment, error in self.spoiled.items()]
+        return [f"{segment}: {error.what}" for segment, error in self.corrupt_segments.items()]
 
     @property
     def next_offset(self) -> int:

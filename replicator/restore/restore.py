@@ -39,7 +39,7 @@ from replicator.restore.request import (
     RestoreRequest,
     Thawing,
 )
-from replicator.restore.spark_task import RestoreTask, outcome_of, row_of
+from replicator.restore.spark_task import RestoreTask
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["ConflictKind", "Options", "Restore", "RestoreRequest", "Selection", "TargetOptions"]
 
 EMPTY = "no stored record lies within the selected partitions, offsets and times"
-MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
+MARKERS_WITHIN, MARKERS_POLL = timedelta(seconds=10), timedelta(milliseconds=20)
 
 
 class RestoreStopped(ReplicatorError):
@@ -66,13 +66,17 @@ class Restore(Closing):
         self,
         config: Config,
         selection: Selection,
-        wishes: TargetOptions | None = None,
+        target_options: TargetOptions | None = None,
         options: Options | None = None,
         *,
         stop: Stop | None = None,
     ) -> None:
         """`stop` may be set at any time: the same restore resumes later. Raises ConfigError."""
-        self._config, self._wishes, self._options = config, wishes or TargetOptions(), options or Options()
+        self._config, self._target_options, self._options = (
+            config,
+            target_options or TargetOptions(),
+            options or Options(),
+        )
         self.stop = stop or Stop()
         # a restore started on Spark cannot be resumed without Spark, nor the reverse: each fences only its own
         # processes
@@ -90,7 +94,7 @@ class Restore(Closing):
             change=self._options.change,
             max_rate=self._options.max_rate,
             follow=self._options.follow,
-            skip_missing=ConflictKind.MISSING in self._wishes.accept,
+            skip_missing=ConflictKind.MISSING in self._target_options.accept,
         )
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
@@ -109,7 +113,7 @@ class Restore(Closing):
             cold=self._cold,
         )
         checkpoints = worker.checkpoints if self._has_begun() else None
-        plan = planner.plan(self.selection, self.id, self._wishes, checkpoints)
+        plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
         return replace(plan, warnings=self._warnings(plan))
 
     def _warnings(self, plan: RestorePlan) -> Sequence[str]:
@@ -175,7 +179,7 @@ class Restore(Closing):
         if self.is_empty(plan):
             raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
         if plan.refused:
-            raise TargetError("this restore has conflicts:\n" + "\n".join(objections_text(plan)))
+            raise TargetError("this restore has conflicts:\n" + "\n".join(conflicts_text(plan)))
         if self._options.follow is not None:
             plan = self._settling.settled(plan, self._clock.now())
         outcomes: dict[str, RestoreOutcome] = {}
@@ -214,7 +218,7 @@ class Restore(Closing):
     ) -> Sequence[RestoreOutcome]:
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(
-            self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
+            self._worker.admin, plan.checkpoint_topic, replication_factor=self._target_options.replication_factor
         )
         self._worker.take_over()
         tasks = [
@@ -232,7 +236,7 @@ class Restore(Closing):
         outcomes = (
             [
                 RestoreOutcome.of(p)
-                for p in self._worker.carry_out(tasks, on_progress, new_partitions.turn if new_partitions else _never)
+                for p in self._worker.restore(tasks, on_progress, new_partitions.turn if new_partitions else _never)
             ]
             if self._options.spark is None
             else self._on_spark(tasks, self._options.spark, on_spark_progress)
@@ -262,11 +266,11 @@ class Restore(Closing):
                 raise RestoreStopped("stopped before the end; run the same restore again to resume it")
             on_progress(done, total)
 
-        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
         self.spark = self.spark or SparkRunner(settings)
-        work = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
-        return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
+        task = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
+        return run_tasks(self.spark, task, tasks, progress=go_on)
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
         """Create every missing destination before the first record. Returns the topic ids by name."""
@@ -276,7 +280,7 @@ class Restore(Closing):
                     is_new = self._worker.admin.create_topic(
                         topic.destination,
                         partitions=topic.partition_count,
-                        replication_factor=self._wishes.replication_factor,
+                        replication_factor=self._target_options.replication_factor,
                         configs=topic.configs,
                     )
                 if not is_new and (self.selection.is_whole or self._holds_records(topic)):
@@ -302,18 +306,18 @@ class Restore(Closing):
             ends = self._worker.admin.ends(targets)
             if all(end.stable == end.high for end in ends.values()):
                 return
-            self.stop.wait(LOOK_AGAIN)
+            self.stop.wait(MARKERS_POLL)
 
 
 def _never() -> bool:
     return False
 
 
-def objections_text(plan: RestorePlan) -> list[str]:
+def conflicts_text(plan: RestorePlan) -> list[str]:
     """One line for each conflict, with what to do."""
     return [
-        f"  {o.what}: {o.why}"
-        + (f"; or --accept {o.what}: {ACCEPTED[o.what]}" if o.what in ACCEPTED and not o.accepted else "")
-        + (" (accepted)" if o.accepted else "")
-        for o in plan.everything_objected
+        f"  {c.kind}: {c.reason}"
+        + (f"; or --accept {c.kind}: {ACCEPTED[c.kind]}" if c.kind in ACCEPTED and not c.accepted else "")
+        + (" (accepted)" if c.accepted else "")
+        for c in plan.all_conflicts
     ]

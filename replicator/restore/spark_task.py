@@ -35,26 +35,38 @@ log = logging.getLogger(__name__)
 
 # Limit without progress of the attempt that took over: longer than the time between two checkpoints of a healthy one.
 PATIENCE = timedelta(minutes=1)
-LOOK = timedelta(seconds=2)
+POLL = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """Runs on a Spark worker: restores the partition of a row from its position to its end, whichever attempt began it.
-    It is pickled together with the configuration, which includes credentials."""
+    """A `SparkTask`: restores the partition of a row from its position to its end, whichever attempt began it. It is
+    pickled together with the configuration, which includes credentials."""
 
     config: Config
     terms: RestoreSettings
+
+    def row(self, item: PartitionTask) -> str:
+        fields = {
+            "source": str(item.plan.source),
+            "topic": item.plan.target.topic,
+            "topic_id": item.topic_id,
+            "clamp": item.clamp,
+        }
+        return json.dumps(fields)
 
     def __call__(self, row: str) -> str:
         patience = PATIENCE
         while True:
             try:
-                return self._carried_out(row)
+                return self._restored(row)
             except OwnershipLost as error:
                 log.warning("attempt_superseded", extra={log_fields.REASON: str(error)})
                 self._wait_while_it_moves(row, patience)
                 patience *= 2  # two slow attempts must not fence each other forever
+
+    def outcome(self, answer: str) -> RestoreOutcome:
+        return RestoreOutcome(**json.loads(answer))
 
     def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
         """Return when the position of the partition has not moved for `patience`."""
@@ -71,9 +83,9 @@ class RestoreTask:
                 else:
                     if now != last:
                         last, left = now, Deadline(patience)
-                stop.wait(min(LOOK, left.left))
+                stop.wait(min(POLL, left.left))
 
-    def _carried_out(self, row: str) -> str:
+    def _restored(self, row: str) -> str:
         fields = json.loads(row)
         source = parse_source(fields["source"])
         target = TopicPartition(fields["topic"], source.partition)
@@ -90,20 +102,5 @@ class RestoreTask:
             # listed on the worker: no segment names pass through the driver
             plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
-            (partition,) = worker.carry_out([task])
+            (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
-
-
-def row_of(task: PartitionTask) -> str:
-    plan = task.plan
-    fields = {
-        "source": str(plan.source),
-        "topic": plan.target.topic,
-        "topic_id": task.topic_id,
-        "clamp": task.clamp,
-    }
-    return json.dumps(fields)
-
-
-def outcome_of(answer: str) -> RestoreOutcome:
-    return RestoreOutcome(**json.loads(answer))

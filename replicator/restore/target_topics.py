@@ -18,7 +18,7 @@ from infra.runtime.lookups import Answer, Failed, Lookup
 
 log = logging.getLogger(__name__)
 
-LOOK = timedelta(seconds=3)
+CHECK_EVERY = timedelta(seconds=3)
 
 
 @dataclass(slots=True)
@@ -37,15 +37,15 @@ class TargetTopics:
     def turn(self, now: datetime) -> Mapping[str, str]:
         """Why each replaced topic, by name, is another one now; as of the last answer."""
         if self._lookup.due_at is None:
-            self._lookup.due_at = now + LOOK
+            self._lookup.due_at = now + CHECK_EVERY
         match self._lookup.collect():
             case None:
                 if self._lookup.is_due(now):
                     self._lookup.ask(self.replaced)
             case Answer(value=replaced):
-                self._replaced, self._lookup.due_at = replaced, now + LOOK
+                self._replaced, self._lookup.due_at = replaced, now + CHECK_EVERY
             case Failed(error=error):  # no answer: nothing is known
-                self._lookup.due_at = now + LOOK
+                self._lookup.due_at = now + CHECK_EVERY
                 log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
         return self._replaced
 

@@ -134,7 +134,7 @@ class RestoreWorker:
         if failed:
             raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
 
-    def carry_out(
+    def restore(
         self,
         tasks: Sequence[PartitionTask],
         on_progress: RestoreProgress = lambda _: None,
@@ -245,5 +245,5 @@ def _run_beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPar
         thread.join()
     if failure:
         raise failure[0]
-    restorer.last_words()
+    restorer.drain()
     return partitions

@@ -18,11 +18,12 @@ from datetime import timedelta
 from compaction.delete_merged import Cleaner
 from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
+from compaction.planner import CompactionPlan
 from compaction.replicas import ReplicaCheck
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
-from compaction.task_rows import decode_plan, encode_outcome
+from compaction.task_rows import PlanOutcome, decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.worker import Worker
 from formats.errors import ConfigError
 from formats.registry import SegmentFormat
@@ -39,7 +40,7 @@ from infra.runtime.log_fields import REASON
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
-from infra.spark.runner import SparkRunner
+from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config
 from replicator.services.wiring import ServiceContext, archive_objects, for_workers, program, require_conditional_writes
 
@@ -147,11 +148,11 @@ class Compaction(Closing):
             require_conditional_writes(self._config.s3, self._config.region, self.stop)
             self._is_proven = True
 
-    def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
+    def _on_spark(self, plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
         if self._spark is None:
             self._spark = SparkRunner(spark_settings(self._config))
-        work = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
-        return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
+        task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
+        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._go_on)
 
     def _go_on(self, done: int, total: int) -> None:
         if self.stop.is_set():
@@ -192,7 +193,7 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Runs on a Spark worker: executes the plan of a row. It is pickled together with the configuration, which includes
+    """A `SparkTask`: executes the plan of a row. It is pickled together with the configuration, which includes
     credentials."""
 
     config: Config
@@ -200,12 +201,18 @@ class MergeTask:
     writer: str  # name of the writer in footers: a worker may have the modules without their version
     run: str  # id of the run: each process has one set of clients per run
 
+    def row(self, item: CompactionPlan) -> str:
+        return encode_plan(item)
+
     def __call__(self, row: str) -> str:
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
             worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
         return encode_outcome(worker.execute(decode_plan(row)))
+
+    def outcome(self, answer: str) -> PlanOutcome:
+        return decode_outcome(answer)
 
 
 _workers: dict[str, Worker] = {}
@@ -255,8 +262,8 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
     """Execute plans without Spark: in this process, one after the other."""
     stop = Stop()
 
-    def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
+    def run(plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
         worker = build_worker(config, job, program(), stop, opened)
-        return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
+        return [worker.execute(plan) for plan in plans]
 
     return run

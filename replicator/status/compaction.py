@@ -38,7 +38,7 @@ class CompactionStatus:
         ]
 
 
-def look(
+def read_status(
     settings: CompactionSettings,
     region: str,
     control: ControlStore,
@@ -54,7 +54,7 @@ def look(
     alive = [one for one in heartbeats.all() if one.until > now and not is_dead(one.owner)]
     by_the_clock = {name for one in alive for name in one.jobs}
     regions = {job.region or region for job in settings.jobs}
-    held = {name: found for name in sorted(regions) if (found := control.lease(name, lease)) and found.until > now}
+    leases = {name: found for name in sorted(regions) if (found := control.lease(name, lease)) and found.until > now}
     return CompactionStatus(
         jobs=[
             JobStatus(
@@ -67,7 +67,7 @@ def look(
             for job in settings.jobs
         ],
         processes=alive,
-        running=held,
+        running=leases,
         quarantined=dict(_quarantined(control, regions)),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from egress.start.commit_metadata import read_commit_metadata
+from egress.topics.claims import unclaimed_segments
 from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, unresolved
@@ -90,7 +91,7 @@ class EgressSources:
     control: ControlStore
     proofs: ProofStore
 
-    def look(self, now: datetime, pool: Executor) -> EgressStatus:
+    def read(self, now: datetime, pool: Executor) -> EgressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         cluster_id = pool.submit(self.admin.cluster_id)
@@ -104,7 +105,7 @@ class EgressSources:
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
         claims = dict(zip(topics, pool.map(lambda name: self.control.claim_of(self.region, name), topics), strict=True))
-        lives = {
+        incarnations = {
             name: current(
                 name,
                 facts.topic_id,
@@ -114,9 +115,9 @@ class EgressSources:
             )
             for name, facts in topics.items()
         }
-        places = [(self.region, life.path) for life in lives.values()]
-        proofs = read_proofs(self.proofs, places, pool)
-        archived = extents(self.store, places, pool)
+        paths = [(self.region, incarnation.path) for incarnation in incarnations.values()]
+        proofs = read_proofs(self.proofs, paths, pool)
+        archived = extents(self.store, paths, pool)
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
@@ -124,11 +125,11 @@ class EgressSources:
         commits = committed.result()
         forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
         here = {
-            TopicPartition(name, p): SourcePartition.of(self.region, lives[name], p)
+            TopicPartition(name, p): SourcePartition.of(self.region, incarnations[name], p)
             for name, facts in topics.items()
             for p in range(facts.partition_count)
         }
-        names = {name: lives[name].id or facts.topic_id for name, facts in topics.items()}
+        names = {name: incarnations[name].id or facts.topic_id for name, facts in topics.items()}
         commits = {p: c for p, c in commits.items() if _is_of(c, names[p.topic], topics[p.topic].topic_id)}
         truncated = self.probe.truncated(
             {
@@ -138,14 +139,11 @@ class EgressSources:
             }
         )
         rows: list[EgressPartitionStatus] = []
-        held = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
+        topic_problems = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
-            sources = [SourcePartition.of(self.region, lives[name], p) for p in range(facts.partition_count)]
+            sources = [SourcePartition.of(self.region, incarnations[name], p) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
-                held[name] = (
-                    "its archive path holds segments, and no place object names the incarnation of the topic that they "
-                    f"belong to; if it is the current one: replicator adopt {name}"
-                )
+                topic_problems[name] = unclaimed_segments(facts)
             for source in sources:
                 partition = TopicPartition(name, source.partition)
                 if partition not in ends:
@@ -153,10 +151,10 @@ class EgressSources:
                 commit = commits.get(partition)
                 settled = settled_below(commit, is_worked_on=members > 0)
                 extent, known = archived.get(source, Extent()), gaps.get(source, ())
-                if settled is not None and holes(extent, known, settled):
+                if settled is not None and unrecorded_gaps(extent, known, settled):
                     extent, known = self._again(source)  # merged or removed by retention since the listing?
                 rows.append(
-                    judged(
+                    partition_status(
                         source,
                         ends=ends[partition],
                         committed=commit,
@@ -171,7 +169,9 @@ class EgressSources:
                         proof=proofs.get(source),
                     )
                 )
-        return EgressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=held)
+        return EgressStatus(
+            group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=topic_problems
+        )
 
     def _names(self) -> Collection[str]:
         """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
@@ -203,7 +203,7 @@ def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | N
     return None if is_worked_on else NO_END
 
 
-def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequence[OffsetRange]:
+def unrecorded_gaps(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequence[OffsetRange]:
     """Offsets below `settled`, within the archived extent, that are in no segment and no recorded gap."""
     if archived.start is None or archived.next_offset is None:
         return ()
@@ -211,7 +211,7 @@ def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequen
     return uncovered([*archived.runs, *gaps], OffsetRange(archived.start, end)) if archived.start <= end else ()
 
 
-def judged(
+def partition_status(
     source: SourcePartition,
     *,
     ends: LogEnds,
@@ -237,9 +237,9 @@ def judged(
         )
     is_forked = bool(problems)
     problems += [
-        f"offsets {hole} of the archive are in no segment, and no gap was recorded for them: restore the objects from "
+        f"offsets {gap} of the archive are in no segment, and no gap was recorded for them: restore the objects from "
         "a copy of the bucket"
-        for hole in (holes(archived, gaps, settled) if settled is not None else ())
+        for gap in (unrecorded_gaps(archived, gaps, settled) if settled is not None else ())
     ]
     if proof is not None and not proof.is_whole:
         problems.append(

@@ -152,7 +152,7 @@ class IngressSources:
     control: ControlStore
     proofs: ProofStore
 
-    def look(self, now: datetime, pool: Executor) -> IngressStatus:
+    def read(self, now: datetime, pool: Executor) -> IngressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
@@ -186,7 +186,7 @@ class IngressSources:
         facts, refused = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
         members = group.result().members
         partitions = [
-            judged(
+            partition_status(
                 key,
                 configured=configured[key],
                 checkpoint=checkpoints.get(key),
@@ -238,7 +238,7 @@ class IngressSources:
         return dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
 
 
-def judged(
+def partition_status(
     key: CheckpointKey,
     *,
     configured: bool,

@@ -36,7 +36,7 @@ def proven_by_source(proven: Mapping[Segment, Proven]) -> Mapping[SourcePartitio
     return found
 
 
-def decode_proven(said: Mapping[str, Any]) -> dict[Segment, Proven]:
+def decode_proven(stored: Mapping[str, Any]) -> dict[Segment, Proven]:
     """Raises DataError, ValueError, KeyError, TypeError, AttributeError."""
     return {
         parse_key("", name): Proven(
@@ -46,7 +46,7 @@ def decode_proven(said: Mapping[str, Any]) -> dict[Segment, Proven]:
             digest=one["digest"],
             proven_at=datetime.fromisoformat(one["proven_at"]),
         )
-        for name, one in said.items()
+        for name, one in stored.items()
     }
 
 

@@ -76,17 +76,17 @@ def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, ke
     }
 
 
-def check(said: Mapping[str, Any], key: bytes = b"") -> None:
+def check(content: Mapping[str, Any], key: bytes = b"") -> None:
     """Raise DataError if the report was changed or, with a key, is not signed with it."""
     try:
-        chain = _link("", {"at": said["at"], "program": said["program"], "v": said["v"]})
-        for number, entry in enumerate(said["entries"]):
+        chain = _link("", {"at": content["at"], "program": content["program"], "v": content["v"]})
+        for number, entry in enumerate(content["entries"]):
             chain = _link(chain, {name: value for name, value in entry.items() if name != "chain"})
             if chain != entry["chain"]:
                 raise DataError(f"entry {number} of the report ({entry.get('source')}) was changed")
-        if chain != said["chain"] or said["equal"] != _equal(said["entries"]):
+        if chain != content["chain"] or content["equal"] != _equal(content["entries"]):
             raise DataError("the report was changed: its end does not follow from its entries")
-        if key and not hmac.compare_digest(_sign(chain, key), said["signature"] or ""):
+        if key and not hmac.compare_digest(_sign(chain, key), content["signature"] or ""):
             raise DataError("the report is not signed with this key")
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"not a report of this version: {error!r}") from error
@@ -114,7 +114,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "corrupt": {str(segment): why for segment, why in verdict.corrupt.items()},
                 "disagreeing": list(verdict.disagreeing),
                 "unsettled": sorted(map(str, verdict.unsettled)),
-                "thinned": list(verdict.thinned),
+                "thinned": list(verdict.subset_pairs),
                 "missing": [_range(gap) for gap in verdict.missing],
                 "recorded_gaps": _gaps(verdict.recorded),
                 "forks": [explain(fork) for fork in verdict.forks],
@@ -206,8 +206,8 @@ def _shown(offsets: Sequence[int] | None) -> str:
 
 
 def _link(before: str, entry: Mapping[str, Any]) -> str:
-    said = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return blake2b(f"{before}\n{said}".encode(), digest_size=32).hexdigest()
+    text = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return blake2b(f"{before}\n{text}".encode(), digest_size=32).hexdigest()
 
 
 def _sign(chain: str, key: bytes) -> str:

@@ -22,14 +22,27 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCheck:
+    """One partition to verify. `delivered`: the offsets that a restore delivered to a TARGET; None: all selected."""
+
+    source: SourcePartition
+    proven: Mapping[Segment, Proven]
+    delivered: IntRange | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Runs on a Spark worker: verifies the partition of a row. It is pickled together with the configurations, which
-    include credentials."""
+    """A `SparkTask`: verifies the partition of a row. It is pickled together with the configurations, which include
+    credentials."""
 
     config: Config
     selection: Selection
     scope: VerifyScope
+
+    def row(self, item: PartitionCheck) -> str:
+        offsets = None if item.delivered is None else [item.delivered.low, item.delivered.high]
+        return json.dumps({"source": str(item.source), "proven": encode_proven(item.proven), "delivered": offsets})
 
     def __call__(self, row: str) -> str:
         fields = json.loads(row)
@@ -38,6 +51,10 @@ class VerifyTask:
             offsets = None if delivered is None else IntRange(*delivered)
             entry, read = verification.scan(self.scope, source, decode_proven(fields["proven"]), offsets)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
+
+    def outcome(self, answer: str) -> Found:
+        fields = json.loads(answer)
+        return fields["entry"], decode_proven(fields["proven"])
 
 
 def tasks_on(settings: SparkSettings) -> Elsewhere:
@@ -53,7 +70,7 @@ def tasks_on(settings: SparkSettings) -> Elsewhere:
 
 def on_spark(
     settings: SparkSettings,
-    work: VerifyTask,
+    task: VerifyTask,
     proven: Mapping[Segment, Proven],
     progress: Progress,
     *,
@@ -63,21 +80,18 @@ def on_spark(
     delivered to a TARGET; None: the whole selection. Raises ConfigError, PlanFailed, SparkUnavailable, and what
     `progress` raises, which ends the run."""
     if delivered is None:
-        with Verification(work.config, work.selection) as verification:
-            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(work.scope))
+        with Verification(task.config, task.selection) as verification:
+            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(task.scope))
     else:
         spans = delivered
     by_source = proven_by_source(proven)
-    rows = [_row(source, by_source.get(source, {}), span) for source, span in spans.items()]
-    plain = replace(work, config=for_workers(work.config))
-    from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+    checks = [
+        PartitionCheck(source=source, proven=by_source.get(source, {}), delivered=span)
+        for source, span in spans.items()
+    ]
+    plain = replace(task, config=for_workers(task.config))
+    from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
     with SparkRunner(settings) as runner:
-        answers = runner.run(rows, plain, progress=progress)
-    for answer in map(json.loads, answers):
-        yield answer["entry"], decode_proven(answer["proven"])
-
-
-def _row(source: SourcePartition, proven: Mapping[Segment, Proven], delivered: IntRange | None) -> str:
-    offsets = None if delivered is None else [delivered.low, delivered.high]
-    return json.dumps({"source": str(source), "proven": encode_proven(proven), "delivered": offsets})
+        found = run_tasks(runner, plain, checks, progress=progress)
+    yield from found

@@ -40,7 +40,7 @@ SCANS = 3  # scans of a partition that changes meanwhile
 @dataclass(slots=True)
 class _Compared:
     disagreeing: list[str] = field(default_factory=list)
-    thinned: list[str] = field(default_factory=list)
+    subset_pairs: list[str] = field(default_factory=list)
     unsettled: set[Segment] = field(default_factory=set)  # segments of pairs that disagree or could not be compared
 
 
@@ -56,7 +56,7 @@ class ArchiveVerdict:
     skipped: int = 0  # proven before, and unchanged
     corrupt: Mapping[Segment, str] = field(default_factory=dict)
     disagreeing: Sequence[str] = ()  # pairs with different records at the same offset
-    thinned: Sequence[str] = ()  # pairs of which one holds a subset of the records: the source was compacted
+    subset_pairs: Sequence[str] = ()  # pairs of which one holds a subset of the records: the source was compacted
     missing: Sequence[OffsetRange] = ()  # covered by no segment and no recorded gap
     recorded: Sequence[RecordedGap] = ()
     forks: Sequence[LogFork] = ()  # forks of the source's log that wait for an operator
@@ -154,7 +154,7 @@ class Verifier:
             skipped=len(known),
             corrupt={info.segment: corrupt[info] for info in infos if info in corrupt},
             disagreeing=compared.disagreeing,
-            thinned=compared.thinned,
+            subset_pairs=compared.subset_pairs,
             missing=missing,
             recorded=recorded,
             forks=self._forks(source, recorded, extent.runs),
@@ -172,11 +172,11 @@ class Verifier:
         claims = (self.stored.control.claim_of(source.region, incarnation.path) for incarnation in later)
         return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 
-    def beside_source(
+    def compare_with_source(
         self,
         source: SourcePartition,
         topic: TopicPartition,
-        held: OffsetRange | None,
+        common: OffsetRange | None,
         records: Iterator[RecordBatch],
         *,
         source_compacted: bool,
@@ -184,11 +184,11 @@ class Verifier:
     ) -> SourceVerdict:
         """Compare the archive with `records` of the source topic.
 
-        `held`: the offsets that both can hold; `unreadable`: why there are no records. Offsets that retention removed
+        `common`: the offsets that both can hold; `unreadable`: why there are no records. Offsets that retention removed
         from the archive, or that an operator gave up, are not compared: that was decided. Raises StoreUnavailable, and
         what reading the topic raises.
         """
-        if held is None:
+        if common is None:
             nothing = compare(iter(()), iter(()))
             return SourceVerdict(
                 source=source,
@@ -200,21 +200,26 @@ class Verifier:
             )
         # gaps are read before the listing: retention records them before it removes segments
         gaps = [
-            g for g in self.stored.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)
+            g
+            for g in self.stored.control.gaps(source)
+            if g.offsets.overlaps(common) and (g.is_accepted or not g.is_loss)
         ]
         extent = joined(info.segment.offsets for info in self.stored.segments.list(source))
         # offsets that a segment covers are compared: an object may have been put back after its gap was recorded
         given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
-        missing = uncovered([*extent.runs, *given_up], held)
-        compared = uncovered(given_up, held)
+        missing = uncovered([*extent.runs, *given_up], common)
+        compared = uncovered(given_up, common)
         try:
-            comparison, unreadable = compare(self.records(source, RecordFilter(), held), _inside(records, compared)), ""
+            comparison, unreadable = (
+                compare(self.records(source, RecordFilter(), common), _inside(records, compared)),
+                "",
+            )
         except (CorruptSegment, SegmentNotFound) as error:
             comparison, unreadable = compare(iter(()), iter(())), str(error)
         return SourceVerdict(
             source=source,
             topic=topic,
-            offsets=held,
+            offsets=common,
             comparison=comparison,
             source_compacted=source_compacted,
             missing=missing,
@@ -222,7 +227,7 @@ class Verifier:
             unreadable=unreadable,
         )
 
-    def beside_target(
+    def compare_with_target(
         self, source: SourcePartition, target: TopicPartition, scope: RecordFilter, records: Iterator[RecordBatch]
     ) -> TargetVerdict:
         """Compare the archive with `records`, all of the target partition. Raises StoreUnavailable, and what reading it
@@ -286,7 +291,7 @@ class Verifier:
                     found.unsettled |= {piece.segment, segment}
                     found.disagreeing.append(f"{piece.segment} and {segment}: offset {result.offset}, {result.detail}")
                 elif not result.equal:
-                    found.thinned.append(f"{piece.segment} and {segment}: {result.detail}")
+                    found.subset_pairs.append(f"{piece.segment} and {segment}: {result.detail}")
         return found
 
 

@@ -21,6 +21,7 @@ from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
 from infra.contracts.cluster import TopicPartition
+from infra.contracts.storage import ObjectStore
 from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
@@ -52,11 +53,13 @@ Elsewhere = Callable[[Config, Selection, VerifyScope, Mapping[Segment, Proven], 
 class Verification(Closing):
     """A context manager, for one thread. Nothing is cached: every call reads the archive."""
 
-    def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
-        """`config`: the configuration of the archive."""
+    def __init__(
+        self, config: Config, selection: Selection, *, stop: Stop | None = None, objects: ObjectStore | None = None
+    ) -> None:
+        """`config`: the configuration of the archive; `objects`: its bucket, default: a client by `config`."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._objects = archive_objects(config.s3, stop or Stop(), self._opened)
+        self._objects = objects or archive_objects(config.s3, stop or Stop(), self._opened)
         self._archive = archive_in(self._objects, config)
         self._verifier = Verifier(stored=self._archive, clock=self._clock)
         self._pool = ThreadPoolExecutor(THREADS, "verify")
@@ -182,7 +185,9 @@ class Verification(Closing):
             return self._same_as_source(source, cluster)
         except TargetError as error:
             topic, why = TopicPartition(source.topic, source.partition), _refused(cluster, error)
-            return self._verifier.beside_source(source, topic, None, iter(()), source_compacted=False, unreadable=why)
+            return self._verifier.compare_with_source(
+                source, topic, None, iter(()), source_compacted=False, unreadable=why
+            )
 
     def _same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
@@ -190,16 +195,18 @@ class Verification(Closing):
         marks = admin.watermarks([topic]).get(topic)
         if marks is None:
             why = _absent(admin, cluster, topic, WRONG_FILE)
-            return self._verifier.beside_source(source, topic, None, iter(()), source_compacted=False, unreadable=why)
+            return self._verifier.compare_with_source(
+                source, topic, None, iter(()), source_compacted=False, unreadable=why
+            )
         extent = joined(info.segment.offsets for info in self._archive.segments.list(source))
-        held = None
+        common = None
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
-            held = OffsetRange(low, end) if low <= end else None
+            common = OffsetRange(low, end) if low <= end else None
         compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
-        bounds = (held.start, held.next_offset) if held is not None else (0, 0)
+        bounds = (common.start, common.next_offset) if common is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
-        return self._verifier.beside_source(source, topic, held, records, source_compacted=compacted)
+        return self._verifier.compare_with_source(source, topic, common, records, source_compacted=compacted)
 
     def same_as_target(
         self, source: SourcePartition, cluster: Config, topic: str, *, offsets: IntRange | None = None
@@ -211,7 +218,7 @@ class Verification(Closing):
         try:
             records, why = _from_its_beginning(cluster, target, OTHER_NAME)
             if not why:
-                return self._verifier.beside_target(source, target, scope, records)
+                return self._verifier.compare_with_target(source, target, scope, records)
         except TargetError as error:
             why = _refused(cluster, error)
         return TargetVerdict(source=source, target=target, result=None, unreadable=why)

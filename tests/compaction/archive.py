@@ -13,9 +13,10 @@ from typing import Any
 from compaction.delete_merged import Cleaner
 from compaction.gc import Collector
 from compaction.merge import Merger
+from compaction.planner import CompactionPlan
 from compaction.replicas import ReplicaCheck
 from compaction.run import Compactor
-from compaction.task_rows import decode_plan, encode_outcome
+from compaction.task_rows import PlanOutcome, decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.worker import Worker
 from formats.control.lease import Lease
 from formats.coverage import Gap, steps
@@ -150,8 +151,10 @@ class Archive:
     def compactor(self, copies: ReplicaCheck | None = None) -> Compactor:
         worker = self.worker(copies)
 
-        def execute(rows: Sequence[str], _job: CompactionJob) -> list[str]:
-            return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
+        def execute(plans: Sequence[CompactionPlan], _job: CompactionJob) -> Sequence[PlanOutcome]:
+            """As Spark does: plans and outcomes pass as text."""
+            answers = [encode_outcome(worker.execute(decode_plan(encode_plan(plan)))) for plan in plans]
+            return [decode_outcome(answer) for answer in answers]
 
         return Compactor(
             region=SOURCE.region,

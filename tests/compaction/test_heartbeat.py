@@ -11,7 +11,7 @@ from infra.archive.job_heartbeats import STALE_AFTER, Heartbeat, HeartbeatStore
 from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
 from replicator.config import CompactionSettings
-from replicator.status.compaction import CompactionStatus, look
+from replicator.status.compaction import CompactionStatus, read_status
 from tests.compaction.archive import PREFIX, T0, Archive, job
 from tests.fakes.surroundings import FailingStore, HandClock
 
@@ -24,7 +24,7 @@ def heartbeats(archive: Archive, region: str = "eu-1") -> HeartbeatStore:
 
 
 def seen(archive: Archive) -> CompactionStatus:
-    return look(
+    return read_status(
         CompactionSettings(jobs=JOBS),
         "eu-1",
         archive.control,

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction.planner import CleanPlan, MergePlan, plan_partition
+from compaction.planner import CleanPlan, CompactionPlan, MergePlan, plan_partition
 from compaction.replicas import ReplicaCheck
 from compaction.run import CompactionReport, CompactionStopped, JobSelection
+from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
@@ -416,9 +417,9 @@ def test_a_stopped_run_reports_that_it_is_incomplete() -> None:
     three(archive)
     before, at_work = archive.read(), archive.compactor()
 
-    def execute(rows: Sequence[str], one: CompactionJob) -> Sequence[str]:
+    def execute(plans: Sequence[CompactionPlan], one: CompactionJob) -> Sequence[PlanOutcome]:
         archive.stop.set()
-        return at_work.execute(rows, one)
+        return at_work.execute(plans, one)
 
     with pytest.raises(CompactionStopped):
         replace(at_work, execute=execute).run(job(), ALL)
@@ -436,14 +437,14 @@ def test_a_run_ends_although_egress_stores_faster_than_it_merges() -> None:
     newer, at_work = SourcePartition(SOURCE.region, SOURCE.topic, SOURCE.partition + 1), archive.compactor()
     stored = 0
 
-    def execute(rows: Sequence[str], one: CompactionJob) -> Sequence[str]:
+    def execute(plans: Sequence[CompactionPlan], one: CompactionJob) -> Sequence[PlanOutcome]:
         nonlocal stored
         stored += 1
         assert stored < 10, "it goes on with what comes"
         for start in (stored * 100, stored * 100 + 50):
             archive.write(Segment(SOURCE, 0, OffsetRange(start, start + 49)), [])
         archive.write(Segment(newer, 0, OffsetRange(0, stored)), [])
-        return at_work.execute(rows, one)
+        return at_work.execute(plans, one)
 
     replace(at_work, execute=execute).run(job(), ALL)
     assert segment(0, 80, 1) in archive.segments()

@@ -167,7 +167,7 @@ def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: Worl
     assert world.ranges(P) == []
     cut(world, 5, 3)
     settle(process)
-    assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in stop_reason(process)
+    assert "its archive in a/t continues at 10. Any records archived at [5,9]" in stop_reason(process)
     assert forks(world) == [(5, 10)]
     adopt(world)
     goes_on(process)

@@ -137,7 +137,7 @@ class World:
             store=self.store,
             control=self.control,
             proofs=ProofStore(self.objects, "data", "b"),
-        ).look(self.clock.at, HandExecutor())
+        ).read(self.clock.at, HandExecutor())
 
     # --- the archive ---
 
@@ -282,7 +282,7 @@ class Process:
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
-            pool=self.reading,  # type: ignore[arg-type]
+            pool=self.reading,
             clock=world.clock,
             metrics=self.metrics,
             stop=self.stop_signal,
@@ -314,8 +314,8 @@ class Process:
                 control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
-                pool=self.pool,  # type: ignore[arg-type]
-                checkpoint_pool=self.checkpoint_pool,  # type: ignore[arg-type]
+                pool=self.pool,
+                checkpoint_pool=self.checkpoint_pool,
                 clock=world.clock,
                 jitter=lambda interval: interval,
                 metrics=self.metrics,

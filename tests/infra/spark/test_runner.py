@@ -12,7 +12,7 @@ import sys
 import tarfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,9 +28,10 @@ from infra.local.ports import HOST, free_ports
 from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
 from infra.runtime.java import JavaMissing
+from infra.runtime.progress import Progress, no_progress
 from infra.spark import packages
 from infra.spark.driver import SparkSettings
-from infra.spark.runner import SparkRunner
+from infra.spark.runner import SparkRunner, run_tasks
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = timedelta(seconds=60)
@@ -117,6 +118,43 @@ def test_nothing_to_run_needs_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with SparkRunner() as runner:
         assert runner.run([], shout) == []
+
+
+class InProcess(SparkRunner):
+    """Does the work in this process, and records the limit."""
+
+    def run(
+        self,
+        rows: Sequence[str],
+        work: Callable[[str], str],
+        *,
+        parallelism: int | None = None,
+        progress: Progress = no_progress,
+    ) -> list[str]:
+        progress(0, len(rows))
+        return [f"{parallelism} {work(row)}" for row in rows]
+
+
+@dataclass(frozen=True)
+class Doubling:
+    sign: str
+
+    def row(self, item: int) -> str:
+        return str(item)
+
+    def __call__(self, row: str) -> str:
+        return f"{self.sign}{2 * int(row)}"
+
+    def outcome(self, answer: str) -> tuple[str, int]:
+        limit, _, number = answer.partition(" ")
+        return limit, int(number)
+
+
+def test_a_task_turns_items_into_rows_and_answers_into_outcomes() -> None:
+    seen: list[tuple[int, int]] = []
+    found = run_tasks(InProcess(), Doubling("-"), (3, 1, 2), parallelism=4, progress=lambda *now: seen.append(now))
+    assert found == [("4", -6), ("4", -2), ("4", -4)]
+    assert seen == [(0, 3)]
 
 
 def test_without_java_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from io import BytesIO
 from random import Random
@@ -21,14 +21,13 @@ from formats.errors import (
     StoreUnavailable,
     TransientError,
 )
-from formats.messages.segment_events import QueueMessage
 from infra.contracts.storage import ObjectInfo, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import CounterName, NoMetrics
 from infra.runtime.retry import Retries, RetryPolicy
 from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.metered import MeteredObjectStore
-from infra.storage.retrying import RetryingColdStore, RetryingObjectStore, RetryingQueue
+from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
 from tests.contracts.store import KEY, StoreContract, get, put
 
 THREE = RetryPolicy(attempts=3)
@@ -296,37 +295,7 @@ def test_a_listing_ends_with_the_stop() -> None:
         next(listing)
 
 
-# --- the queue -------------------------------------------------------------------------------------------------------
-
-
-class FlakyQueue:
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.deleted: list[QueueMessage] = []
-
-    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
-        self._fail()
-        return [QueueMessage(message_id="1", receipt=str(wait), body="")]
-
-    def delete(self, messages: Iterable[QueueMessage]) -> None:
-        every = list(messages)
-        self._fail()
-        self.deleted += every
-
-    def _fail(self) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise QueueUnavailable("as the test says")
-
-
-def test_calls_of_a_queue_are_retried() -> None:
-    inner = FlakyQueue(2)
-    queue = RetryingQueue(inner, stop=FastStop(), policy=THREE)
-    messages = queue.receive(timedelta(seconds=1))
-    assert [message.receipt for message in messages] == ["0:00:01"]
-    inner.failures = 2
-    queue.delete(iter(messages))
-    assert inner.deleted == messages
+# --- the cold store --------------------------------------------------------------------------------------------------
 
 
 class FlakyColdStore:

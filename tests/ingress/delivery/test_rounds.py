@@ -41,7 +41,7 @@ class Hand:
             reader=SegmentRunReader(world.archive, records, 1 << 20),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
-            pool=self.pool,  # type: ignore[arg-type]
+            pool=self.pool,
             clock=world.clock,
             metrics=self.metrics,
             stop=Stop(),

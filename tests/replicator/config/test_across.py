@@ -55,12 +55,12 @@ def test_each_shared_name_is_reported_with_its_remedy(same: str) -> None:
     two = file("two", region, servers, ingress=ingress(("c", "orders", "orders.copy")), s3={"bucket": "another"})
     told = between_files([one, two])
     assert [line.partition(": ")[0] for line in told] == ["one and two"] * 4
-    assert "ingress.group_id 'replicator.ingress' is that of both" in told[0]
-    assert "give one another group_id" in told[0]
-    assert "ingress.checkpoint_topic 'replicator.checkpoint' is that of both" in told[1]
+    assert "ingress.group_id 'replicator.ingress' is the same in both files" in told[0]
+    assert "set another group_id in one of them" in told[0]
+    assert "ingress.checkpoint_topic 'replicator.checkpoint' is the same in both files" in told[1]
     assert "ingress.segment_events_topic" in told[2]
-    assert "'orders.copy' gets orders of c from the one and orders of c from the other" in told[3]
-    assert "name another destination_topic" in told[3]
+    assert "'orders.copy' receives orders of c by one file and orders of c by the other" in told[3]
+    assert "set another destination_topic" in told[3]
 
 
 def test_a_file_of_its_own_names_is_fine() -> None:
@@ -74,18 +74,18 @@ def test_internal_topics_are_neither_destinations_nor_sources() -> None:
     two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), egress=egress("unrelated"))
     archives = file("three", "a", egress=egress("^[ce]2", group_id="g3"))
     told = between_files([one, two, archives])
-    assert any("'c2' is a topic of one's own and a destination of the other" in line for line in told)
-    assert any("egress.topics of one selects c2, e2" in line for line in told)
+    assert any("'c2' is an internal topic of one file and a destination of the other" in line for line in told)
+    assert any("egress.topics of one file selects c2, e2" in line for line in told)
 
 
 def test_groups_of_egress() -> None:
     one, two = file("one", "a", egress=egress("x")), file("two", "a", egress=egress("y"))
-    assert "egress.group_id 'replicator.egress' is that of both" in between_files([one, two])[0]
+    assert "egress.group_id 'replicator.egress' is the same in both files" in between_files([one, two])[0]
     two = file(
         "two", "a", egress=egress("y", group_id="g"), ingress=ingress(("b", "z", "w"), group_id="replicator.egress")
     )
     assert (
-        "'replicator.egress' is egress.group_id of one and ingress.group_id of the other"
+        "'replicator.egress' is egress.group_id of one file and ingress.group_id of the other"
         in between_files([one, two])[0]
     )
 
@@ -97,8 +97,8 @@ def test_a_loop_names_files_setting_and_remedy() -> None:
     assert "ingress.sources[0].topic: delivers x of " in told
     assert "(a.toml)" in told
     assert "(b.toml)" in told
-    assert "keep" in told
-    assert "out of [egress] of" in told
+    assert "exclude" in told
+    assert "from [egress] of" in told
 
 
 NAMES = st.sampled_from(["x", "y", "z", "replicator.checkpoint2"])

@@ -295,7 +295,7 @@ class TestProblems:
         ) == [
             "logs: unknown key (did you mean 'log'?)",
             "format: must be a text in quotes, not a whole number",
-            'kafka."bootstrap.servers": missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
+            'kafka."bootstrap.servers": missing: addresses of brokers, such as "broker-1:9092,broker-2:9092"',
             'kafka."group.id": is set by egress.group_id and ingress.group_id',
             "kafka.acks: must stay \"all\", not '1': a checkpoint says that the record before it cannot be lost",
             'kafka.producer."enable.idempotence": must stay true: without it a retried request may repeat or reorder '
@@ -432,7 +432,7 @@ def ingress(*sources: str, region: str = "here", more: str = "") -> str:
 class TestSources:
     def test_needs_a_queue(self) -> None:
         text = ingress('region = "a"\ntopic = "t"').replace('[sqs]\nqueue = "q"\n', "")
-        assert only(text).startswith("sqs: missing: [ingress] learns")
+        assert only(text).startswith("sqs: missing: [ingress] reads")
         assert any(p.startswith("sqs: missing") for p in problems(text + "[logs]"))
 
     @pytest.mark.parametrize(
@@ -451,10 +451,10 @@ class TestSources:
             ),
             (('region = "a"\ntopic = "__t"',), "sources[0].topic: is an internal topic"),
             (('region = "a"\ntopic = "t"\ndestination_topic = "replicator.x"',), "'replicator.x' is an internal topic"),
-            (('region = "here"\ntopic = "t"\ndestination_topic = "t"',), "sources[0].destination_topic: would feed"),
+            (('region = "here"\ntopic = "t"\ndestination_topic = "t"',), "sources[0].destination_topic: would deliver"),
             (
                 ('region = "here"\ntopic = "^t.*"\ndestination_topic = "{topic}"',),
-                "sources[0].destination_topic: would feed",
+                "sources[0].destination_topic: would deliver",
             ),
             (('region = "a"\ntopic = "t"\nlate_segment_retries = -1',), "late_segment_retries: must be at least 0"),
         ],
@@ -525,7 +525,7 @@ class TestSources:
         source = 'region = "a"\ntopic = "t"'
         assert "checkpoint_topic" in only(ingress(source, more='checkpoint_topic = "x"\nsegment_events_topic = "x"'))
         text = ingress(source, more='group_id = "replicator.egress"') + "[egress.topics.a]"
-        assert only(text).startswith("ingress.group_id: 'replicator.egress' is egress.group_id too")
+        assert only(text).startswith("ingress.group_id: 'replicator.egress' is also egress.group_id")
 
     def test_own_topics_are_internal_by_their_names_here(self) -> None:
         text = ingress('region = "a"\ntopic = "t"', more='checkpoint_topic = "cp"') + "[egress.topics.cp]"

@@ -20,20 +20,28 @@ from rich.console import Console
 
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
+from formats.records.align import StreamRead, compare_streams
 from formats.records.digest import digest_of
+from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local import detached
+from infra.local.aws import REGION
 from infra.local.cache import CACHE_VARIABLE, cache_dir
 from infra.local.errors import LocalStackError
 from infra.local.identity import identify
 from infra.local.waiting import wait_until
+from infra.runtime.lifecycle import SystemClock
 from infra.storage.memory_and_folder import MemoryObjectStore
+from replicator.config import from_mapping
 from replicator.config import load as load_config
 from replicator.demo import run
+from replicator.demo.disaster import Recovery
 from replicator.demo.flights import by_partition, flights
-from replicator.demo.judge import differing, judge, read_archive, read_topic, side_of
+from replicator.demo.judge import PartitionVerdict, differing, judge
 from replicator.demo.live import Latencies
 from replicator.demo.load import create_topic, load
 from replicator.demo.progress import TopicPositions
@@ -41,8 +49,12 @@ from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
 from replicator.demo.services import Names, Segments, Services, write_configs
+from replicator.selection import Selection
+from replicator.verify.verifier import ArchiveVerdict, TargetVerdict, Verifier
+from replicator.verify.verify import Verification
 from tests.fakes.archive import archive_of
 from tests.formats.sample_records import Row, batch_of, rows_of
+from tests.processes.judge import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +62,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from infra.local.stack import LocalStack
-    from replicator.demo.judge import CopyRead, PartitionVerdict
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 ALL = 336_776
@@ -177,13 +188,24 @@ PLANTED: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
 }
 
 
-def side(rows: list[Row]) -> CopyRead:
-    return side_of([batch_of(rows)] if rows else [])
+WHOLE = ArchiveVerdict(source=SOURCE, offsets=None, objects=1, size_bytes=1, read={})
+TOPIC = TopicPartition("flights", 0)
 
 
-def verdict_of(source: CopyRead, archive: CopyRead, target: CopyRead) -> PartitionVerdict:
-    (verdict,) = judge({0: source}, {0: archive}, {0: target})
-    return verdict
+def side(rows: list[Row]) -> list[pa.RecordBatch]:
+    return [batch_of(rows)] if rows else []
+
+
+def compared(first: list[pa.RecordBatch], second: list[pa.RecordBatch]) -> TargetVerdict:
+    return TargetVerdict(source=SOURCE, target=TOPIC, result=compare_streams(iter(first), iter(second)))
+
+
+def verdict_of(
+    source: list[pa.RecordBatch], archive: list[pa.RecordBatch], target: list[pa.RecordBatch]
+) -> PartitionVerdict:
+    return PartitionVerdict(
+        partition=0, alone=WHOLE, archived=compared(archive, source), delivered=compared(source, target)
+    )
 
 
 class TestJudge:
@@ -210,10 +232,15 @@ class TestJudge:
 
     def test_a_missing_partition_is_a_difference(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
-        verdicts = judge({0: whole, 1: whole}, {0: whole, 1: whole}, {0: whole})
-        assert [verdict.equal for verdict in verdicts] == [True, False]
-        assert verdicts[1].differences == ("target: 12 record(s) missing",)
-        assert judge({}, {}, {5: whole})[0].differences == ("target: 12 record(s) too many",)
+        assert verdict_of(whole, whole, []).differences == ("target: 12 record(s) missing",)
+        assert verdict_of([], [], whole).differences == ("target: 12 record(s) too many",)
+        absent = TargetVerdict(source=SOURCE, target=TOPIC, result=None, unreadable="no such partition")
+        for verdict, named in (
+            (replace(verdict_of(whole, whole, whole), delivered=absent), "target: no such partition"),
+            (replace(verdict_of(whole, whole, whole), archived=absent), "archive: no such partition"),
+        ):
+            assert verdict.differences == (named,)
+            assert verdict.source.count == 12
 
     def test_streams_are_named(self, some_rows: list[Row]) -> None:
         changed = [row | {"key": b"x" + (row["key"] or b"")} for row in some_rows]
@@ -231,8 +258,15 @@ def put(store: SegmentStore, source: SourcePartition, rows: list[Row], covered: 
     return segment
 
 
-def archived(store: SegmentStore) -> CopyRead:
-    return read_archive(archive_of(store, FORMAT), region="a", topic="flights", partitions=[0])[0]
+def archived(store: SegmentStore, rows: list[Row]) -> PartitionVerdict:
+    """The archive compared with these records of the source, which the target has, too."""
+    verifier, batches = Verifier(stored=archive_of(store, FORMAT), clock=SystemClock()), side(rows)
+    return PartitionVerdict(
+        partition=0,
+        alone=verifier.archive(SOURCE, {}, read_again_after=None),
+        archived=verifier.compare_with_target(SOURCE, TOPIC, RecordFilter(), iter(batches)),
+        delivered=compared(batches, batches),
+    )
 
 
 class TestArchive:
@@ -249,15 +283,16 @@ class TestArchive:
     def test_segments_are_read_in_order_and_overlaps_once(self, store: SegmentStore, some_rows: list[Row]) -> None:
         for first, last in ((0, 4), (2, 7), (8, 11)):
             put(store, SOURCE, some_rows[first : last + 1])
-        assert archived(store) == side(some_rows)
+        verdict = archived(store, some_rows)
+        assert verdict.archive == StreamRead(digest=digest_of(side(some_rows)), first_offset=0, last_offset=11)
+        assert verdict.equal
 
     def test_a_missing_segment_is_reported(self, store: SegmentStore, some_rows: list[Row]) -> None:
         put(store, SOURCE, some_rows[:5])
         put(store, SOURCE, some_rows[8:])
-        found = archived(store)
-        assert found.damage == ("offsets [5,7] missing",)
-        whole = side(some_rows)
-        assert verdict_of(whole, found, whole).differences == (
+        verdict = archived(store, some_rows)
+        assert verdict.alone.missing == [OffsetRange(5, 7)]
+        assert verdict.differences == (
             "archive: offsets [5,7] missing",
             "archive: 3 record(s) missing",
         )
@@ -272,13 +307,41 @@ class TestArchive:
         body[len(body) // 4] ^= 1
         objects.delete_many([key])
         objects.put_new(key, io.BytesIO(body), len(body))
-        whole = side(some_rows)
-        told = verdict_of(whole, archived(store), whole).differences
-        assert any("corrupt segment" in one for one in told)
+        assert any("corrupt segment" in one for one in archived(store, some_rows).differences)
 
     def test_an_empty_archive_is_not_equal(self, store: SegmentStore, some_rows: list[Row]) -> None:
-        whole = side(some_rows)
-        assert verdict_of(whole, archived(store), whole).differences == ("archive: 12 record(s) missing",)
+        assert archived(store, some_rows).differences == ("archive: 12 record(s) missing",)
+
+    def test_the_footer_counts_keys_values_and_headers(self, store: SegmentStore, some_rows: list[Row]) -> None:
+        segment = put(store, SOURCE, some_rows)
+        assert archive_of(store, FORMAT).footer(segment).raw_bytes > sum(len(row["value"]) for row in some_rows)
+
+
+class TestRecovery:
+    def recovery(self, source: list[Row], restored: TargetVerdict) -> Recovery:
+        read = compared(side(source), []).result
+        assert read is not None
+        return Recovery(source={SOURCE: read.first}, restored={SOURCE: restored}, took=timedelta(seconds=1))
+
+    def test_offsets_of_the_restored_topic_may_differ(self, some_rows: list[Row]) -> None:
+        restored = compared(side(some_rows), side(numbered(some_rows, first=7)))
+        found = self.recovery(some_rows, restored)
+        assert (found.differences, found.records) == ((), 12)
+
+    @pytest.mark.parametrize("kind", PLANTED)
+    def test_each_kind_of_difference_is_reported(self, kind: str, some_rows: list[Row]) -> None:
+        plant, told = PLANTED[kind]
+        restored = compared(side(some_rows), side(numbered(plant(some_rows))))
+        (said,) = self.recovery(some_rows, restored).differences
+        assert said.startswith("partition 0: restored: ")
+        assert told in said
+
+    def test_a_topic_that_cannot_be_read_is_a_difference(self, some_rows: list[Row]) -> None:
+        absent = TargetVerdict(source=SOURCE, target=TOPIC, result=None, unreadable="no such partition")
+        assert self.recovery(some_rows, absent).differences == (
+            "partition 0: restored: no such partition",
+            "partition 0: restored: 12 record(s) missing",
+        )
 
 
 @pytest.mark.integration
@@ -296,14 +359,30 @@ def test_loaded_records_are_read_back_and_planted_differences_are_detected(
     changed = {number: batch_of(numbered(plant(some_rows))) for number, plant in enumerate(kinds)}
     load(changed, bootstrap=stack.brokers["b"].bootstrap, topic=target)
 
-    read = read_topic(stack.brokers["a"].bootstrap, source, range(len(kinds)))
-    assert {number: one.digest for number, one in read.items()} == dict.fromkeys(range(len(kinds)), digest_of([whole]))
-    assert read[0].raw_bytes > sum(len(row["value"]) for row in some_rows)
-    verdicts = judge(
-        read,
-        dict.fromkeys(range(len(kinds)), side_of([whole])),
-        read_topic(stack.brokers["b"].bootstrap, target, range(len(kinds))),
+    wanted = [(row["key"], row["value"], tuple(row["headers"]), row["timestamp"]) for row in some_rows]
+    for log in read_topic(stack.brokers["a"].bootstrap, source, len(kinds)).values():  # shares no code with the judge
+        assert [(r.key, r.value, r.headers, r.timestamp[1]) for r in log.records] == wanted
+
+    objects = MemoryObjectStore()
+    store = SegmentStore(objects, "data")
+    sources = [SourcePartition("a", source, number) for number in range(len(kinds))]
+    for one in sources:
+        put(store, one, some_rows)
+    here, there = (
+        from_mapping(
+            {
+                "region": region,
+                "kafka": {"bootstrap.servers": stack.brokers[region].bootstrap},
+                "s3": {"bucket": "unused", "region_name": REGION},
+            },
+            source=region,
+        )
+        for region in "ab"
     )
+    with Verification(here, Selection(region="a", topics=[TopicPattern(source)]), objects=objects) as verification:
+        verdicts = judge(verification, sources, here, there, target)
+    assert [verdict.source.digest for verdict in verdicts] == [digest_of([whole])] * len(kinds)
+    assert [verdict.archive.digest for verdict in verdicts] == [digest_of([whole])] * len(kinds)
     assert verdicts[0].equal
     for verdict, words in list(zip(verdicts, told, strict=True))[1:]:
         (said,) = verdict.differences
@@ -344,6 +423,7 @@ def report_of(*verdicts: PartitionVerdict, produced: int, live: Latencies | None
         max_segment_age=timedelta(seconds=1),
         objects=3,
         stored_bytes=1000,
+        raw_bytes=2000,
         compacted_objects=1,
         compacted_bytes=800,
         took=timedelta(seconds=42.04),
@@ -364,7 +444,7 @@ class TestReport:
         text = shown(report)
         assert "All 12 records are equal" in text
         assert "p50 0.50 s, p99 1.50 s" in text
-        assert whole.digest.content[:12] in text
+        assert digest_of(whole).content[:12] in text
         assert "0-11" in text
 
     def test_plain_text_has_no_control_characters_and_the_table_fits(self, some_rows: list[Row]) -> None:
@@ -400,7 +480,7 @@ class TestReport:
             "records": 12,
             "first_offset": 0,
             "last_offset": 11,
-            "digest": whole.digest.content,
+            "digest": digest_of(whole).content,
         }
         assert values["live"]["p99_seconds"] == 1.5
         assert values["seconds"] == 42.0

@@ -59,7 +59,7 @@ class Restoring:
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
-            pool=self.reading,  # type: ignore[arg-type]
+            pool=self.reading,
             clock=world.clock,
             metrics=CountedMetrics(),
             stop=Stop(),

@@ -619,7 +619,7 @@ class RestoreMachine(RuleBasedStateMachine):
         self.stored: set[Segment] = set()
         self.garbage: list[Segment] = []  # merged, not deleted yet
         self.damaged: dict[Segment, bytes] = {}
-        self.spoiled: set[Segment] = set()  # at any time
+        self.corrupted: set[Segment] = set()  # at any time
         self.removals = 0
         self.gone: dict[int, set[int]] = {p: set() for p in PARTITIONS}
         self.holes: dict[int, set[int]] = {}
@@ -705,7 +705,7 @@ class RestoreMachine(RuleBasedStateMachine):
         with self.world.peek.open(segment) as body:
             self.damaged[segment] = body.read()
         self.world.damage(segment)
-        self.spoiled.add(segment)
+        self.corrupted.add(segment)
 
     @rule()
     def mend(self) -> None:
@@ -850,7 +850,7 @@ class RestoreMachine(RuleBasedStateMachine):
     def check_reason(self, p: int, partition: RestoringPartition) -> None:
         at, reason = partition.next_offset, partition.failed
         if reason.startswith("corrupt segment"):
-            assert any(at in s.offsets and str(s) in reason for s in self.spoiled), reason
+            assert any(at in s.offsets and str(s) in reason for s in self.corrupted), reason
         elif reason.startswith("no segment holds"):
             assert not self.skip
         else:

@@ -18,7 +18,7 @@ from tests.fakes.surroundings import T0, HandClock
 from tests.replicator.restore.test_restore_plan import at, info, planned, topic_plan
 
 INTERVAL = timedelta(seconds=30)
-REFUSED = Conflict(what=ConflictKind.FOREIGN_DATA, why="it holds something")
+REFUSED = Conflict(kind=ConflictKind.FOREIGN_DATA, reason="it holds something")
 
 
 def topic(*partitions: int, name: str = "copy", refused: bool = False, count: int = 9) -> TopicPlan:

@@ -79,11 +79,11 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
             if next(turns) >= stopped_after:
                 stop.set()
 
-        with Restore(place.config, select(name, choice), wishes=PASS, stop=stop) as restore:
+        with Restore(place.config, select(name, choice), target_options=PASS, stop=stop) as restore:
             if not (plan := restore.plan()).is_empty:
                 restore.run(plan, told)
     answer = choice.answer(archive)
-    with Restore(place.config, select(name, choice), wishes=PASS) as restore:
+    with Restore(place.config, select(name, choice), target_options=PASS) as restore:
         plan = restore.plan()
         if plan.is_empty:
             assert not any(answer.values())
@@ -190,7 +190,7 @@ def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> Non
         assert re.search(f"{name} was deleted and created again.*start another restore with --id", outcome.failed)
         assert (outcome.is_whole, outcome.is_done, outcome.records) == (False, False, 0)
         with Restore(place.config, select(name, Choice())) as restore:
-            assert ConflictKind.OTHER_TARGET in {o.what for o in restore.plan().everything_objected}
+            assert ConflictKind.OTHER_TARGET in {c.kind for c in restore.plan().all_conflicts}
 
 
 def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Callable[[], Place]) -> None:

@@ -147,13 +147,13 @@ def test_the_rest_begins_at_the_checkpoint() -> None:
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 
-def kinds(objections: Iterable[Conflict]) -> list[ConflictKind]:
-    return [objected.what for objected in objections]
+def kinds(conflicts: Iterable[Conflict]) -> list[ConflictKind]:
+    return [conflict.kind for conflict in conflicts]
 
 
-def why(objections: Iterable[Conflict]) -> str:
-    [objected] = objections
-    return objected.why
+def why(conflicts: Iterable[Conflict]) -> str:
+    [conflict] = conflicts
+    return conflict.reason
 
 
 GAPPY = [info(0, 9), info(20, 29)]
@@ -161,10 +161,10 @@ GAPPY = [info(0, 9), info(20, 29)]
 
 def test_unrecorded_gaps_are_a_conflict() -> None:
     assert not kinds(against_gaps([planned(GAPPY, recorded=[OffsetRange(10, 19)]), planned([info(0, 9)])]))
-    objections = list(against_gaps([planned(GAPPY)]))
-    assert kinds(objections) == [ConflictKind.MISSING]
-    assert "a/t/0 [10,19]" in why(objections)
-    assert "look for them in a copy of the bucket" in why(objections)
+    conflicts = list(against_gaps([planned(GAPPY)]))
+    assert kinds(conflicts) == [ConflictKind.MISSING]
+    assert "a/t/0 [10,19]" in why(conflicts)
+    assert "look for them in a copy of the bucket" in why(conflicts)
 
 
 def test_many_gaps_are_counted() -> None:
@@ -184,10 +184,10 @@ def test_an_empty_destination_is_no_conflict() -> None:
 
 
 def test_foreign_data_is_a_conflict() -> None:
-    objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], False))
-    assert kinds(objections) == [ConflictKind.FOREIGN_DATA]
-    assert "in partition 1:" in why(objections)
-    assert "--rename" in why(objections)
+    conflicts = list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], False))
+    assert kinds(conflicts) == [ConflictKind.FOREIGN_DATA]
+    assert "in partition 1:" in why(conflicts)
+    assert "--rename" in why(conflicts)
     assert not list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], True)), "its own is none"
 
 
@@ -197,10 +197,10 @@ def test_many_filled_partitions_are_counted() -> None:
 
 
 def test_another_incarnation_of_the_destination_is_a_conflict() -> None:
-    objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)], checkpoint=at(5, "other"))], False))
-    assert kinds(objections) == [ConflictKind.OTHER_TARGET]
-    assert "it was other" in why(objections)
-    assert "--id" in why(objections)
+    conflicts = list(against_topic(FACTS, FILLED, [planned([info(0, 9)], checkpoint=at(5, "other"))], False))
+    assert kinds(conflicts) == [ConflictKind.OTHER_TARGET]
+    assert "it was other" in why(conflicts)
+    assert "--id" in why(conflicts)
 
 
 @pytest.mark.parametrize(("said", "topic_id"), [("id", "id"), ("", "id"), ("other", "")])
@@ -211,24 +211,24 @@ def test_the_same_or_an_unknown_topic_id_is_no_conflict(said: str, topic_id: str
 
 def test_fewer_partitions_are_a_conflict() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in (1, 2, 4)]
-    objections = list(against_topic(FACTS, EMPTY, plans, False))
-    assert kinds(objections) == [ConflictKind.FEWER_PARTITIONS]
-    assert "copy has 2 partitions" in why(objections)
-    assert "at least 5" in why(objections)
+    conflicts = list(against_topic(FACTS, EMPTY, plans, False))
+    assert kinds(conflicts) == [ConflictKind.FEWER_PARTITIONS]
+    assert "copy has 2 partitions" in why(conflicts)
+    assert "at least 5" in why(conflicts)
 
 
 def test_fewer_partitions_are_not_created_either() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in (1, 2)]
     assert not list(against_creation("copy", 3, plans))
-    objections = list(against_creation("copy", 2, plans))
-    assert kinds(objections) == [ConflictKind.FEWER_PARTITIONS]
-    assert "--partition-count 3" in why(objections)
+    conflicts = list(against_creation("copy", 2, plans))
+    assert kinds(conflicts) == [ConflictKind.FEWER_PARTITIONS]
+    assert "--partition-count 3" in why(conflicts)
 
 
 def test_a_destination_deleted_meanwhile_is_a_conflict() -> None:
-    objections = list(against_creation("copy", 1, [planned([info(0, 9)], checkpoint=at(5))]))
-    assert kinds(objections) == [ConflictKind.OTHER_TARGET]
-    assert "--id" in why(objections)
+    conflicts = list(against_creation("copy", 1, [planned([info(0, 9)], checkpoint=at(5))]))
+    assert kinds(conflicts) == [ConflictKind.OTHER_TARGET]
+    assert "--id" in why(conflicts)
 
 
 def footer(*, largest: int = 100, stamps: tuple[int, int] | None = (NOW_MS, NOW_MS)) -> SegmentFooter:
@@ -258,46 +258,46 @@ def test_configs_that_accept_everything_are_no_conflict() -> None:
     assert not against({"retention.ms": "1"}, footer(stamps=None))
 
 
-@pytest.mark.parametrize(("limit", "objected"), [(100 + BATCH_OVERHEAD_BYTES, 0), (99 + BATCH_OVERHEAD_BYTES, 1)])
-def test_large_records_are_a_conflict(limit: int, objected: int) -> None:
-    objections = against({"max.message.bytes": str(limit)}, footer(largest=5), footer(largest=100))
-    assert kinds(objections) == [ConflictKind.LARGE_RECORDS] * objected
-    assert all("has 100 bytes" in o.why and "raise it" in o.why for o in objections)
+@pytest.mark.parametrize(("limit", "is_conflict"), [(100 + BATCH_OVERHEAD_BYTES, 0), (99 + BATCH_OVERHEAD_BYTES, 1)])
+def test_large_records_are_a_conflict(limit: int, is_conflict: int) -> None:
+    conflicts = against({"max.message.bytes": str(limit)}, footer(largest=5), footer(largest=100))
+    assert kinds(conflicts) == [ConflictKind.LARGE_RECORDS] * is_conflict
+    assert all("has 100 bytes" in c.reason and "raise it" in c.reason for c in conflicts)
 
 
 def test_append_time_is_a_conflict_and_timestamps_are_not_checked() -> None:
     configs = {"message.timestamp.type": "LogAppendTime", "retention.ms": "1"}
-    objections = against(configs, footer(stamps=(0, 0)), limits=(0, 0))
-    assert kinds(objections) == [ConflictKind.TIMESTAMPS]
-    assert "set it to CreateTime" in why(objections)
+    conflicts = against(configs, footer(stamps=(0, 0)), limits=(0, 0))
+    assert kinds(conflicts) == [ConflictKind.TIMESTAMPS]
+    assert "set it to CreateTime" in why(conflicts)
 
 
 @pytest.mark.parametrize(
-    ("stamps", "objected"),
+    ("stamps", "is_conflict"),
     [
         ((NOW_MS - 100, NOW_MS + 10), False),
         ((NOW_MS - 101, NOW_MS), True),
         ((NOW_MS, NOW_MS + 11), True),
     ],
 )
-def test_timestamps_that_the_topic_rejects_are_a_conflict(stamps: tuple[int, int], objected: bool) -> None:
-    objections = against({}, footer(stamps=None), footer(stamps=stamps), limits=(100, 10))
-    assert kinds(objections) == [ConflictKind.TIMESTAMPS] * objected
-    assert all("raise its message.timestamp.before.max.ms" in o.why for o in objections)
+def test_timestamps_that_the_topic_rejects_are_a_conflict(stamps: tuple[int, int], is_conflict: bool) -> None:
+    conflicts = against({}, footer(stamps=None), footer(stamps=stamps), limits=(100, 10))
+    assert kinds(conflicts) == [ConflictKind.TIMESTAMPS] * is_conflict
+    assert all("raise its message.timestamp.before.max.ms" in c.reason for c in conflicts)
 
 
 @pytest.mark.parametrize(
-    ("configs", "objected"),
+    ("configs", "is_conflict"),
     [
         ({"retention.ms": "1000"}, True),
         ({"retention.ms": "1001"}, False),
         ({"retention.ms": "-1"}, False),
     ],
 )
-def test_records_that_the_broker_would_delete_are_a_conflict(configs: Mapping[str, str], objected: bool) -> None:
-    objections = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
-    assert kinds(objections) == [ConflictKind.RETENTION] * objected
-    assert all("-1" in o.why for o in objections)
+def test_records_that_the_broker_would_delete_are_a_conflict(configs: Mapping[str, str], is_conflict: bool) -> None:
+    conflicts = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
+    assert kinds(conflicts) == [ConflictKind.RETENTION] * is_conflict
+    assert all("-1" in c.reason for c in conflicts)
 
 
 @pytest.mark.parametrize(
@@ -321,35 +321,35 @@ def test_a_compacted_destination_is_a_conflict(policy: str, wanted: list[Conflic
 def test_only_named_and_acceptable_conflicts_are_accepted(
     said: set[ConflictKind], accept: Collection[ConflictKind]
 ) -> None:
-    answer = accepted([Conflict(what=what, why="why") for what in sorted(said)], accept)
+    answer = accepted([Conflict(kind=what, reason="why") for what in sorted(said)], accept)
     assert kinds(answer) == sorted(said)
-    assert {o.what for o in answer if o.accepted} == said & set(accept) & set(ACCEPTED)
+    assert {c.kind for c in answer if c.accepted} == said & set(accept) & set(ACCEPTED)
 
 
-def topic_plan(*objections: Conflict, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
+def topic_plan(*conflicts: Conflict, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
     return TopicPlan(
-        life=ArchivedIncarnation(incarnation=Incarnation("t")),
+        incarnation=ArchivedIncarnation(incarnation=Incarnation("t")),
         destination="copy",
         facts=None,
         partition_count=1,
         configs={},
         partitions=partitions,
-        objections=objections,
+        conflicts=conflicts,
     )
 
 
 @pytest.mark.parametrize("what", ConflictKind)
 def test_a_plan_is_refused_until_every_conflict_is_accepted(what: ConflictKind) -> None:
-    against_it = Conflict(what=what, why="why")
+    against_it = Conflict(kind=what, reason="why")
     for_it = replace(against_it, accepted=True)
     plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic_plan(), topic_plan(for_it)])
     assert not plan.refused
     assert replace(plan, topics=[topic_plan(for_it), topic_plan(for_it, against_it)]).refused
-    assert replace(plan, objections=[against_it]).refused
+    assert replace(plan, conflicts=[against_it]).refused
 
 
 def test_timestamps_are_changed_only_if_accepted() -> None:
-    stamps = Conflict(what=ConflictKind.TIMESTAMPS, why="why")
+    stamps = Conflict(kind=ConflictKind.TIMESTAMPS, reason="why")
     assert not topic_plan().clamps
     assert not topic_plan(stamps).clamps
     assert topic_plan(replace(stamps, accepted=True)).clamps
@@ -357,10 +357,10 @@ def test_timestamps_are_changed_only_if_accepted() -> None:
 
 def test_a_plan_reports_size_and_duration() -> None:
     parts = [planned([info(0, 9, size_bytes=60_000_000)]), planned([info(0, 9, size_bytes=30_000_000)], partition=1)]
-    topic = replace(topic_plan(partitions=parts), growth=3.0)
+    topic = replace(topic_plan(partitions=parts), compression_ratio=3.0)
     plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic])
     assert (plan.objects, plan.size_bytes) == (2, 90_000_000)
-    assert plan.lasts(None) == START + timedelta(seconds=3 * 90_000_000 / BYTES_PER_SECOND)
-    assert plan.lasts(1_000_000) == START + timedelta(seconds=270)
+    assert plan.estimated_duration(None) == START + timedelta(seconds=3 * 90_000_000 / BYTES_PER_SECOND)
+    assert plan.estimated_duration(1_000_000) == START + timedelta(seconds=270)
     small = [planned([info(0, 9 * RECORDS_PER_SECOND - 1, size_bytes=1)])]
-    assert replace(plan, topics=[topic_plan(partitions=small)]).lasts(1) == START + timedelta(seconds=9)
+    assert replace(plan, topics=[topic_plan(partitions=small)]).estimated_duration(1) == START + timedelta(seconds=9)

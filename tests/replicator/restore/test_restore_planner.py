@@ -47,12 +47,14 @@ def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
     )
 
 
-def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: Any) -> RestorePlan:
+def plan(
+    world: World, selection: Selection | None = None, *, restore_id: str = "", **target_options: Any
+) -> RestorePlan:
     selection = selection or select()
     return planner(world).plan(
         selection,
         restore_id or selection.digest,
-        TargetOptions(**wishes),
+        TargetOptions(**target_options),
         world.target.checkpoint_store(),
     )
 
@@ -63,9 +65,9 @@ def only(found: RestorePlan) -> TopicPlan:
 
 
 def reasons(topic: TopicPlan) -> Mapping[ConflictKind, str]:
-    assert all(not o.accepted for o in topic.objections)
-    found = {o.what: o.why for o in topic.objections}
-    assert len(found) == len(topic.objections), "each once"
+    assert all(not c.accepted for c in topic.conflicts)
+    found = {c.kind: c.reason for c in topic.conflicts}
+    assert len(found) == len(topic.conflicts), "each once"
     return found
 
 
@@ -128,7 +130,7 @@ def test_internal_topics_never_match(name: str) -> None:
     world = World()
     world.put(0, 9)
     world.put(0, 9, topic=name)
-    assert only(plan(world, select("^.*"))).life.topic == "t"
+    assert only(plan(world, select("^.*"))).incarnation.topic == "t"
     with pytest.raises(ConfigError, match="nothing of it is stored"):
         plan(world, select(name))
 
@@ -141,7 +143,7 @@ def test_small_topics_come_first_and_of_each_its_small_partitions() -> None:
     for n in range(3):
         world.put(n, n, topic="small", partition=0)
     found = plan(world, select("^.*"))
-    assert [topic.life.topic for topic in found.topics] == ["small", "large"]
+    assert [topic.incarnation.topic for topic in found.topics] == ["small", "large"]
     assert [p.source.partition for p in found.topics[0].partitions] == [1, 0]
 
 
@@ -181,7 +183,7 @@ def test_renamed_topics_are_restored_under_their_new_names() -> None:
     world.put(0, 9)
     world.put(0, 9, topic="u")
     renaming = Renaming({"t": "copy"}, "{topic}.restored")
-    found = {topic.life.topic: topic for topic in plan(world, select("^.*", renaming=renaming)).topics}
+    found = {topic.incarnation.topic: topic for topic in plan(world, select("^.*", renaming=renaming)).topics}
     assert {name: topic.destination for name, topic in found.items()} == {"t": "copy", "u": "u.restored"}
     assert found["t"].partitions[0].target == TopicPartition("copy", 0)
 
@@ -191,8 +193,8 @@ def test_two_topics_of_one_destination_are_a_conflict() -> None:
     for topic in ("t", "u", "v"):
         world.put(0, 9, topic=topic)
     found = plan(world, select("^.*", renaming=Renaming({"u": "t"})), accept=list(ConflictKind))
-    assert [(o.what, o.accepted) for o in found.objections] == [(ConflictKind.CONFLICT, False)]
-    assert "several topics would be restored as t: use --rename" in found.objections[0].why
+    assert [(c.kind, c.accepted) for c in found.conflicts] == [(ConflictKind.CONFLICT, False)]
+    assert "several topics would be restored as t: use --rename" in found.conflicts[0].reason
     assert found.refused
 
 
@@ -212,13 +214,13 @@ def with_lives(*, claims: Mapping[str, int]) -> World:
 def test_the_last_incarnation_is_the_one_claimed_last(last: str) -> None:
     world = with_lives(claims={last: 1, next(iter({"", LIFE} - {last})): 0})
     topic = only(plan(world))
-    assert topic.life.id == last
+    assert topic.incarnation.id == last
     assert {p.source.incarnation for p in topic.partitions} == {last}
 
 
 @pytest.mark.parametrize("life", ["", LIFE])
 def test_a_selected_incarnation_needs_no_claims(life: str) -> None:
-    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.id == life
+    assert only(plan(with_lives(claims={}), select(incarnation=life))).incarnation.id == life
 
 
 def test_an_unknown_incarnation_is_refused_and_the_stored_ones_are_listed() -> None:
@@ -292,8 +294,8 @@ def test_a_created_topic_has_room_for_the_largest_record() -> None:
     world.put(2, 2)
     room = int(only(plan(world)).configs["max.message.bytes"])
     assert 2_000_000 < room < 2_001_000
-    wish = {"max.message.bytes": "5000000", "retention.ms": "1"}
-    assert only(plan(world, configs=wish)).configs == {**CREATED_WITH, **wish}
+    topic_configs = {"max.message.bytes": "5000000", "retention.ms": "1"}
+    assert only(plan(world, configs=topic_configs)).configs == {**CREATED_WITH, **topic_configs}
 
 
 def test_a_destination_deleted_since_the_restore_began_is_not_complete() -> None:
@@ -301,7 +303,7 @@ def test_a_destination_deleted_since_the_restore_began_is_not_complete() -> None
     world.put(0, 9)
     begin(world, 10)
     found = plan(world, accept=list(ConflictKind))
-    assert [o.what for o in only(found).objections] == [ConflictKind.OTHER_TARGET]
+    assert [c.kind for c in only(found).conflicts] == [ConflictKind.OTHER_TARGET]
     assert found.refused
 
 
@@ -353,7 +355,7 @@ def test_a_restore_is_not_resumed_into_another_incarnation() -> None:
     world = existing()
     begin(world, topic_id="id-before")
     found = plan(world, accept=list(ConflictKind))
-    assert [o.what for o in only(found).objections] == [ConflictKind.OTHER_TARGET]
+    assert [c.kind for c in only(found).conflicts] == [ConflictKind.OTHER_TARGET]
     assert found.refused
 
 
@@ -399,7 +401,7 @@ def test_a_topic_that_may_not_be_described_is_a_conflict() -> None:
     world = existing()
     world.admin.hides["t"] = "not authorised to describe t"
     found = plan(world, accept=list(ConflictKind), partition_count=2)
-    assert [(o.what, o.why) for o in only(found).objections] == [
+    assert [(c.kind, c.reason) for c in only(found).conflicts] == [
         (ConflictKind.NOT_ALLOWED, "not authorised to describe t")
     ]
     assert found.refused
@@ -498,8 +500,8 @@ def test_an_unchanged_archive_gives_the_same_plan() -> None:
 
 
 def conflicts(found: RestorePlan) -> Collection[str]:
-    assert all(o.what is ConflictKind.CONFLICT for o in found.objections)
-    return [o.why for o in found.objections]
+    assert all(c.kind is ConflictKind.CONFLICT for c in found.conflicts)
+    return [c.reason for c in found.conflicts]
 
 
 def test_a_restore_without_a_name_is_named_by_its_selection() -> None:
@@ -581,10 +583,10 @@ def test_leaving_out_the_archive_before_a_fork_is_a_conflict(forked: World) -> N
     why = reasons(only(plan(forked)))[ConflictKind.FORKED]
     assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
     assert "--incarnation '' --partition N" in why
-    [accepted] = only(plan(forked, accept=[ConflictKind.FORKED])).objections
+    [accepted] = only(plan(forked, accept=[ConflictKind.FORKED])).conflicts
     assert accepted.accepted
     chosen = only(plan(forked, select(incarnation="id-fork1")))
-    assert chosen.objections == []
+    assert chosen.conflicts == []
     assert {str(p.source): str(p.offsets) for p in only(plan(forked, select(incarnation=""))).partitions} == {
         "a/t/0": "[0,99]",
         "a/t/1": "[0,99]",

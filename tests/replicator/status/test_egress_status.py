@@ -27,7 +27,7 @@ from replicator.status.egress import (
     EgressPartitionStatus,
     EgressSources,
     EgressStatus,
-    judged,
+    partition_status,
     settled_below,
 )
 from tests.fakes.cluster_facts import FakeGroups, FakeProbe
@@ -56,7 +56,7 @@ def judge(
     settled: int | None = None,
     proof: Proof | None = None,
 ) -> EgressPartitionStatus:
-    return judged(
+    return partition_status(
         SOURCE,
         ends=LogEnds(low=low, stable=stable, high=high),
         committed=None if committed is None else Committed(committed, note),
@@ -148,7 +148,7 @@ class Cluster:
             for partition in range(2):
                 self.probe.marks[TopicPartition(topic, partition)] = LogEnds(low=0, stable=10, high=10)
 
-    def look(self, *patterns: str) -> EgressStatus:
+    def status(self, *patterns: str) -> EgressStatus:
         rules = tuple(TopicRule(TopicPattern(pattern), EgressTopicSettings()) for pattern in patterns or ("^[tu]",))
         return EgressSources(
             region="a",
@@ -160,7 +160,7 @@ class Cluster:
             store=self.store,
             control=self.control,
             proofs=ProofStore(self.world.objects, "data", "a"),
-        ).look(NOW, HandExecutor())
+        ).read(NOW, HandExecutor())
 
 
 def test_every_selected_partition_has_its_row() -> None:
@@ -175,7 +175,7 @@ def test_every_selected_partition_has_its_row() -> None:
     cluster.control.record_gap(
         RecordedGap(source=SOURCE, offsets=OffsetRange(3, 4), reason="retention", low=5, high=9, recorded_at=NOW)
     )
-    status = cluster.look()
+    status = cluster.status()
     rows = {str(p.source): (p.committed, p.archive_end, p.lag, p.recorded_gaps) for p in status.partitions}
     assert rows == {
         "a/t/0": (10, 10, 0, 1),
@@ -199,7 +199,7 @@ def holed(cluster: Cluster) -> list[Segment]:
 def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
     cluster = Cluster()
     cluster.world.remove(holed(cluster)[1], notify=False)
-    (problem,) = cluster.look().problems
+    (problem,) = cluster.status().problems
     assert problem.startswith("a/t/0: offsets [5,9] of the archive are in no segment")
 
 
@@ -233,15 +233,15 @@ def test_changes_during_a_listing_are_no_problem(is_merged: bool) -> None:
             ControlStore(cluster.world.objects.memory, "data").record_gap(gap)
 
     cluster.store = SegmentStore(Later(cluster.world.objects, meanwhile), "data")
-    assert cluster.look().problems == []
+    assert cluster.status().problems == []
 
 
-def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
+def test_an_archive_without_a_claim_waits_for_adopt() -> None:
     cluster = Cluster()
     cluster.world.put(0, 9)
-    assert cluster.look().problems == [
-        "t: its archive path holds segments, and no place object names the incarnation of the topic that they "
-        "belong to; if it is the current one: replicator adopt t"
+    assert cluster.status().problems == [
+        "t: its archive path holds segments and has no claim that identifies their topic. If they are of the topic "
+        "that exists now (topic id id-t), run `replicator adopt t`; if not, move them away"
     ]
 
 
@@ -249,7 +249,7 @@ def test_a_commit_of_an_earlier_incarnation_is_ignored() -> None:
     cluster = Cluster()
     cluster.control.claim("a", "t", place("id-t"))
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(5000, "start=0 partitions=1 topic=earlier")}
-    rows = {str(p.source): (p.committed, p.problems, p.lag) for p in cluster.look().partitions}
+    rows = {str(p.source): (p.committed, p.problems, p.lag) for p in cluster.status().partitions}
     assert rows["a/t/0"] == (None, (), 10)
 
 
@@ -267,21 +267,21 @@ def forked() -> tuple[Cluster, LogFork]:
 
 def test_a_recorded_fork_is_reported_with_both_remedies() -> None:
     cluster, fork = forked()
-    (problem,) = cluster.look().problems
+    (problem,) = cluster.status().problems
     assert problem == f"a/t/0: {explain(fork)}"
     assert "the evidence" in problem
     accepted = RecordedGap(
         source=SOURCE, offsets=fork.contested, reason="", low=0, high=10, recorded_at=NOW, is_accepted=True
     )
     cluster.control.record_gap(accepted)
-    assert cluster.look().problems == []
+    assert cluster.status().problems == []
 
 
 def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
     cluster, _ = forked()
     claim = replace(place("id-t", 1), fork=1, forked_from="t")
     cluster.control.claim("a", "t@id-t-fork1", claim)
-    status = cluster.look()
+    status = cluster.status()
     assert status.problems == []
     rows = {str(p.source): (p.committed, p.lag) for p in status.partitions}
     assert rows["a/t@id-t-fork1/0"] == (None, 20), "the commit is of the place before"
@@ -291,21 +291,21 @@ def test_a_fork_not_yet_recorded_is_found_by_its_leader_epoch() -> None:
     cluster, fork = forked()
     cluster.world.objects.delete_many([fork_key("data", fork)])
     cluster.probe.forked[TopicPartition("t", 0)] = 5
-    (problem,) = cluster.look().problems
+    (problem,) = cluster.status().problems
     assert problem.startswith("a/t/0: the log has forked: it reached 10 in leader epoch 0, which ends at 5 now")
 
 
 def test_a_group_without_members_is_a_problem() -> None:
     cluster = Cluster()
     cluster.groups.members.clear()
-    assert cluster.look().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
+    assert cluster.status().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
 
 
 def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
     """No listing shows it; a topic that does not exist is no problem."""
     cluster = Cluster()
     cluster.world.admin.hides["t"] = "describe topic t: planned"
-    status = cluster.look("t", "u", "absent")
+    status = cluster.status("t", "u", "absent")
     assert status.problems == ["t: describe topic t: planned: allow READ, which includes it"]
     assert {p.source.topic for p in status.partitions} == {"u"}
 
@@ -314,4 +314,4 @@ def test_unreadable_state_raises() -> None:
     cluster = Cluster()
     cluster.groups.away = True
     with pytest.raises(BrokerUnavailable):
-        cluster.look()
+        cluster.status()

@@ -14,7 +14,7 @@ from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts
 from replicator.commands.status import group_text, topic_text
 from replicator.status.archive import ArchivedPartition
-from replicator.status.ingress import IngressPartition, IngressStatus, judged
+from replicator.status.ingress import IngressPartition, IngressStatus, partition_status
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings
 
@@ -28,14 +28,14 @@ class Target:
         self.control = ControlStore(self.world.objects, "data")
         self.world.broker.create("copy", partitions=2)
 
-    def look(self) -> IngressStatus:
+    def status(self) -> IngressStatus:
         return self.world.status(self.groups)
 
     def rows(self) -> dict[str, tuple[int | None, int | None, int]]:
         """Checkpoint, archive end and lag by source."""
         return {
             str(p.key.source): (p.checkpoint.next_offset if p.checkpoint else None, p.archive_end, p.lag)
-            for p in self.look().partitions
+            for p in self.status().partitions
         }
 
 
@@ -46,7 +46,7 @@ def test_archive_and_checkpoints_side_by_side() -> None:
     target.world.put(0, 4, topic="unwanted")
     target.world.set_checkpoint(15)
     assert target.rows() == {"a/t/0": (15, 20, 5), "a/t/1": (None, 5, 5)}
-    assert target.look().problems == []
+    assert target.status().problems == []
 
 
 def test_a_checkpoint_whose_archive_is_gone_is_still_shown() -> None:
@@ -60,7 +60,7 @@ def test_a_destination_that_the_file_does_not_name_any_more_has_no_lag() -> None
     target.world.put(0, 9)
     old = CheckpointKey(SourcePartition("a", "t", 0), "copy.old")
     target.world.target.checkpoints[old] = Checkpoint(2, "id", target.world.clock.at)
-    status = target.look()
+    status = target.status()
     assert [(p.key.destination_topic, p.configured, p.lag) for p in status.partitions] == [
         ("copy", True, 10),
         ("copy.old", False, 0),
@@ -74,19 +74,19 @@ def test_a_parked_partition_is_reported_for_every_destination() -> None:
     target.world.set_checkpoint(4)
     target.world.target.parked[key()] = Parked(4, "too large", target.world.clock.at)
     target.world.target.skipped += [Skipped(key=key(), offsets=OffsetRange(1, 2), reason="x", at=target.world.clock.at)]
-    status = target.look()
+    status = target.status()
     (parked,) = status.parked
     assert (parked.key, parked.skipped) == (key(), 2)
     assert status.problems == ["a/t/0 -> copy: parked at 4 since 2026-01-01T00:00:00+00:00: too large"]
     target.world.set_checkpoint(5)
-    assert target.look().parked == []
+    assert target.status().parked == []
 
 
 def test_an_incarnation_that_is_not_followed_is_lag_and_a_problem() -> None:
     target = Target(members=0)
     target.world.put(0, 9, incarnation="later")
     assert target.rows() == {"a/t@later/0": (None, 10, 10)}
-    (row,) = target.look().partitions
+    (row,) = target.status().partitions
     assert row.configured
     assert row.waits_for == row.problems[0]
     assert "topic t was deleted and created again at the source" in row.problems[0]
@@ -101,25 +101,25 @@ def test_an_incarnation_that_waits_for_the_one_before_is_lag_and_no_problem() ->
     target.world.put(0, 4)
     target.world.put(0, 9, incarnation="later")
     target.world.clock.advance(60)
-    first, later = target.look().partitions
+    first, later = target.status().partitions
     assert (first.waits_for, later.waits_for) == ("", "the end of t, the incarnation before it")
     assert target.rows() == {"a/t/0": (None, 5, 5), "a/t@later/0": (None, 10, 10)}
-    assert target.look().problems == []
-    assert target.look().waiting == ["a/t@later -> copy: 10 offsets wait for the end of t, the incarnation before it"]
+    assert target.status().problems == []
+    assert target.status().waiting == ["a/t@later -> copy: 10 offsets wait for the end of t, the incarnation before it"]
     target.world.clock.advance(36_000)
-    assert [p.key.source.path for p in target.look().partitions if p.problems] == ["t"], "which alone could go on"
+    assert [p.key.source.path for p in target.status().partitions if p.problems] == ["t"], "which alone could go on"
     key_of_later = CheckpointKey(SourcePartition("a", "t", 0, "later"), "copy")
     target.world.target.checkpoints[key_of_later] = Checkpoint(2, "id-copy", target.world.clock.at)
     assert target.rows()["a/t@later/0"] == (2, 10, 8)
-    assert [p.waits_for for p in target.look().partitions] == ["", ""]
+    assert [p.waits_for for p in target.status().partitions] == ["", ""]
 
 
 def test_an_incarnation_without_its_claim_says_so() -> None:
     target = Target(on_recreate="follow")
     target.world.put(0, 4)
     target.world.put(0, 9, incarnation="later")
-    assert [p.lag for p in target.look().partitions] == [5, 10]
-    (problem,) = target.look().problems
+    assert [p.lag for p in target.status().partitions] == [5, 10]
+    (problem,) = target.status().problems
     assert problem.startswith("a/t@later/0 -> copy: t@later is a later incarnation of topic t")
     assert "_control/v1/places/t@later is missing" in problem
 
@@ -134,7 +134,7 @@ def test_waiting_offsets_without_a_reported_cause_are_a_problem() -> None:
 
     def waiting() -> list[str]:
         return [
-            problem.partition(" -> ")[0] for problem in target.look().problems if "nothing was delivered" in problem
+            problem.partition(" -> ")[0] for problem in target.status().problems if "nothing was delivered" in problem
         ]
 
     clock.advance(299)
@@ -159,7 +159,7 @@ def test_a_refused_topic_is_reported_when_no_process_runs() -> None:
     process = target.world.process()
     process.turn(3)
     process.stop()
-    (parked,) = target.look().parked
+    (parked,) = target.status().parked
     assert (parked.key, parked.lag) == (key(), 10)
     assert "parked without a position" in parked.problems[0]
     assert "not authorised" in parked.problems[0]
@@ -170,9 +170,9 @@ def test_a_destination_that_may_not_be_described_is_a_problem() -> None:
     target = Target()
     target.world.put(0, 9)
     target.world.target.checkpoints[key()] = Checkpoint(10, "id-copy", target.world.clock.at)
-    assert target.look().problems == []
+    assert target.status().problems == []
     target.world.admin.hides["copy"] = "describe topic copy: planned"
-    assert target.look().problems == ["a/t/0 -> copy: describe topic copy: planned"]
+    assert target.status().problems == ["a/t/0 -> copy: describe topic copy: planned"]
 
 
 def test_an_incarnation_with_its_own_topic_is_delivered_there() -> None:
@@ -182,11 +182,11 @@ def test_an_incarnation_with_its_own_topic_is_delivered_there() -> None:
     target.world.put(0, 4)
     target.world.put(0, 9, incarnation="LifeLifeLife")
     life = CheckpointKey(SourcePartition("a", "t", 0, "LifeLifeLife"), "copy.LifeLife")
-    assert [p.key for p in target.look().partitions] == [key(), life]
+    assert [p.key for p in target.status().partitions] == [key(), life]
     assert target.rows() == {"a/t/0": (None, 5, 5), "a/t@LifeLifeLife/0": (None, 10, 10)}
     target.world.target.checkpoints[life] = Checkpoint(2, "id-copy.LifeLife", target.world.clock.at)
     assert target.rows()["a/t@LifeLifeLife/0"] == (2, 10, 8)
-    assert [p.configured for p in target.look().partitions] == [True, True]
+    assert [p.configured for p in target.status().partitions] == [True, True]
 
 
 def test_recorded_gaps_are_no_missing_segments() -> None:
@@ -194,7 +194,7 @@ def test_recorded_gaps_are_no_missing_segments() -> None:
     target.world.put(0, 4)
     target.world.put(8, 9)
     target.world.set_checkpoint(5)
-    assert target.look().problems == [
+    assert target.status().problems == [
         "a/t/0 -> copy: offsets [5,7] are in no segment, and no gap was recorded for them"
     ]
     target.control.record_gap(
@@ -207,7 +207,7 @@ def test_recorded_gaps_are_no_missing_segments() -> None:
             recorded_at=target.world.clock.at,
         )
     )
-    assert target.look().problems == []
+    assert target.status().problems == []
 
 
 def test_segments_stored_too_late_are_a_problem_until_given_up() -> None:
@@ -216,13 +216,13 @@ def test_segments_stored_too_late_are_a_problem_until_given_up() -> None:
         target.world.put(start, start + 99)
     at = target.world.clock.at
     target.world.target.checkpoints[key()] = Checkpoint(300, "id-copy", at, begun_at=200)
-    (problem,) = target.look().problems
+    (problem,) = target.status().problems
     assert problem.startswith("a/t/0 -> copy: offsets [0,199] of a/t/0 are stored and lie before 200")
     target.world.skip(0, 99)
-    (problem,) = target.look().problems
+    (problem,) = target.status().problems
     assert "offsets [100,199]" in problem
     target.world.skip(100, 199)
-    assert target.look().problems == []
+    assert target.status().problems == []
 
 
 def test_segments_after_the_end_of_an_incarnation_are_a_problem_and_no_lag() -> None:
@@ -237,7 +237,7 @@ def test_segments_after_the_end_of_an_incarnation_are_a_problem_and_no_lag() -> 
         5, "id-copy", at + timedelta(hours=1), begun_at=0
     )
     assert target.rows() == {"a/t/0": (4, 10, 0), "a/t@second/0": (5, 5, 0)}
-    (problem,) = target.look().problems
+    (problem,) = target.status().problems
     assert "offsets [4,9] of a/t/0 are stored, and are not delivered" in problem
 
 
@@ -246,29 +246,29 @@ def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
     target = Target()
     target.world.put(0, 9)
     target.world.set_checkpoint(10)
-    assert target.look().problems == []
+    assert target.status().problems == []
     target.world.set_checkpoint(13)
-    (problem,) = target.look().problems
+    (problem,) = target.status().problems
     assert problem.startswith("a/t/0 -> copy: the checkpoint, 13, lies beyond the end of the archive, 10: ")
     assert "`replicator checkpoints seed a/t/0 --offset 10`" in problem
     target.world.record_gap(10, 11)
-    assert "the end of the archive, 12" in target.look().problems[0]
+    assert "the end of the archive, 12" in target.status().problems[0]
     target.world.target.skipped += [
         Skipped(key=key(), offsets=OffsetRange(12, 12), reason="x", at=target.world.clock.at)
     ]
-    assert target.look().problems == []
+    assert target.status().problems == []
 
 
 def test_the_owner_of_the_checkpoint_topic_is_shown() -> None:
     target = Target()
-    assert (target.look().owner, target.look().problems) == ("", [])
+    assert (target.status().owner, target.status().problems) == ("", [])
     at = target.world.clock.at
     target.world.target.claims.append(GroupClaim(id="1", number=1, group_id="replicator.ingress", at=at))
-    assert (target.look().owner, target.look().problems) == ("replicator.ingress", [])
+    assert (target.status().owner, target.status().problems) == ("replicator.ingress", [])
     target.world.target.claims.append(
         GroupClaim(id="2", number=2, group_id="another", over="replicator.ingress", at=at)
     )
-    assert target.look().problems == [
+    assert target.status().problems == [
         "checkpoint topic replicator.checkpoint belongs to group another: processes of replicator.ingress are refused"
     ]
 
@@ -285,11 +285,11 @@ def test_the_owner_of_the_checkpoint_topic_is_shown() -> None:
 def test_without_the_checkpoint_topic(members: int, destination: bool, although: str | None) -> None:
     """Before ingress is started for the first time, nothing is wrong."""
     target = Target(members=members)
-    assert target.look().has_topic
+    assert target.status().has_topic
     if destination:
         target.world.put(0, 9)
     target.world.broker.delete("replicator.checkpoint")
-    status = target.look()
+    status = target.status()
     assert not status.has_topic
     told = [p for p in status.problems if p.startswith("checkpoint topic replicator.checkpoint does not exist")]
     assert [f"does not exist, although {although}" in p and "checkpoints seed" in p for p in told] == (
@@ -302,13 +302,13 @@ def test_without_the_checkpoint_topic(members: int, destination: bool, although:
 def test_a_checkpoint_topic_that_may_not_be_described_may_exist() -> None:
     target = Target()
     target.world.admin.hides["replicator.checkpoint"] = "no DESCRIBE"
-    assert target.look().has_topic
+    assert target.status().has_topic
 
 
 def test_a_group_without_members_is_a_problem() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
-    assert target.look().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
+    assert target.status().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
 
 
 def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
@@ -316,7 +316,7 @@ def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
     target = Target()
     target.groups.unknown.add(GROUP)
     target.world.put(0, 9)
-    status = target.look()
+    status = target.status()
     assert group_text(GROUP, status.group) == (
         "group replicator.ingress has no members yet, or none any more: the cluster does not know it"
     )
@@ -325,7 +325,7 @@ def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
         "topic that it finds"
     ]
     target.groups.unknown.clear()
-    assert group_text(GROUP, target.look().group) == (
+    assert group_text(GROUP, target.status().group) == (
         "group replicator.ingress is stable, members 1, partitions held 0"
     )
 
@@ -334,7 +334,7 @@ def test_unreadable_state_raises() -> None:
     target = Target()
     target.world.objects.away.add("list")
     with pytest.raises(StoreUnavailable):
-        target.look()
+        target.status()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_problems_of_the_destination_are_found(
     checkpoint_id: str, partitions: int, partition: int, wanted: str
 ) -> None:
     world = World()
-    found: IngressPartition = judged(
+    found: IngressPartition = partition_status(
         key(partition),
         configured=True,
         checkpoint=Checkpoint(3, checkpoint_id, world.clock.at - timedelta(hours=1)),

@@ -35,7 +35,7 @@ def verifier(world: World) -> Verifier:
     return Verifier(stored=Archive(world.store, world.control, FORMAT), clock=world.clock)
 
 
-def look(world: World, proven: dict[Segment, Proven] | None = None) -> ArchiveVerdict:
+def verify(world: World, proven: dict[Segment, Proven] | None = None) -> ArchiveVerdict:
     return verifier(world).archive(SOURCE, proven or {}, read_again_after=MONTH)
 
 
@@ -48,7 +48,7 @@ def test_segments_that_are_merged_meanwhile_are_not_missing() -> None:
         world.remove(*small, notify=False)
 
     world.objects.before["open"] = merge
-    verdict = look(world)
+    verdict = verify(world)
     assert (verdict.is_whole, verdict.offsets, verdict.objects) == (True, OffsetRange(0, 29), 1)
 
 
@@ -61,7 +61,7 @@ def test_segments_that_retention_removes_meanwhile_are_a_recorded_gap() -> None:
         world.remove(small[1], notify=False)
 
     world.objects.before["open"] = expire
-    verdict = look(world)
+    verdict = verify(world)
     assert (verdict.is_whole, len(verdict.recorded)) == (True, 1)
 
 
@@ -69,7 +69,7 @@ def test_segments_that_stay_absent_are_missing() -> None:
     world = World()
     small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
     world.remove(small[1], notify=False)
-    assert look(world).missing == [OffsetRange(10, 19)]
+    assert verify(world).missing == [OffsetRange(10, 19)]
 
 
 def test_contradicting_segments_are_reported_in_every_run() -> None:
@@ -77,18 +77,18 @@ def test_contradicting_segments_are_reported_in_every_run() -> None:
     world.put(0, 9)
     world.put(0, 9, level=1, value=b"another")
     other = world.put(10, 19)
-    first = look(world)
+    first = verify(world)
     assert (len(first.disagreeing), set(first.read)) == (1, {other})
-    assert len(look(world, dict(first.read)).disagreeing) == 1
+    assert len(verify(world, dict(first.read)).disagreeing) == 1
     assert world.store.stat(other) is not None
 
 
 def test_a_proven_segment_is_compared_with_a_new_one() -> None:
     world = World()
     world.put(0, 9)
-    before = look(world)
+    before = verify(world)
     world.put(0, 9, level=1, value=b"another")
-    after = look(world, dict(before.read))
+    after = verify(world, dict(before.read))
     assert (after.skipped, len(after.disagreeing), len(after.unsettled)) == (1, 1, 2)
 
 
@@ -96,11 +96,11 @@ def test_a_topic_that_is_not_there_is_not_equal() -> None:
     world = World()
     world.put(0, 9)
     topic = TopicPartition("t", 0)
-    verdict = verifier(world).beside_source(
+    verdict = verifier(world).compare_with_source(
         SOURCE, topic, None, iter(()), source_compacted=False, unreadable="not there"
     )
     assert not verdict.is_equal
-    assert verifier(world).beside_source(SOURCE, topic, None, iter(()), source_compacted=False).is_equal
+    assert verifier(world).compare_with_source(SOURCE, topic, None, iter(()), source_compacted=False).is_equal
 
 
 class Became(Enum):
@@ -145,7 +145,7 @@ def test_compared_with_its_topic_only_decided_gaps_are_passed_over(blocks: list[
     if stored and max(low, stored[0] * TEN) <= stored[-1] * TEN + TEN - 1:
         held = OffsetRange(max(low, stored[0] * TEN), stored[-1] * TEN + TEN - 1)
     records = verifier(before).records(SOURCE, RecordFilter(), held) if held else iter(())
-    verdict = verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, records, source_compacted=False)
+    verdict = verifier(world).compare_with_source(SOURCE, TopicPartition("t", 0), held, records, source_compacted=False)
     inside = [b for n, b in enumerate(blocks) if held and held.overlaps(OffsetRange(n * TEN, n * TEN + TEN - 1))]
     assert verdict.is_equal == (set(inside) <= COSTS_NOTHING)
     assert len(verdict.recorded) == sum(b in (Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP) for b in inside)
@@ -167,7 +167,7 @@ def beside(*offsets: int, source_compacted: bool, value: bytes = b"") -> SourceV
     world.put(0, 9, holes=(5,))
     topic = [records(offsets, value=value)] if offsets else []
     held = OffsetRange(0, 9)
-    return verifier(world).beside_source(
+    return verifier(world).compare_with_source(
         SOURCE, TopicPartition("t", 0), held, iter(topic), source_compacted=source_compacted
     )
 
@@ -204,16 +204,16 @@ def test_a_record_that_differs_is_not_equal() -> None:
 def test_an_object_is_read_again_from_the_given_age_on(age: timedelta, read: int) -> None:
     world = World()
     world.put(0, 9)
-    before = look(world)
+    before = verify(world)
     world.clock.advance(age.total_seconds())
-    after = look(world, dict(before.read))
+    after = verify(world, dict(before.read))
     assert (len(after.read), after.skipped) == (read, 1 - read)
 
 
 def test_an_object_of_any_age_is_skipped_without_an_age() -> None:
     world = World()
     world.put(0, 9)
-    before = look(world)
+    before = verify(world)
     world.clock.advance(10 * MONTH.total_seconds())
     assert verifier(world).archive(SOURCE, dict(before.read), read_again_after=None).skipped == 1
 
@@ -224,11 +224,11 @@ def test_another_object_at_a_proven_key_is_read(same_size: bool) -> None:
     world = World()
     segment = world.put(0, 9)
     [info] = world.peek.list(SOURCE)
-    before = look(world)
+    before = verify(world)
     if same_size:
         world.clock.advance(1)
     world.damage(segment, b"x" * (info.size_bytes if same_size else info.size_bytes - 1))
-    after = look(world, dict(before.read))
+    after = verify(world, dict(before.read))
     assert (after.skipped, list(after.corrupt)) == (0, [segment])
 
 
@@ -241,13 +241,13 @@ def test_an_archive_whose_first_segments_are_missing() -> None:
     """The start of the archive is recorded, so offsets before its first segment are known to be missing."""
     world = World()
     world.put(20, 29)
-    assert look(world).is_whole, "nothing says where it begins: an ancestor's"
+    assert verify(world).is_whole, "nothing says where it begins: an ancestor's"
     control = ControlStore(world.objects, "data")
     control.record_begin(SOURCE, ArchiveBegin(offset=5, reason="start policy", recorded_at=world.clock.now()))
-    verdict = look(world)
+    verdict = verify(world)
     assert (verdict.missing, verdict.is_whole) == ([OffsetRange(5, 19)], False)
     world.record_gap(5, 19)
-    assert look(world).is_whole
+    assert verify(world).is_whole
 
 
 def test_a_fork_is_named_until_it_is_resolved() -> None:
@@ -258,7 +258,7 @@ def test_a_fork_is_named_until_it_is_resolved() -> None:
         source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=world.clock.now(), evidence="the evidence"
     )
     control.record_fork(fork)
-    verdict = look(world)
+    verdict = verify(world)
     assert (verdict.forks, verdict.is_whole) == ([fork], False)
     entry = entry_of(verdict)
     assert not entry["equal"]
@@ -269,9 +269,9 @@ def test_a_fork_is_named_until_it_is_resolved() -> None:
     claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
     control.claim(REGION, "t", claim)
     control.claim(REGION, "t@other", replace(claim, topic_id="other", number=1))
-    assert not look(world).is_whole
+    assert not verify(world).is_whole
     control.claim(REGION, "t@id-fork1", replace(claim, number=2, fork=1, forked_from="t"))
-    assert look(world).is_whole
+    assert verify(world).is_whole
 
 
 def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
@@ -285,7 +285,7 @@ def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
         source=SOURCE, offsets=fork.contested, reason="x", low=0, high=9, recorded_at=now, is_accepted=True
     )
     control.record_gap(gap)
-    verdict = look(world)
+    verdict = verify(world)
     assert (verdict.is_whole, list(verdict.recorded)) == (True, [gap])
 
 
