@@ -28,7 +28,8 @@ test: java
 
 LONG := -p tests.long_results  # which writes docs/test-long.md
 test-long: java
-	$(BIN)/python -m pytest $(LONG) -m "long or real_s3" --ignore=tests/faults
+	$(BIN)/python -m pytest $(LONG) tests/processes
+	$(BIN)/python -m pytest $(LONG) -m "long or real_s3" --ignore=tests/faults --ignore=tests/processes
 	$(BIN)/python -m pytest $(LONG) -m longest --override-ini faulthandler_timeout=3600 tests/faults
 	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) --override-ini faulthandler_timeout=7200 tests/stateful tests/compaction/test_model.py tests/replicator/restore/test_executor.py tests/replicator/verify/test_flipped_bits.py
 

@@ -187,7 +187,7 @@ def read(infos: list[SegmentInfo]) -> list[SegmentSlice]:
     return [step for step in steps(known, first) if isinstance(step, SegmentSlice)]
 
 
-@how(max_examples=500)
+@how(max_examples=100)
 @given(archives, rules)
 def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: RetentionRule) -> None:
     plan = plan_expiry(infos, rule, T0)
@@ -228,7 +228,7 @@ def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: R
     assert {one.segment for one in newest[-1:]} <= {info.segment for info in left}
 
 
-@how(max_examples=300)
+@how(max_examples=100)
 @given(archives, rules, st.data())
 def test_an_uncopied_segment_leaves_no_hole(infos: list[SegmentInfo], rule: RetentionRule, data: st.DataObject) -> None:
     plan = plan_expiry(infos, rule, T0)

@@ -79,8 +79,8 @@ class FormatContract:
         super().__init_subclass__()
         records = given(records=rows(), inner=cuts, outer=cuts, data=st.data())
         garbage = given(garbage=st.binary(max_size=400), ends=st.sampled_from([b"", b"PAR1", b"}"]))
-        cls.test_round_trip = settings(max_examples=150, deadline=None)(records(copied(cls.round_trip)))
-        cls.test_garbage_is_noticed = settings(max_examples=200, deadline=None)(garbage(copied(cls.notices_garbage)))
+        cls.test_round_trip = settings(max_examples=100, deadline=None)(records(copied(cls.round_trip)))
+        cls.test_garbage_is_noticed = settings(max_examples=100, deadline=None)(garbage(copied(cls.notices_garbage)))
 
     def make_format(self) -> SegmentFormat:
         raise NotImplementedError

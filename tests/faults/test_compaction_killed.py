@@ -42,7 +42,7 @@ KEPT, HELD = 2, 25  # by gc: the newest segments, and an offset
 KILLED = -signal.SIGKILL
 DONE, NAMED = 0, 3
 IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE}
-SAMPLE = {("compact", Step.PUT_SEGMENT, AFTER), ("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
+SAMPLE = {("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
 
 BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))
 MERGED = Where("payments", 0)  # to be kept for ever

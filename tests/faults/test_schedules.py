@@ -59,6 +59,7 @@ IDLE = Schedule(
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_faults_when_nothing_is_on_its_way_are_not_honest(fault_place: Place, supervisor: Supervisor) -> None:
     """The same schedule with traffic, then without."""
     with (

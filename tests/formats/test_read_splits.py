@@ -41,7 +41,7 @@ def test_one_record_larger_than_a_split() -> None:
     assert planned({segment(5, 5): 10_000}, 100) == [[OffsetRange(5, 5)]]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 40), st.integers(0, 8)).map(lambda t: segment(t[0], t[0] + t[1])),

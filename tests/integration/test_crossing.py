@@ -109,6 +109,7 @@ def run(crossing: Crossing, rows: Callable[[], Sequence[str]], work: Callable[[s
         return runner.run(rows(), work)
 
 
+@pytest.mark.long
 def test_a_task_that_returns_a_segment_is_found(crossing: Crossing, stored: Stored) -> None:
     """One task of many is enough."""
     run(crossing, lambda: stored.names, Returns(stored.archive, only=stored.names[3]))
@@ -116,6 +117,7 @@ def test_a_task_that_returns_a_segment_is_found(crossing: Crossing, stored: Stor
         crossing.assert_only_plans(stored.sizes)
 
 
+@pytest.mark.long
 def test_a_row_that_carries_a_segment_is_found(crossing: Crossing, stored: Stored) -> None:
     run(crossing, lambda: [base64.b64encode(stored.archive.read(name)).decode() for name in stored.names], measured)
     with pytest.raises(AssertionError, match="the driver fetched"):

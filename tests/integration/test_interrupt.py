@@ -142,7 +142,7 @@ def test_while_no_broker_answers(bucket: Bucket, broker: SilentBroker) -> None:
 @pytest.mark.parametrize(
     ("at_work", "to_all"),
     [
-        pytest.param(True, False, id="at-work"),
+        pytest.param(True, False, marks=pytest.mark.long, id="at-work"),
         pytest.param(False, True, id="as-spark-starts, to its group"),
         pytest.param(True, True, marks=pytest.mark.long, id="at-work, to its group"),
         pytest.param(False, False, marks=pytest.mark.long, id="as-spark-starts"),

@@ -261,6 +261,7 @@ def test_a_segment_is_a_parquet_file(spark: SparkSession, archive: Archive, tmp_
     assert spark.read.parquet(str(file)).where("offset >= 90").count() == 10
 
 
+@pytest.mark.long
 def test_the_example_of_the_documentation(
     spark: SparkSession, archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

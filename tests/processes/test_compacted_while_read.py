@@ -34,6 +34,7 @@ PATIENCE = timedelta(seconds=90)
 KILLS = 3
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_comes_twice(site: Site) -> None:
     with Flow(site, partitions=3) as flow:
         bad = plant(site, f"{site.name}.bad")

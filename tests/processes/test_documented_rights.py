@@ -31,6 +31,7 @@ def drafts(start: int, count: int, partitions: int) -> list[Draft]:
     return [Draft(n % partitions, b"k", b"%d" % n, (), EPOCH_MS + n) for n in range(start, start + count)]
 
 
+@pytest.mark.long
 def test_the_whole_flow_with_the_documented_rights(site: Site) -> None:
     """egress, sync, ingress, compaction and gc; then status, verify and restore, under a principal for each."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"

@@ -22,6 +22,7 @@ def drafts(first: int, count: int) -> list[Draft]:
     return [Draft(0, b"k", b"%d" % n, (), EPOCH_MS + n) for n in range(first, first + count)]
 
 
+@pytest.mark.long
 def test_a_recorded_gap_and_a_stuck_transaction(site: Site) -> None:
     with Flow(site, partitions=1) as flow:
         topics = {flow.topic: {"on_gap": "record"}}

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from infra.runtime.crash_points import BEFORE, Step
+from infra.runtime.crash_points import Step
 from tests.faults.hand import hand
 from tests.faults.victim import WHENS, CrashPoint
 from tests.processes.harness import B
@@ -41,9 +41,8 @@ def stopped(planted: Planted, worker: Worker) -> str:
     return str(worker.readiness()["stopped"][name])
 
 
-@pytest.mark.parametrize(
-    "how", ["deleted", *(pytest.param(how, marks=pytest.mark.long) for how in ("renamed", "emptied"))]
-)
+@pytest.mark.parametrize("how", ["deleted", "renamed", "emptied"])
+@pytest.mark.long
 def test_checkpoints_that_are_gone_deliver_nothing_twice(planted: Planted, how: str) -> None:
     site, topic = planted.site, f"{planted.site.name}.checkpoints"
     ingress = planted.ingress("ingress").start()
@@ -106,14 +105,14 @@ def test_what_was_aborted_there_is_nobodys(planted: Planted) -> None:
 
 def kills() -> Iterator[object]:
     """The second commit is that of the first records."""
-    short = {("exactly-once", BEFORE, 1)}
     for kill in product(("exactly-once", "at-least-once"), WHENS, (1, 2)):
         delivery, when, occurrence = kill
         name = f"{delivery}, {when} the {'first checkpoint' if occurrence == 1 else 'first records'}"
-        yield pytest.param(*kill, id=name, marks=() if kill in short else pytest.mark.long)
+        yield pytest.param(*kill, id=name)
 
 
 @pytest.mark.parametrize(("delivery", "when", "occurrence"), list(kills()))
+@pytest.mark.long
 def test_killed_around_its_first_checkpoint(planted: Planted, delivery: str, when: str, occurrence: int) -> None:
     """Also before the destination had a single record: a topic that a dead process created."""
     site, once = planted.site, delivery == "exactly-once"

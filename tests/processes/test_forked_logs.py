@@ -107,10 +107,8 @@ def numbered(word: str, start: int, end: int) -> list[str]:
     return [f"{word} {n}" for n in range(start, end)]
 
 
-@pytest.mark.parametrize(
-    "meanwhile",
-    [pytest.param("stopped", marks=pytest.mark.long), "running", pytest.param("grown", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("meanwhile", ["stopped", "running", "grown"])
 def test_a_forked_log(site: Site, meanwhile: str) -> None:
     """Egress is stopped meanwhile; it runs; it runs, and the log has grown past its position again."""
     with Flow(site, "adopted", partitions=2) as adopted, Flow(site, "accepted", partitions=1) as accepted:

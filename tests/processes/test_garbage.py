@@ -52,6 +52,7 @@ def segment_key(topic: str, partition: int, start: int, end: int) -> str:
 # --- garbage ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_garbage_is_counted_and_named_and_the_rest_flows(site: Site, s3: S3Client, sqs: SQSClient) -> None:
     with Flow(site, "good", partitions=2) as good, Flow(site, "holed", partitions=1) as holed:
         holed_words = holed.produce(drafts(1500, 1))
@@ -198,6 +199,7 @@ def take_all(sqs: SQSClient, queue_url: str) -> list[str]:
 # --- overlaps and stamps ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_overlapping_segments_and_stamps_that_the_target_refuses(make_site: Any) -> None:
     """Two egress groups archived the same topic with other cuts, one with a hole; the target takes no old stamps."""
     site, other = make_site("site"), make_site("other")

@@ -179,6 +179,7 @@ def says(worker: Worker, bucket: str, reason: str) -> bool:
     )
 
 
+@pytest.mark.long
 def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
     """Fetching pauses when too much waits for the store, and what vanished from the disk is read again."""
     with Flow(site, partitions=1) as flow:

@@ -56,6 +56,7 @@ def test_the_last_segment_is_replicated_first(replica: Planted, endpoint_url: st
     ingress.stop()
 
 
+@pytest.mark.long
 def test_what_is_replicated_too_late_is_reported_until_it_is_given_up(replica: Planted, endpoint_url: str) -> None:
     site, name = replica.site, str(replica.source)
     subject = f"{name} undelivered"

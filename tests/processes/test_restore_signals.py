@@ -76,6 +76,7 @@ def command(site: Site) -> Command:
     return Command(site, f"{site.name}.restored")
 
 
+@pytest.mark.long
 def test_a_follower_ends_when_it_is_told_to(command: Command) -> None:
     for _ in range(3):  # the first has work to do, the others wait for some
         with command.running("--follow", "--every", "200ms") as process:

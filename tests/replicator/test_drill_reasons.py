@@ -57,6 +57,7 @@ def test_a_file_without_a_cluster(place: Place, commands: Commands) -> None:
     assert drilled(place, commands, "--source", str(none)) == wanted
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_answer_says_why(place: Place, commands: Commands) -> None:
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -219,7 +219,7 @@ class EgressMachine(RuleBasedStateMachine):
 
 
 TestEgressPartition = EgressMachine.TestCase
-TestEgressPartition.settings = machine(150)
+TestEgressPartition.settings = machine(100)
 
 
 def started(next_offset: int = 0, policy: SealPolicy = POLICY) -> EgressPartition:

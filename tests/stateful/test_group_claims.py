@@ -225,4 +225,4 @@ def test_two_groups_that_take_over_each_other() -> None:
 
 
 TestGroupClaims = GroupClaims.TestCase
-TestGroupClaims.settings = machine(300)
+TestGroupClaims.settings = machine(100)

@@ -395,7 +395,7 @@ class SequencerMachine(RuleBasedStateMachine):
 
 
 TestSequencer = SequencerMachine.TestCase
-TestSequencer.settings = machine(200)
+TestSequencer.settings = machine(100)
 
 
 def core(next_offset: int | None = 0, *, skip: bool = False, waited: Waiting | None = None) -> Sequencer:

@@ -122,7 +122,7 @@ class ViewMachine(RuleBasedStateMachine):
 
 
 TestSegmentView = ViewMachine.TestCase
-TestSegmentView.settings = machine(150)
+TestSegmentView.settings = machine(100)
 
 
 def test_removal_during_a_listing_beats_the_listing() -> None:

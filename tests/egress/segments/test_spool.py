@@ -78,7 +78,7 @@ def test_a_wiped_file_is_not_read_as_a_short_segment(tmp_path: Path) -> None:
 SIZES = st.integers(0, 40) | st.just(300_000)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), SIZES, st.integers(0, 700_000))))
 def test_a_disk_that_is_full_at_times_loses_no_byte(writes: list[tuple[int, int, int]]) -> None:
     """Files are written in turns while the disk shrinks and grows."""

@@ -323,7 +323,7 @@ def test_metadata_round_trip(begun: int, count: int, incarnation_id: str) -> Non
 ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0], t[0] + t[1]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     committed=st.none() | st.integers(0, 90),
     archived=st.lists(ranges, max_size=6),

@@ -34,7 +34,7 @@ def test_the_file_has_several_row_groups_and_hundreds_of_records() -> None:
 
 
 def test_flipped_bits_anywhere_are_noticed() -> None:
-    assert outcomes(OURS, OUR_KEY, samples=3_000) == {"noticed": 3_000}
+    assert outcomes(OURS, OUR_KEY, samples=1_000) == {"noticed": 1_000}
 
 
 def test_flipped_bits_in_the_tail_are_noticed() -> None:
@@ -48,7 +48,7 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 def test_flipped_bits_of_the_ancestors_end_in_typed_errors_or_pass_unseen() -> None:
     """The ancestor wrote no checksums of records, so some pass; none may crash, hang, or raise another error."""
-    for seen in (outcomes(ANCESTORS, ANCESTOR_KEY, samples=1_500), outcomes(ANCESTORS, ANCESTOR_KEY, first=-200)):
+    for seen in (outcomes(ANCESTORS, ANCESTOR_KEY, samples=500), outcomes(ANCESTORS, ANCESTOR_KEY, first=-200)):
         assert seen.keys() <= {"noticed", "same", "differs"}
         assert seen["noticed"] > 0
 

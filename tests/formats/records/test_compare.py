@@ -10,7 +10,7 @@ from formats.records.compare import Comparison, compare
 from formats.records.schema import SCHEMA
 from tests.formats.sample_records import Row, batch_of, cuts, rows, sample_rows, split
 
-PROPERTY = settings(max_examples=150, deadline=None)
+PROPERTY = settings(max_examples=100, deadline=None)
 
 
 def compared(

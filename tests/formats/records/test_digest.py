@@ -13,7 +13,7 @@ from formats.records.digest import EMPTY, Digester, combine, digest_of
 from formats.records.schema import SCHEMA
 from tests.formats.sample_records import Row, batch_of, cuts, rows, sample_rows, split
 
-PROPERTY = settings(max_examples=150, deadline=None)
+PROPERTY = settings(max_examples=100, deadline=None)
 
 
 def numbers(width_bytes: int, values: list[int]) -> bytes:

@@ -578,6 +578,7 @@ class TestStack:
         stack.check()
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    @pytest.mark.long
     def test_a_parent_that_ends_leaves_nothing(self, temp_dir: Path, number: signal.Signals) -> None:
         with child(STACK_CHILD, TMPDIR=str(temp_dir)) as process:
             answer = said(process)
@@ -614,6 +615,7 @@ class TestStack:
         assert "no.Such" in Path(log).read_text(encoding="utf-8")  # although the stack's folder is removed
         assert is_empty(temp_dir)
 
+    @pytest.mark.long
     def test_a_failing_test_leaves_nothing_and_names_the_logs(self, temp_dir: Path, tmp_path: Path) -> None:
         test = tmp_path / "test_failing.py"
         source = """
@@ -645,6 +647,7 @@ class TestStack:
         assert not any(process_start(pid) for pid in pids)
         assert is_empty(temp_dir)
 
+    @pytest.mark.long
     def test_a_detached_stack_runs_until_down_and_keeps_a_chosen_folder(self, tmp_path: Path, topic_name: str) -> None:
         folder = tmp_path / "mine"
         source = f"""

@@ -273,6 +273,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_no_process_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path, handler, before = list(sys.path), signal.getsignal(signal.SIGINT), descendants(os.getpid())
@@ -387,6 +388,7 @@ class TestCluster:
             assert len(work.begun()) == 4, "the plan of the dead worker was started again"
             assert cluster.alive_workers() == 1
 
+    @pytest.mark.long
     def test_a_packed_environment_is_used(self, cluster: SparkCluster, tmp_path: Path) -> None:
         """An interpreter and our packages in an archive, like one that venv-pack makes of a whole environment."""
         archive = tmp_path / "environment.tar.gz"

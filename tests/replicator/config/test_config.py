@@ -759,7 +759,7 @@ def nearly_sound(draw: st.DrawFn) -> dict[str, Any]:
     return tree
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(nearly_sound() | st.dictionaries(keys, values, max_size=6))
 def test_any_tables_give_a_config_or_a_config_error(tables: dict[str, Any]) -> None:
     try:

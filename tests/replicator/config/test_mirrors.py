@@ -130,7 +130,7 @@ FILES = st.lists(
 
 
 @given(FILES)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_exactly_the_existing_loops_are_found(files: list[File]) -> None:
     mirrors, edges = [], set[tuple[tuple[str, str], tuple[str, str]]]()
     for region, file in zip(REGIONS, files, strict=False):
@@ -160,7 +160,7 @@ TEMPLATES = st.sampled_from(["{topic}", "y.{topic}", "{topic}.z", ""])
 
 
 @given(st.lists(st.tuples(st.lists(TEXTS, min_size=1, max_size=2), TEXTS, TEMPLATES), min_size=1, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_loop_found_is_real(files: list[tuple[list[str], str, str]]) -> None:
     """In a ring of regions, each delivering from the previous one. Every reported loop is real, and every loop found by
     following names long enough is reported."""

@@ -79,7 +79,7 @@ def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
     return [offset for r in ranges for offset in range(r.start, r.end + 1)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted)
 def test_plan_equals_brute_force(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange) -> None:
     plan = planned(iter(infos), recorded=iter(recorded), wanted=wanted)

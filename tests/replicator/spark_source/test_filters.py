@@ -83,7 +83,7 @@ plain = st.one_of(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(st.lists(plain | plain.map(Not), max_size=3), st.integers(0, 5), st.integers(-3, 6))
 @example([Not(IsNull(("topic",)))], 0, 0)
 def test_no_matching_record_is_left_out(conditions: list[Filter], offset: int, stamp_ms: int) -> None:

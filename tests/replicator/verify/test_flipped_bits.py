@@ -38,7 +38,7 @@ def verdict(world: World, source: SourcePartition) -> ArchiveVerdict:
     return verifier.archive(source, {}, read_again_after=None)
 
 
-@machine(150)
+@machine(100)
 @given(st.data())
 def test_a_flipped_bit_is_named_and_no_record_is_changed(data: st.DataObject) -> None:
     segment = data.draw(st.sampled_from(SEGMENTS))

@@ -135,7 +135,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS, asked=st.floats(0, 20), patience=st.floats(0.1, 30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_call_ends_early_only_when_all_brokers_are_down(
     events: list[tuple[float, tuple[object, ...]]], asked: float, patience: float
 ) -> None:

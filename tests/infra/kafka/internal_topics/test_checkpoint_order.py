@@ -92,7 +92,8 @@ def topic(stack: LocalStack, unique: Callable[[str], str]) -> Topic:
     return Topic(cluster, name, cluster.create(unique("target"), KEYS))
 
 
-@pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "transactional"])
+@pytest.mark.long
+@pytest.mark.parametrize("guarantee", ["at_least_once", "transactional"])
 def test_positions_stay_correct_in_a_topic_that_grew(topic: Topic, guarantee: str) -> None:
     """An operator's seed, deliveries after it, and a topic that grew in between; foreign records come first."""
     with topic.cluster.producer(**{"linger.ms": 50, "queue.buffering.max.messages": FOREIGN + 1}) as others:

@@ -156,6 +156,7 @@ class TestKafkaEventLog(EventLogContract):
             seen += read(log, 1)
         assert seen in ([created(0), created(2)], [created(0), created(1), created(2)])
 
+    @pytest.mark.long
     def test_events_written_during_a_broker_restart_are_read(
         self, open_log: Callable[..., KafkaEventLog], cluster: Cluster
     ) -> None:

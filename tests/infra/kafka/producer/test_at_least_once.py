@@ -123,6 +123,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
     def writer(self, make: Callable[..., AtLeastOnceWriter]) -> TargetWriter:
         return make()
 
+    @pytest.mark.long
     def test_a_broker_that_comes_back_gets_everything_in_order(
         self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
     ) -> None:
