@@ -25,7 +25,6 @@ pytestmark = pytest.mark.integration
 SEED = 11
 
 
-@pytest.mark.long
 def test_a_good_day_and_a_bad_one(site: Site, moved_metrics: set[str]) -> None:
     history = site.folder / "drills.jsonl"
     with Flow(site, partitions=2) as flow:
