@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-long test-faults soak mutants lint format docs bench golden java clean
 
@@ -24,7 +26,7 @@ demo: java
 
 SHORT := -m "not long and not real_s3"
 test: java
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SHORT)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SHORT)
 
 LONG := -p tests.long_results  # which writes docs/test-long.md
 test-long: java
