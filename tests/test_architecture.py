@@ -9,7 +9,7 @@ import ast
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +144,7 @@ class House:
         self.files = sorted(p.relative_to(root).as_posix() for one in PACKAGES for p in (root / one).rglob("*.py"))
         self.modules = {module_of(file) for file in self.files}
         self._trees: dict[str, ast.Module] = {}
+        self._imports: dict[str, Sequence[Import]] = {}
 
     def tree(self, file: str) -> ast.Module:
         if file not in self._trees:
@@ -152,8 +153,14 @@ class House:
 
     def forget(self, file: str) -> None:
         self._trees.pop(file, None)
+        self._imports.pop(file, None)
 
-    def imports(self, file: str) -> Iterator[Import]:
+    def imports(self, file: str) -> Sequence[Import]:
+        if file not in self._imports:
+            self._imports[file] = list(self._read_imports(file))
+        return self._imports[file]
+
+    def _read_imports(self, file: str) -> Iterator[Import]:
         tree = self.tree(file)
         typing_lines = {
             inner.lineno
@@ -293,8 +300,13 @@ def graph(house: House) -> str:
     return "\n".join(lines)
 
 
-def test_imports_follow_the_rules() -> None:
-    assert [str(breach) for breach in House(ROOT).breaches()] == []
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House(ROOT)
+
+
+def test_imports_follow_the_rules(house: House) -> None:
+    assert [str(breach) for breach in house.breaches()] == []
 
 
 def test_every_package_is_looked_at() -> None:
@@ -417,8 +429,8 @@ def test_a_type_checkers_import_is_no_import(copy: House) -> None:
     assert new == ["replicator/planted.py:4: imports boto3, allowed only in infra/storage, infra/local"]
 
 
-def test_the_graph_of_folders_is_text() -> None:
-    lines = graph(House(ROOT)).split("\n")
+def test_the_graph_of_folders_is_text(house: House) -> None:
+    lines = graph(house).split("\n")
     assert lines[0] == "./"
     assert "    messages                     -> codec errors incarnation segment" in lines
 
@@ -430,5 +442,4 @@ def test_test_files_have_names_of_their_own() -> None:
 
 
 if __name__ == "__main__":
-    the_house = House(ROOT)
-    print(graph(the_house))
+    print(graph(House(ROOT)))

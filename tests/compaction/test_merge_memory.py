@@ -83,6 +83,7 @@ def runner() -> Iterator[SparkRunner]:
         yield running
 
 
+@pytest.mark.long
 def test_three_sizes_hold_the_same(runner: SparkRunner, tmp_path: Path) -> None:
     store = SegmentStore(DirectoryObjectStore(tmp_path), "")
     for partition, count in enumerate(SEGMENTS.values()):

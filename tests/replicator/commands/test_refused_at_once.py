@@ -98,7 +98,13 @@ def run(folder: Path, command: tuple[str, ...], endpoint_url: str, keys: Mapping
     return ended.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+QUICK = {("status",), ("compact", "--once")}  # what `make test` has time for
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=() if one in QUICK else pytest.mark.long, id=" ".join(one)) for one in COMMANDS],
+)
 def test_no_permission_for_anything(tmp_path: Path, command: tuple[str, ...]) -> None:
     with Refusing(403, "AccessDenied").running() as server:
         said = run(tmp_path, command, server.url, KEYS)
