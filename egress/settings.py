@@ -86,6 +86,14 @@ class EgressSettings:
     topic_refresh_interval: timedelta = field(
         default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
     )
+    heartbeat_interval: timedelta = field(
+        default=timedelta(seconds=5),
+        metadata=setting(
+            "how often the process that writes the catalogue stores a heartbeat: one small object each time; 0 = no "
+            "heartbeats, and no catalogue of topics, configs and ACLs",
+            minimum=timedelta(0),
+        ),
+    )
     lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=setting("how often the lag is measured"))
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),

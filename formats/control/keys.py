@@ -8,6 +8,8 @@
                                                        retention removed
     quarantine/{path}/{partition}/{level}/{range}      a segment that does not match its key or footer
     leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
+    catalog/{number:020d}                              what the source cluster has: the highest number counts
+    heartbeat/{number:020d}                            the process that writes the catalogue is alive
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
@@ -78,6 +80,14 @@ def leases_prefix(prefix: str, region: str) -> str:
 
 def lease_prefix(prefix: str, region: str, name: str) -> str:
     return f"{leases_prefix(prefix, region)}{name}/"
+
+
+def catalog_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}catalog/"
+
+
+def heartbeat_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}heartbeat/"
 
 
 def control_prefix(prefix: str, region: str) -> str:

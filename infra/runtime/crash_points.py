@@ -27,6 +27,7 @@ class Step(StrEnum):
     RECORD_BEGIN = "record-begin"
     RECORD_FORK = "record-fork"
     RECORD_GAP = "record-gap"
+    PUT_GENERATION = "put-generation"
     COMMIT_OFFSETS = "commit-offsets"
     # sync
     COPY_OBJECT = "copy-object"

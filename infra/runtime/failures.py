@@ -21,6 +21,7 @@ class Attempt(StrEnum):
     CHECKPOINTS = "to read the checkpoint topic"
     TOPICS = "to list the source topics"
     COMMIT = "to commit the position"
+    CATALOG = "to publish the catalogue"
     COMPARISON = "to compare a segment with the stored one"
 
 

@@ -52,6 +52,7 @@ WAYS: Mapping[Step, Way] = {
     Step.PUT_PART: Way(side=EGRESS, scene=Scene.BIG, occurrence=2),
     Step.COMPLETE_MULTIPART: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
     Step.COMMIT_OFFSETS: Way(side=EGRESS, occurrence=2),
+    Step.PUT_GENERATION: Way(side=EGRESS, occurrence=2),  # the first catalogue, after the first heartbeat
     Step.CREATE_INTERNAL_TOPIC: Way(side=INGRESS, occurrence=2),  # the checkpoints', once the events' is there
     Step.CREATE_TOPIC: Way(side=INGRESS, occurrence=1),
     Step.PUBLISH_EVENT: Way(side=INGRESS, occurrence=2),

@@ -59,7 +59,7 @@ class KafkaAdmin:
         first_contact: timedelta = FIRST_CONTACT,
         stop: Stop | None = None,
     ) -> None:
-        self._connection = AdminConnection(properties, timeout=timeout, first_contact=first_contact)
+        self.connection = self._connection = AdminConnection(properties, timeout=timeout, first_contact=first_contact)
         self._client = self._connection.client
         self._servers = properties.get("bootstrap.servers", "?")
         self._timeout = timeout
@@ -91,7 +91,7 @@ class KafkaAdmin:
             for name, future in futures.items():
                 topic = self._answer_or_absent(future, f"describe topic {name}")
                 if topic is not None:
-                    found[name] = TopicFacts(name, _topic_id(str(topic.topic_id or "")), len(topic.partitions))
+                    found[name] = TopicFacts(name, topic_id_of(str(topic.topic_id or "")), len(topic.partitions))
         return found
 
     def configs(self, topic: str) -> Mapping[str, str]:
@@ -243,7 +243,7 @@ def _unknown_limits(error: KafkaException) -> bool:
     return inner.code() == KafkaError.INVALID_CONFIG and any(name in inner.str() for name in (BEFORE, AFTER))
 
 
-def _topic_id(client_id: str) -> str:
+def topic_id_of(client_id: str) -> str:
     """The topic id as Kafka's own tools print it. The client uses standard base64, whose slash would split an object
     key."""
     topic_id = client_id.translate(_AS_KAFKA_PRINTS)

@@ -47,7 +47,7 @@ class AdminConnection:
     ) -> None:
         """`timeout`: for each call. `first_contact`: for calls before the first answer, when every broker is down.
         Raises ConfigError for properties that the client rejects."""
-        self._timeout, self._first_contact = timeout, first_contact
+        self.timeout, self._first_contact = timeout, first_contact
         self._unreachable = Unreachable(str(properties.get("bootstrap.servers", "?")))
         self._was_reached = False
         try:
@@ -61,7 +61,7 @@ class AdminConnection:
         """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
         and KafkaException when the answer is an error."""
         asked_at, warned, refresh = time.monotonic(), False, Deadline(ANSWERS_WITHIN)
-        patience = self._timeout if self._was_reached else min(self._first_contact, self._timeout)
+        patience = self.timeout if self._was_reached else min(self._first_contact, self.timeout)
         while True:
             self.client.poll(0)
             try:
@@ -84,16 +84,16 @@ class AdminConnection:
             now = time.monotonic()
             if why := self._unreachable.verdict(asked_at, now, patience):
                 raise ClusterUnreachable(f"{operation}: no broker can be reached: {why}")
-            if now - asked_at >= (self._timeout + GRACE).total_seconds():
+            if now - asked_at >= (self.timeout + GRACE).total_seconds():
                 raise BrokerUnavailable(
-                    f"{operation}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
+                    f"{operation}: no answer within {self.timeout.total_seconds():g} s: {self._unreachable.text()}"
                 )
             if not warned and now - asked_at >= FIRST_CONTACT.total_seconds():
                 warned = True
                 text = f"{operation}: {self._unreachable.text()}"
                 log.warning(
                     "cluster_does_not_answer",
-                    extra={REASON: text, NEXT: f"waiting for it, {self._timeout.total_seconds():g} s in all"},
+                    extra={REASON: text, NEXT: f"waiting for it, {self.timeout.total_seconds():g} s in all"},
                 )
 
     def wait_for(self, call: Callable[[], T], operation: str) -> T:

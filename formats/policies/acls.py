@@ -1,0 +1,131 @@
+"""Which ACLs cross with a topic, and as what.
+
+    mirror        the rules of MirrorMaker 2: bindings of one literal topic, ALLOW WRITE left out, ALLOW ALL as READ
+    strict-read   ALLOW READ for principals that may READ the source (KIP-382's words), and nothing else
+    dr-full       also WRITE, ALL, prefixed patterns and bindings of groups, as they are: for a region that takes over
+    off           none
+
+Pure. Names of operations, permissions, patterns and resources are Kafka's own, in upper case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+AclMode = Literal["mirror", "strict-read", "dr-full", "off"]
+
+TOPIC, GROUP = "TOPIC", "GROUP"
+LITERAL, PREFIXED = "LITERAL", "PREFIXED"
+ALLOW, DENY = "ALLOW", "DENY"
+ALL, READ, WRITE = "ALL", "READ", "WRITE"
+WILDCARD = "*"  # as the name of a literal resource: every resource of the type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AclBinding:
+    """One ACL of a cluster."""
+
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str  # such as "User:alice"
+    host: str
+    operation: str
+    permission: str
+
+    def __post_init__(self) -> None:
+        if not all((self.resource_type, self.resource_name, self.pattern_type, self.principal, self.host)):
+            raise ValueError(f"not an ACL: {self}")
+
+    def __str__(self) -> str:
+        pattern = "" if self.pattern_type == LITERAL else f"{self.pattern_type.lower()} "
+        return (
+            f"{self.permission} {self.operation} on {self.resource_type.lower()} {pattern}{self.resource_name} to "
+            f"{self.principal} from {self.host}"
+        )
+
+
+def mirrored(
+    bindings: Iterable[AclBinding], mode: AclMode, destinations: Callable[[str], Collection[str]]
+) -> frozenset[AclBinding]:
+    """The bindings that the target should have for its remote topics. `destinations`: the remote topics of a source
+    topic, empty for one that is not replicated."""
+    return frozenset(_mirrored(bindings, mode, destinations))
+
+
+def _mirrored(
+    bindings: Iterable[AclBinding], mode: AclMode, destinations: Callable[[str], Collection[str]]
+) -> Iterator[AclBinding]:
+    for binding in bindings:
+        kept = _crossing(binding, mode)
+        if kept is None:
+            continue
+        if kept.resource_type == GROUP or (kept.pattern_type == PREFIXED and not destinations(kept.resource_name)):
+            yield kept  # group ids and prefixes are not renamed
+            continue
+        for name in destinations(kept.resource_name):
+            yield replace(kept, resource_name=name)
+
+
+def _crossing(binding: AclBinding, mode: AclMode) -> AclBinding | None:
+    """The binding as it crosses, still with the source's name; None: it does not."""
+    is_topic = binding.resource_type == TOPIC
+    match mode:
+        case "off":
+            return None
+        case "mirror":
+            if not is_topic or binding.pattern_type != LITERAL:
+                return None
+            if binding.permission != ALLOW:
+                return binding
+            if binding.operation == WRITE:
+                return None
+            return replace(binding, operation=READ) if binding.operation == ALL else binding
+        case "strict-read":
+            if not is_topic or binding.pattern_type != LITERAL or binding.permission != ALLOW:
+                return None
+            return replace(binding, operation=READ) if binding.operation in (READ, ALL) else None
+        case "dr-full":
+            return binding if is_topic or binding.resource_type == GROUP else None
+
+
+def protecting(
+    topic: str, existing: Iterable[AclBinding], own_principals: Collection[str]
+) -> tuple[frozenset[AclBinding], frozenset[str]]:
+    """What forbids writing to a remote topic, and the principals that cannot be forbidden.
+
+    DENY WRITE for each named principal that a literal, prefixed or wildcard binding of the target allows to write.
+    Never for `User:*`, which would deny the replicator too, and never for `own_principals`: these are returned as
+    principals that still may write, except our own.
+    """
+    deny: set[AclBinding] = set()
+    left: set[str] = set()
+    for binding in existing:
+        if binding.resource_type != TOPIC or binding.permission != ALLOW or binding.operation not in (WRITE, ALL):
+            continue
+        if not covers(binding, topic) or binding.principal in own_principals:
+            continue
+        if binding.principal.endswith(f":{WILDCARD}"):
+            left.add(binding.principal)
+            continue
+        deny.add(
+            AclBinding(
+                resource_type=TOPIC,
+                resource_name=topic,
+                pattern_type=LITERAL,
+                principal=binding.principal,
+                host=WILDCARD,
+                operation=WRITE,
+                permission=DENY,
+            )
+        )
+    return frozenset(deny), frozenset(left)
+
+
+def covers(binding: AclBinding, name: str) -> bool:
+    """Whether the binding's pattern includes the resource `name`."""
+    if binding.pattern_type == PREFIXED:
+        return name.startswith(binding.resource_name)
+    return binding.resource_name in (name, WILDCARD)

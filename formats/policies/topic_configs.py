@@ -1,0 +1,132 @@
+"""Which configs of a source topic cross, and what changes at the target.
+
+    source                                  target has      change
+    set at the source's topic               another value   set
+    default there, use_defaults = target    a topic config  unset     also one that was set by hand: see `drift`
+    default there, use_defaults = source    another value   set
+    excluded, or of the source's brokers    anything        none
+
+Pure. The rules are MirrorMaker 2's, with one difference: configs that the source's brokers set for all of their topics
+(dynamic and static broker configs) do not become configs of the target's topics, since they describe those brokers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+UseDefaults = Literal["target", "source"]
+
+DEFAULT_EXCLUDES = (  # of MirrorMaker 2: replication of the source's brokers, and what protects each cluster
+    r"follower\.replication\.throttled\.replicas",
+    r"leader\.replication\.throttled\.replicas",
+    r"message\.timestamp\.difference\.max\.ms",
+    r"message\.timestamp\.type",
+    r"unclean\.leader\.election\.enable",
+    r"min\.insync\.replicas",
+)
+ALWAYS_OURS = frozenset({"message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
+"""Configs that a destination needs to keep every timestamp; the source's value never replaces them."""
+
+
+class ConfigSource(StrEnum):
+    """Where a config's value comes from, as Kafka reports it."""
+
+    TOPIC = "topic"
+    DYNAMIC_BROKER = "dynamic-broker"
+    DYNAMIC_DEFAULT_BROKER = "dynamic-default-broker"
+    STATIC_BROKER = "static-broker"
+    DEFAULT = "default"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigValue:
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """What has to change at one target topic."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    unset: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.unset)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFilter:
+    """Names of configs that cross. Raises ValueError for an expression that does not compile."""
+
+    exclude: Sequence[str] = DEFAULT_EXCLUDES  # expressions that match a whole name
+    _compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for expression in self.exclude:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise ValueError(f"{expression!r} is not an expression: {error}") from error
+        object.__setattr__(self, "_compiled", re.compile("|".join(f"(?:{e})" for e in self.exclude) or r"(?!)"))
+
+    def crosses(self, name: str) -> bool:
+        return name not in ALWAYS_OURS and self._compiled.fullmatch(name) is None
+
+
+def wanted_configs(
+    source: Mapping[str, ConfigValue], filter_: ConfigFilter, use_defaults: UseDefaults
+) -> tuple[Mapping[str, str], frozenset[str]]:
+    """The configs that the target's topic should have, and those that it should not have."""
+    wanted: dict[str, str] = {}
+    unwanted: set[str] = set()
+    for name, config in source.items():
+        if not filter_.crosses(name):
+            continue
+        if config.source is ConfigSource.TOPIC or (use_defaults == "source" and config.source is ConfigSource.DEFAULT):
+            wanted[name] = config.value
+        else:
+            unwanted.add(name)
+    return wanted, frozenset(unwanted)
+
+
+def config_change(
+    wanted: Mapping[str, str],
+    unwanted: Collection[str],
+    actual: Mapping[str, ConfigValue],
+    *,
+    keep: Collection[str] = (),
+) -> ConfigChange:
+    """What makes the target's topic as wanted. `keep`: names that are decided elsewhere, such as a retention that is
+    held back until the first copy is through."""
+    set_ = {
+        name: value
+        for name, value in wanted.items()
+        if name not in keep and ((now := actual.get(name)) is None or now.value != value)
+    }
+    unset = {
+        name
+        for name in unwanted
+        if name not in keep and (now := actual.get(name)) is not None and now.source is ConfigSource.TOPIC
+    }
+    return ConfigChange(set_, frozenset(unset))
+
+
+def drift(
+    wanted: Mapping[str, str], unwanted: Collection[str], actual: Mapping[str, ConfigValue], ours: Iterable[str]
+) -> Mapping[str, str]:
+    """Topic configs of the target that differ although nothing of ours set them last: name → the target's value.
+    `ours`: names that the ledger records as set by us."""
+    own = frozenset(ours)
+    return {
+        name: config.value
+        for name, config in actual.items()
+        if config.source is ConfigSource.TOPIC
+        and name not in own
+        and ((name in wanted and wanted[name] != config.value) or name in unwanted)
+    }

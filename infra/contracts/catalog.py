@@ -1,0 +1,42 @@
+"""What the control plane asks of a cluster and changes in it: topics with their configs, and ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from formats.errors import ReplicatorError
+from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import ConfigChange, ConfigValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicShape:
+    """A topic without its configs."""
+
+    name: str
+    topic_id: str  # empty where brokers have none
+    partitions: int
+    replication_factor: int  # of its first partition
+
+
+class CatalogAdmin(Protocol):
+    """Safe to call from several threads. Raises BrokerUnavailable; TargetError when a call is not authorised."""
+
+    def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
+        """Topics that do not exist, or may not be described, are left out."""
+
+    def config_values(self, names: Collection[str]) -> Mapping[str, Mapping[str, ConfigValue] | ReplicatorError]:
+        """Every config of each topic, defaults included, without read-only and sensitive ones; or the topic's own
+        error. Topics that do not exist are left out."""
+
+    def acls(self) -> frozenset[AclBinding]:
+        """Every binding of a topic or a group. Raises TargetError also when the cluster has no authorizer."""
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions until there are so many. No error when there are as many or more already."""
+
+    def change_configs(self, topic: str, change: ConfigChange) -> Mapping[str, str]:
+        """Set and unset configs, each on its own if the cluster refuses them together: the refused ones with the
+        cluster's reason."""

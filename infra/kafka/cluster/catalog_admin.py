@@ -1,0 +1,175 @@
+"""What a cluster has, and what is changed in it, for the control plane: CatalogAdmin on the Kafka client."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.admin import ConfigSource as ClientSource  # type: ignore[attr-defined]
+
+from formats.errors import ReplicatorError, TargetError
+from formats.policies.acls import GROUP, TOPIC, AclBinding
+from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
+from infra.contracts.catalog import TopicShape
+from infra.kafka.client.errors import describe_error, error_of, translate
+from infra.kafka.cluster.admin import ABSENT, topic_id_of
+from infra.kafka.cluster.admin_connection import AdminConnection
+
+T = TypeVar("T")
+BATCH = 500  # topics of one request: a broker answers with every config of each
+_SOURCES = {
+    ClientSource.DYNAMIC_TOPIC_CONFIG: ConfigSource.TOPIC,
+    ClientSource.DYNAMIC_BROKER_CONFIG: ConfigSource.DYNAMIC_BROKER,
+    ClientSource.DYNAMIC_DEFAULT_BROKER_CONFIG: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    ClientSource.STATIC_BROKER_CONFIG: ConfigSource.STATIC_BROKER,
+    ClientSource.DEFAULT_CONFIG: ConfigSource.DEFAULT,
+}
+
+
+class KafkaCatalogAdmin:
+    """A CatalogAdmin. `connection`: shared with the process's other admin requests."""
+
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection, self._client = connection, connection.client
+        self._seconds = connection.timeout.total_seconds()
+
+    def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
+        found = {}
+        for some in _batches(names):
+            futures = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+            for name, future in futures.items():
+                try:
+                    topic = self._connection.wait(future, f"describe topic {name}")
+                except KafkaException as error:
+                    if error_of(error).code() in {*ABSENT, KafkaError.TOPIC_AUTHORIZATION_FAILED}:
+                        continue
+                    raise translate(error, f"describe topic {name}") from error
+                found[name] = TopicShape(
+                    name=name,
+                    topic_id=topic_id_of(str(topic.topic_id or "")),
+                    partitions=len(topic.partitions),
+                    replication_factor=len(topic.partitions[0].replicas),
+                )
+        return found
+
+    def config_values(self, names: Collection[str]) -> Mapping[str, Mapping[str, ConfigValue] | ReplicatorError]:
+        found: dict[str, Mapping[str, ConfigValue] | ReplicatorError] = {}
+        for some in _batches(names):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+            futures = self._client.describe_configs(resources, request_timeout=self._seconds)
+            for resource, future in futures.items():
+                operation = f"describe the configs of topic {resource.name}"
+                try:
+                    entries = self._connection.wait(future, operation)
+                except KafkaException as error:
+                    if error_of(error).code() not in ABSENT:
+                        found[resource.name] = translate(error, operation, needs="DESCRIBE_CONFIGS")
+                else:
+                    found[resource.name] = {
+                        name: ConfigValue(entry.value, _source(entry.source))
+                        for name, entry in sorted(entries.items())
+                        if entry.value is not None and not entry.is_read_only and not entry.is_sensitive
+                    }
+        return found
+
+    def acls(self) -> frozenset[AclBinding]:
+        found: set[AclBinding] = set()
+        for kind, name in ((ResourceType.TOPIC, TOPIC), (ResourceType.GROUP, GROUP)):
+            anything: Any = None  # which the client takes for the name, the principal and the host
+            every = AclBindingFilter(
+                kind, anything, ResourcePatternType.ANY, anything, anything, AclOperation.ANY, AclPermissionType.ANY
+            )
+            future = self._client.describe_acls(every, request_timeout=self._seconds)
+            for acl in self._answer(future, "describe the ACLs", needs="DESCRIBE on the cluster"):
+                found.add(
+                    AclBinding(
+                        resource_type=name,
+                        resource_name=acl.name,
+                        pattern_type=acl.resource_pattern_type.name,
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=acl.operation.name,
+                        permission=acl.permission_type.name,
+                    )
+                )
+        return frozenset(found)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        operation = f"grow topic {topic} to {partitions} partitions"
+        futures = self._client.create_partitions(
+            [NewPartitions(topic, partitions)], operation_timeout=self._seconds, request_timeout=self._seconds
+        )
+        try:
+            self._connection.wait(futures[topic], operation)
+        except KafkaException as error:
+            if error_of(error).code() == KafkaError.INVALID_PARTITIONS and self._has(topic, partitions):
+                return  # another process was faster
+            raise translate(error, operation, needs="ALTER") from error
+
+    def change_configs(self, topic: str, change: ConfigChange) -> Mapping[str, str]:
+        entries = [_entry(name, value, AlterConfigOpType.SET) for name, value in sorted(change.set.items())]
+        entries += [_entry(name, None, AlterConfigOpType.DELETE) for name in sorted(change.unset)]
+        if not entries:
+            return {}
+        if not self._change(topic, entries):
+            return {}
+        # one config that the cluster refuses fails the request: each alone, so that the others are applied
+        refused = ((entry.name, self._change(topic, [entry])) for entry in entries)
+        return {name: reason for name, reason in refused if reason}
+
+    def _change(self, topic: str, entries: Sequence[Any]) -> str:
+        """The reason if the cluster refuses them; empty once they are applied."""
+        operation = f"change the configs of topic {topic}"
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=list(entries))
+        futures = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
+        try:
+            self._connection.wait(futures[resource], operation)
+        except KafkaException as error:
+            translated = translate(error, operation, needs="ALTER_CONFIGS")
+            if isinstance(translated, TargetError) and error_of(error).code() not in ABSENT:
+                return describe_error(error)
+            raise translated from error
+        return ""
+
+    def _has(self, topic: str, partitions: int) -> bool:
+        shape = self.shapes([topic]).get(topic)
+        return shape is not None and shape.partitions >= partitions
+
+    def _answer(self, future: Future[T], operation: str, *, needs: str) -> T:
+        try:
+            return self._connection.wait(future, operation)
+        except KafkaException as error:
+            if error_of(error).code() == KafkaError.SECURITY_DISABLED:
+                raise TargetError(f"{operation}: the cluster has no authorizer") from error
+            raise translate(error, operation, needs=needs) from error
+
+
+def _entry(name: str, value: str | None, operation: Any) -> Any:
+    return ConfigEntry(name, value, incremental_operation=operation)
+
+
+def _source(number: int) -> ConfigSource:
+    try:
+        return _SOURCES.get(ClientSource(number), ConfigSource.UNKNOWN)
+    except ValueError:
+        return ConfigSource.UNKNOWN
+
+
+def _batches(names: Collection[str]) -> Iterator[list[str]]:
+    rest = iter(sorted(names))
+    while some := list(islice(rest, BATCH)):
+        yield some
