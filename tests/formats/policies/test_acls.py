@@ -1,0 +1,111 @@
+"""The table of MirrorMaker 2's ACL sync, row by row, and our other modes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from formats.policies.acls import AclBinding, AclMode, mirrored, protecting
+
+ALICE = AclBinding(
+    resource_type="TOPIC",
+    resource_name="orders",
+    pattern_type="LITERAL",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+REMOTE = "a.orders"
+
+
+def only_orders(name: str) -> list[str]:
+    return [REMOTE] if name == "orders" else []
+
+
+def one(binding: AclBinding, mode: AclMode = "mirror") -> AclBinding | None:
+    found = mirrored([binding], mode, only_orders)
+    assert len(found) <= 1
+    return next(iter(found), None)
+
+
+@pytest.mark.parametrize("operation", ["READ", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "DELETE", "ALTER"])
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
+def test_most_bindings_of_a_literal_topic_cross_as_they_are(operation: str, permission: str) -> None:
+    binding = replace(ALICE, operation=operation, permission=permission)
+    assert one(binding) == replace(binding, resource_name=REMOTE)
+
+
+def test_all_becomes_read_and_write_is_left_out() -> None:
+    assert one(replace(ALICE, operation="ALL")) == replace(ALICE, resource_name=REMOTE)
+    assert one(replace(ALICE, operation="WRITE")) is None
+
+
+@pytest.mark.parametrize("operation", ["ALL", "WRITE"])
+def test_a_denial_crosses_whole(operation: str) -> None:
+    binding = replace(ALICE, operation=operation, permission="DENY")
+    assert one(binding) == replace(binding, resource_name=REMOTE)
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        replace(ALICE, pattern_type="PREFIXED"),
+        replace(ALICE, resource_type="GROUP"),
+        replace(ALICE, resource_name="other"),
+    ],
+    ids=["prefixed", "group", "not replicated"],
+)
+def test_what_never_crosses(binding: AclBinding) -> None:
+    assert one(binding) is None
+
+
+@pytest.mark.parametrize("operation", ["READ", "ALL"])
+def test_strict_read_gives_read_to_who_may_read(operation: str) -> None:
+    assert one(replace(ALICE, operation=operation), "strict-read") == replace(ALICE, resource_name=REMOTE)
+
+
+@pytest.mark.parametrize("change", [{"operation": "DESCRIBE"}, {"operation": "WRITE"}, {"permission": "DENY"}])
+def test_strict_read_gives_nothing_else(change: dict[str, str]) -> None:
+    assert one(replace(ALICE, **change), "strict-read") is None
+
+
+def test_dr_full_keeps_what_a_region_needs_that_takes_over() -> None:
+    write = replace(ALICE, operation="WRITE")
+    prefixed = replace(ALICE, resource_name="ord", pattern_type="PREFIXED")
+    group = replace(ALICE, resource_type="GROUP", resource_name="readers")
+    assert mirrored([write, prefixed, group], "dr-full", only_orders) == {
+        replace(write, resource_name=REMOTE),
+        prefixed,
+        group,
+    }
+
+
+def test_off_mirrors_nothing() -> None:
+    assert mirrored([ALICE], "off", only_orders) == frozenset()
+
+
+class TestProtection:
+    WRITER = replace(ALICE, resource_name=REMOTE, operation="WRITE", principal="User:bob")
+
+    def test_every_named_writer_is_denied(self) -> None:
+        prefixed = replace(self.WRITER, resource_name="a.", pattern_type="PREFIXED", principal="User:carol")
+        wildcard = replace(self.WRITER, resource_name="*", operation="ALL", principal="User:dave")
+        denied, left = protecting(REMOTE, [self.WRITER, prefixed, wildcard], ["User:replicator"])
+        assert {(one.principal, one.operation, one.permission, one.resource_name) for one in denied} == {
+            (f"User:{name}", "WRITE", "DENY", REMOTE) for name in ("bob", "carol", "dave")
+        }
+        assert left == frozenset()
+
+    def test_everybody_and_ourselves_are_never_denied(self) -> None:
+        everybody = replace(self.WRITER, principal="User:*")
+        ours = replace(self.WRITER, principal="User:replicator")
+        assert protecting(REMOTE, [everybody, ours], ["User:replicator"]) == (frozenset(), frozenset({"User:*"}))
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"resource_name": "b.orders"}, {"operation": "READ"}, {"permission": "DENY"}, {"resource_type": "GROUP"}],
+    )
+    def test_who_may_not_write_it_is_not_denied(self, change: dict[str, str]) -> None:
+        assert protecting(REMOTE, [replace(self.WRITER, **change)], []) == (frozenset(), frozenset())
