@@ -26,8 +26,9 @@ from formats.policies.acls import GROUP, TOPIC, AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
 from infra.contracts.catalog import TopicShape
 from infra.kafka.client.errors import describe_error, error_of, translate
-from infra.kafka.cluster.admin import ABSENT, topic_id_of
+from infra.kafka.cluster.admin import ABSENT, KNOWN_WITHIN, POLL_INTERVAL, topic_id_of
 from infra.kafka.cluster.admin_connection import AdminConnection
+from infra.runtime.lifecycle import Deadline, Stop
 
 T = TypeVar("T")
 BATCH = 500  # topics of one request: a broker answers with every config of each
@@ -43,8 +44,10 @@ _SOURCES = {
 class KafkaCatalogAdmin:
     """A CatalogAdmin. `connection`: shared with the process's other admin requests."""
 
-    def __init__(self, connection: AdminConnection) -> None:
+    def __init__(self, connection: AdminConnection, stop: Stop | None = None) -> None:
+        """`stop` ends waits."""
         self._connection, self._client = connection, connection.client
+        self._stop = stop or Stop()
         self._seconds = connection.timeout.total_seconds()
 
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
@@ -117,7 +120,7 @@ class KafkaCatalogAdmin:
             self._connection.wait(futures[topic], operation)
         except KafkaException as error:
             if error_of(error).code() == KafkaError.INVALID_PARTITIONS and self._has(topic, partitions):
-                return  # another process was faster
+                return  # it is large enough already: another process was faster
             raise translate(error, operation, needs="ALTER") from error
 
     def change_configs(self, topic: str, change: ConfigChange) -> Mapping[str, str]:
@@ -146,8 +149,12 @@ class KafkaCatalogAdmin:
         return ""
 
     def _has(self, topic: str, partitions: int) -> bool:
-        shape = self.shapes([topic]).get(topic)
-        return shape is not None and shape.partitions >= partitions
+        """Whether it has so many. The controller refuses at once what other brokers do not know of yet."""
+        deadline = Deadline(KNOWN_WITHIN)
+        while (shape := self.shapes([topic]).get(topic)) is not None and shape.partitions < partitions:
+            if deadline.expired or self._stop.wait(POLL_INTERVAL):
+                return False
+        return shape is not None
 
     def _answer(self, future: Future[T], operation: str, *, needs: str) -> T:
         try:
