@@ -23,6 +23,7 @@ from formats.errors import BrokerUnavailable, OwnershipLost
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import parse_source
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline, Stop, SystemClock
@@ -72,7 +73,7 @@ class RestoreTask:
         """Return when the position of the partition has not moved for `patience`."""
         fields = json.loads(row)
         key = CheckpointKey(parse_source(fields["source"]), fields["topic"])
-        consumer = self.config.cluster.properties("consumer")
+        consumer = for_bounded_reads(self.config.cluster.properties("consumer"))
         last, left, stop = None, Deadline(patience), Stop()
         with closing(KafkaCheckpointStore(consumer, self.terms.checkpoint_topic)) as checkpoints:
             while not left.expired:

@@ -22,6 +22,7 @@ from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from infra.archive.run_reader import RunReader, SegmentRunReader
 from infra.contracts.producer import TargetRun
+from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.ownership import Owner
@@ -91,7 +92,7 @@ class RestoreWorker:
     @property
     def checkpoints(self) -> KafkaCheckpointStore:
         if self._checkpoints is None:
-            consumer = self._config.cluster.properties("consumer")
+            consumer = for_bounded_reads(self._config.cluster.properties("consumer"))
             self._checkpoints = KafkaCheckpointStore(consumer, self._terms.checkpoint_topic)
             self._opened.callback(self._checkpoints.close)
         return self._checkpoints
