@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egress.start.choice import Rules, Start, StartFacts, added_later, choose_start, is_of, on_the_same_log
@@ -15,6 +15,7 @@ from formats.control.gap import RecordedGap
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, Watermarks
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("a", "t", 0)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -323,7 +324,7 @@ def test_metadata_round_trip(begun: int, count: int, incarnation_id: str) -> Non
 ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0], t[0] + t[1]))
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(
     committed=st.none() | st.integers(0, 90),
     archived=st.lists(ranges, max_size=6),
