@@ -110,6 +110,12 @@ def test_idle_partition_that_was_positioned_is_not_behind() -> None:
     assert offset(choose(ours(30, begun=30))) == 30
 
 
+def test_a_commit_without_metadata_takes_the_first_archived_offset_for_the_begin() -> None:
+    answer = choose(Committed(40, ""), (seg(30, 39), seg(10, 19)), accept=True)
+    assert isinstance(answer, Start)
+    assert answer.metadata.begun_at == 10
+
+
 def test_missing_archive_is_refused_with_both_numbers() -> None:
     answer = choose(ours(30), (seg(0, 19),))
     assert isinstance(answer, Blocked)
