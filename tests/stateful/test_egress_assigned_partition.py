@@ -238,13 +238,15 @@ def test_what_ends_is_drained_and_what_is_drained_is_not_read() -> None:
 
 
 def test_the_same_reason_again_is_asked_about_less_and_less_often() -> None:
-    assigned, delays = AssignedPartition(P, source(P)), []
-    for _ in range(6):
-        assigned.stop("refused", None, T0)
+    assigned = AssignedPartition(P, source(P))
+
+    def delay(reason: str) -> timedelta:
+        assigned.stop(reason, None, T0)
         assert isinstance(assigned.state, Stopped)
-        delays.append(assigned.state.ask_at - T0)
+        assert assigned.state.ask_at is not None
+        return assigned.state.ask_at - T0
+
+    delays = [delay("refused") for _ in range(6)]
     assert delays == [STOPPED_RETRY.delay(times) for times in range(6)]
     assert delays[0] < delays[1] < delays[-1] == delays[-2], "up to a limit"
-    assigned.stop("another reason", None, T0)
-    assert isinstance(assigned.state, Stopped)
-    assert assigned.state.ask_at - T0 == delays[0]
+    assert delay("another reason") == delays[0]
