@@ -25,7 +25,7 @@ from infra.runtime.lifecycle import Clock, Stop
 log = logging.getLogger(__name__)
 
 Execute = Callable[[Sequence[CompactionPlan], CompactionJob], Sequence[PlanOutcome]]
-"""Plans as text in, outcomes as text out, in the same order. Raises when the outcomes are unknown."""
+"""Runs plans; the outcomes are in the same order. Raises when the outcomes are unknown."""
 
 MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[CompactionPlan]]
 """For one source partition."""
