@@ -74,9 +74,8 @@ class _Tried:
 
     ends: dict[SourcePartition, int] = field(default_factory=dict)  # next offsets after the first listing
     merges: set[Segment] = field(default_factory=set)
-    kept: set[tuple[Segment, Segment]] = field(
-        default_factory=set
-    )  # keeper, and a segment that it is not proved to hold
+    # keeper, and a segment that it is not proved to hold
+    kept: set[tuple[Segment, Segment]] = field(default_factory=set)
 
     def add(self, plans: Sequence[CompactionPlan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):

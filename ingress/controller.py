@@ -226,9 +226,8 @@ class IngressController:
                 self.parts.placement.subscribe(names, self)
         self._targets.drop_others()
         self._watcher.report_refused(now)
-        for (
-            assigned
-        ) in self._assigned_partitions:  # a partition that was refused may be assigned, and stopped for another reason
+        # a partition that was refused may be assigned, and stopped for another reason
+        for assigned in self._assigned_partitions:
             if assigned.stop_reason is not None:
                 self.parts.health.stopped(str(assigned.assignment.source), assigned.stopped)
         self._partition_metrics.count()

@@ -341,9 +341,8 @@ class Delivery:
         elif part.done:
             self._read_ahead.drop(reading.assignment.epoch)
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
-            self._read_ahead.again(
-                reading, reading.next_offset, None
-            )  # it was refused only together with another source
+            # it was refused only together with another source
+            self._read_ahead.again(reading, reading.next_offset, None)
 
     def _refused(self, reading: SegmentRead, from_offset: int, refusal: _RefusedRun) -> None:
         if refusal.count == 0:  # without records: the first checkpoint was refused

@@ -14,9 +14,8 @@ from replicator.verify.proven import Proven
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
-Found = tuple[
-    Mapping[str, Any], Mapping[Segment, Proven]
-]  # the report entry of a partition, and the objects proven for it
+# the report entry of a partition, and the objects proven for it
+Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
