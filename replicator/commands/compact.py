@@ -179,7 +179,7 @@ def report_json(report: CompactionReport) -> Mapping[str, object]:
         "plans": [
             {
                 "merge": str(plan.output),
-                "inputs": [str(piece.segment) for piece in plan.inputs],
+                "inputs": [str(segment_slice.segment) for segment_slice in plan.inputs],
                 "size_bytes": plan.size_bytes,
             }
             if isinstance(plan, MergePlan)

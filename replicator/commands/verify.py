@@ -115,7 +115,11 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
         *([VerifyScope(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
         *([VerifyScope(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
-        *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
+        *(
+            [VerifyScope(kind=DIRECT, cluster=load_config(target), source_cluster=load_config(source))]
+            if direct
+            else []
+        ),
     ]
     if not scopes:
         raise typer.BadParameter("--no-archive leaves nothing to verify: pass --source, --target, or both")

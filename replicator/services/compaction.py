@@ -152,9 +152,9 @@ class Compaction(Closing):
         if self._spark is None:
             self._spark = SparkRunner(spark_settings(self._config))
         task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
-        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._go_on)
+        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._report_progress)
 
-    def _go_on(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         if self.stop.is_set():
             raise CompactionStopped
         self._progress(done, total)
