@@ -130,38 +130,40 @@ def seed(
         str | None, typer.Option("--to", metavar="TOPIC", help="Destination topic; default: by the file.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="Source offset of the next record.")
+        int | None, typer.Option("--offset", metavar="N", min=0, help="Deliver from this source offset.")
     ] = None,
     timestamp: Annotated[
         str | None,
         typer.Option(
             "--timestamp",
             metavar="TIME",
-            help="First archived offset with a timestamp at or after this one (ISO 8601, zone).",
+            help="Deliver from the first record with this or a later timestamp (ISO 8601, with a zone).",
         ),
     ] = None,
     group_id: Annotated[
         str | None,
-        typer.Option("--group", metavar="GROUP", help="Offsets committed by this group of the source's cluster."),
+        typer.Option("--group", metavar="GROUP", help="Deliver from the committed offsets of this source group."),
     ] = None,
     source_config: Annotated[
         Path | None,
-        typer.Option("--source-config", metavar="FILE", help="With --group: the source region's configuration file."),
+        typer.Option("--source-config", metavar="FILE", help="With --group: read the source region's configuration."),
     ] = None,
     ancestor_topic: Annotated[
         str | None,
-        typer.Option("--ancestor-topic", metavar="TOPIC", help="The Go replicator's checkpoint topic in this cluster."),
+        typer.Option(
+            "--ancestor-topic", metavar="TOPIC", help="Read the Go replicator's checkpoint topic in this cluster."
+        ),
     ] = None,
     connect_offsets: Annotated[
         str | None,
         typer.Option(
-            "--connect-offsets", metavar="TOPIC", help="MirrorMaker 2's Connect offsets topic in this cluster."
+            "--connect-offsets", metavar="TOPIC", help="Read MirrorMaker 2's Connect offsets topic in this cluster."
         ),
     ] = None,
     connect_cluster: Annotated[
         str | None,
         typer.Option(
-            "--connect-cluster", metavar="ALIAS", help="MirrorMaker 2's alias of the source; default: REGION."
+            "--connect-cluster", metavar="ALIAS", help="Set MirrorMaker 2's alias of the source; default: REGION."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write even while ingress runs.")] = False,

@@ -65,7 +65,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         Path | None, typer.Option("--target", metavar="FILE", help="Compare with the copies in this file's cluster.")
     ] = None,
     direct: Annotated[
-        bool, typer.Option("--direct", help="Compare those two with each other, instead of each with the archive.")
+        bool, typer.Option("--direct", help="Compare --source with --target instead of the archive.")
     ] = False,
     state: Annotated[
         Path | None,
