@@ -117,10 +117,10 @@ def add_marks(marks: Marks) -> None:
 
     class Deliveries(Delivery):
         def begin(
-            self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+            self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
         ) -> None:
             marks.begin()
-            super().begin(assignment, pieces, skipped)
+            super().begin(delivery_target, slices, skipped)
 
     def counting(writer: type[Any]) -> type[Any]:
         class Counting(writer):  # type: ignore[misc]  # one class for each writer

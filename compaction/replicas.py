@@ -12,7 +12,7 @@ from infra.archive.segments import SegmentStore
 
 _UNFINISHED = {
     "PENDING": "its replication is not complete yet",
-    "FAILED": "its replication failed: mend the bucket's replication rule, then replicate it again",
+    "FAILED": "its replication failed: fix the bucket's replication rule, then replicate it again",
 }
 
 

@@ -25,7 +25,7 @@ from infra.runtime.lifecycle import Clock, Stop
 log = logging.getLogger(__name__)
 
 Execute = Callable[[Sequence[CompactionPlan], CompactionJob], Sequence[PlanOutcome]]
-"""Plans as text in, outcomes as text out, in the same order. Raises when the outcomes are unknown."""
+"""Runs plans; the outcomes are in the same order. Raises when the outcomes are unknown."""
 
 MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[CompactionPlan]]
 """For one source partition."""
@@ -74,9 +74,8 @@ class _Tried:
 
     ends: dict[SourcePartition, int] = field(default_factory=dict)  # next offsets after the first listing
     merges: set[Segment] = field(default_factory=set)
-    kept: set[tuple[Segment, Segment]] = field(
-        default_factory=set
-    )  # keeper, and a segment that it is not proved to hold
+    # keeper, and a segment that it is not proved to hold
+    kept: set[tuple[Segment, Segment]] = field(default_factory=set)
 
     def add(self, plans: Sequence[CompactionPlan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):

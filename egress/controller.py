@@ -385,9 +385,8 @@ class EgressController:
         assigned.failures = 0
         assigned.failing.succeeded(Attempt.COMPARISON)
         self.parts.health.solved(assigned.rereading)
-        assigned.doubted = assigned.doubted and not session.overlapping(
-            stored.seal.offsets
-        )  # the segment agrees after all
+        # the segment agrees after all
+        assigned.doubted = assigned.doubted and not session.overlapping(stored.seal.offsets)
         report(self.parts.metrics, assigned, stored)
         self._apply(assigned, session, session.core.stored(stored.seal.offsets), now)
 

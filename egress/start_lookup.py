@@ -39,18 +39,18 @@ class StartLookup:
         self._lookups = Lookups(self.pool)
 
     def poll(
-        self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
+        self, assignment: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         """Collect the answers for partitions that are still assigned, then start a lookup for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for asked, outcome in self._lookups.collect():
             found += self._collected(asked, outcome, now)
         skipped = self._lookups.keys | {partition for partition, _ in found}
-        waiting = [(h, w) for h in partitions if h not in skipped and (w := _question(h, topics, now)) is not None]
+        waiting = [(h, w) for h in assignment if h not in skipped and (w := _question(h, topics, now)) is not None]
         if waiting:
             questions = [question for _, question in waiting]
             self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
-        return [(partition, answer) for partition, answer in found if partition in partitions]
+        return [(partition, answer) for partition, answer in found if partition in assignment]
 
     def _collected(
         self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime

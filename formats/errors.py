@@ -169,7 +169,7 @@ class PlanFailed(ReplicatorError):
 
     def __init__(self, index: int, reason: str) -> None:
         self.index, self.reason = index, reason
-        super().__init__(f"plan {index} failed each time it was tried: {reason}\nmend the cause and run again")
+        super().__init__(f"plan {index} failed each time it was tried: {reason}\nfix the cause and run again")
 
 
 class ShutdownExpired(ReplicatorError):

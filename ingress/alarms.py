@@ -21,7 +21,7 @@ ROUND_ALARM = timedelta(seconds=60)
 class Alarms:
     """Use from the controller's thread only."""
 
-    assigned_partitions: Assignment
+    assignment: Assignment
     delivery: Delivery
     placement: Placement
     event_log: EventLog
@@ -29,7 +29,7 @@ class Alarms:
     _halted: str = ""  # why delivery was halted at the last turn
 
     def poll(self, now: datetime) -> None:
-        for assigned in self.assigned_partitions:
+        for assigned in self.assignment:
             self._watch_failures(assigned, now)
         self._watch_target()
 
@@ -43,9 +43,9 @@ class Alarms:
             alarm = assigned.failures.alarm(now)
         match assigned.stop_reason:
             case None if alarm:
-                self.assigned_partitions.stop(assigned, alarm, blames_target=True, by_failures=True)
+                self.assignment.stop(assigned, alarm, blames_target=True, by_failures=True)
             case StopReason(by_failures=True) if not alarm:
-                self.assigned_partitions.resume(assigned)
+                self.assignment.resume(assigned)
             case _:
                 pass
 
@@ -64,11 +64,11 @@ class Alarms:
             self.health.problem(EVENTS, f"new segments are found by listings only: {problem}")
         else:
             self.health.solved(EVENTS)
-        affected = self.assigned_partitions if halted or self._halted else ()
+        affected = self.assignment if halted or self._halted else ()
         for assigned in affected:  # the note of each partition that waits shows it in `status`
             sequencer = assigned.sequencer
             if halted and assigned.stop_reason is None and sequencer is not None and sequencer.delivering:
-                self.assigned_partitions.stop(assigned, halted, blames_target=True)
+                self.assignment.stop(assigned, halted, blames_target=True)
             elif self._halted and assigned.stopped == self._halted and halted != self._halted:
-                self.assigned_partitions.resume(assigned)
+                self.assignment.resume(assigned)
         self._halted = halted

@@ -110,7 +110,7 @@ LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order
 class AssignedPartition:
     """Compared by identity: the same partition assigned again is another `AssignedPartition`."""
 
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     policy: LatePolicy
     position: DeliveryPosition = Locating()
     view: SegmentView = field(default_factory=SegmentView)
@@ -199,11 +199,11 @@ class AssignedPartition:
 
     @property
     def labels(self) -> dict[str, str]:
-        return self.assignment.labels
+        return self.delivery_target.labels
 
     @property
     def fields(self) -> dict[str, object]:
-        source = self.assignment.source
+        source = self.delivery_target.source
         return {
             log_fields.REGION: source.region,
             log_fields.TOPIC: source.path,
@@ -218,7 +218,7 @@ class AssignedPartition:
 
     def begins(self, begun_at: int | None) -> None:
         """Set where delivery began; None: unknown, or set by an operator."""
-        self.assignment = replace(self.assignment, begun_at=begun_at)
+        self.delivery_target = replace(self.delivery_target, begun_at=begun_at)
         span = before_begin(begun_at)
         if self.passed is None or self.passed.span != span:
             self.passed = None if span is None else Undelivered(span)
@@ -226,14 +226,14 @@ class AssignedPartition:
     @property
     def lateness(self) -> str:
         """Health subject for a missing segment."""
-        return f"{self.assignment.source} waits"
+        return f"{self.delivery_target.source} waits"
 
     def late_since(self, now: datetime) -> str:
         """The health problem of a segment that is missing for longer than LATE_ALARM; empty when there is none."""
         missing = self.sequencer.waits_for() if self.sequencer is not None else None
         if missing is None or now - missing[1] < LATE_ALARM:
             return ""
-        (offsets, since), source = missing, self.assignment.source
+        (offsets, since), source = missing, self.delivery_target.source
         until = since + self.policy.lost_timeout
         ends = "passes over them" if self.policy.skip_lost else "stops"
         return (

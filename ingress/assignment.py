@@ -40,34 +40,34 @@ class Assignment:
 
     def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
-        return self._assigned.get(assigned.assignment.source) is assigned
+        return self._assigned.get(assigned.delivery_target.source) is assigned
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
         return self._assigned.get(source)
 
     def at(self, targets: Collection[TopicPartition]) -> list[AssignedPartition]:
         gone = set(targets)
-        return [assigned for assigned in self if assigned.assignment.target in gone]
+        return [assigned for assigned in self if assigned.delivery_target.target in gone]
 
     def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> AssignedPartition:
         self._epochs += 1
-        assignment = DeliveryTarget(
+        delivery_target = DeliveryTarget(
             source,
             target,
             topic_id,
             self._epochs,
             clamp_timestamps=route.settings.on_timestamp == "clamp",
         )
-        assigned = self._assigned[source] = AssignedPartition(assignment, late_policy(route.settings))
+        assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
         self._count()
         return assigned
 
     def forget(self, partitions: Iterable[AssignedPartition]) -> None:
         for assigned in partitions:
-            source = assigned.assignment.source
+            source = assigned.delivery_target.source
             del self._assigned[source]
-            self.notes.revoked(assigned.assignment.key)
+            self.notes.revoked(assigned.delivery_target.key)
             for before in assigned.left_behind:
                 self._after.pop(before, None)
             self.health.resumed(str(source))
@@ -89,7 +89,7 @@ class Assignment:
     ) -> AssignedPartition:
         """Replace the delivered incarnation by the next one. `finished`: next offsets at the end of earlier ones."""
         self.forget([assigned])
-        new = self.add(source, assigned.assignment.target, route, topic_id)
+        new = self.add(source, assigned.delivery_target.target, route, topic_id)
         new.left_behind = assigned.left_behind | {
             before: Undelivered(behind_end(next_offset)) for before, next_offset in finished.items()
         }
@@ -116,15 +116,15 @@ class Assignment:
         assigned.stop(reason, by_failures=by_failures)
         next_offset = offset if offset is not None else assigned.sequencer.next_offset if assigned.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
-        self.notes.parked(assigned.assignment.key, parked)
-        self.health.stopped(str(assigned.assignment.source), reason)
+        self.notes.parked(assigned.delivery_target.key, parked)
+        self.health.stopped(str(assigned.delivery_target.source), reason)
         self._count()
 
     def resume(self, assigned: AssignedPartition) -> None:
         if assigned.stop_reason is not None:
             assigned.resume()
-            self.notes.progressed(assigned.assignment.key)
-            self.health.resumed(str(assigned.assignment.source))
+            self.notes.progressed(assigned.delivery_target.key)
+            self.health.resumed(str(assigned.delivery_target.source))
             log.info("partition_resumed", extra=assigned.fields)
             self._count()
 

@@ -38,7 +38,7 @@ class CheckpointLookup:
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
-    assigned_partitions: Assignment
+    assignment: Assignment
     lister: SegmentLister
     notes: ParkedReporter
     clock: Clock
@@ -63,7 +63,7 @@ class CheckpointLookup:
                     found += [(assigned, positions) for assigned in asked]
                 case _:
                     assert_never(outcome)
-        return [(assigned, positions) for assigned, positions in found if assigned in self.assigned_partitions]
+        return [(assigned, positions) for assigned, positions in found if assigned in self.assignment]
 
     def is_asked(self, assigned: AssignedPartition) -> bool:
         """Whether a request for it is in flight."""
@@ -72,9 +72,9 @@ class CheckpointLookup:
     def ask(self, now: datetime) -> None:
         """Read the checkpoints of all waiting partitions, in one request."""
         asked = self._lookups.keys
-        waiting = [h for h in self.assigned_partitions if h not in asked and h.is_due(now)]
+        waiting = [h for h in self.assignment if h not in asked and h.is_due(now)]
         if waiting:
-            targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
+            targets = list(dict.fromkeys(h.delivery_target.target for h in waiting))  # several sources may share one
             self._lookups.ask(waiting, self._read, targets)
 
     def position(
@@ -82,10 +82,10 @@ class CheckpointLookup:
     ) -> Sequence[Effect]:
         """Begin the partition, or begin it again, at its checkpoint; or stop it. `sources`: of all incarnations with
         the same target. Returns effects of its new sequencer, if it has one."""
-        found = positions.get(assigned.assignment.key)
+        found = positions.get(assigned.delivery_target.key)
         checkpoint = usable(assigned, None if has_only_begun_elsewhere(assigned, found) else found)
         if isinstance(checkpoint, Unusable):
-            self.assigned_partitions.stop(assigned, checkpoint.reason)
+            self.assignment.stop(assigned, checkpoint.reason)
             ask_at = self.clock.now() + assigned.policy.pause(0, refused=True)
             assigned.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
             return []
@@ -94,9 +94,9 @@ class CheckpointLookup:
         assigned.positioned(checkpoint)
         if checkpoint is not None or not assigned.refusals:  # else an operator may still have to seed it
             for source in sources:
-                self.notes.started(CheckpointKey(source, assigned.assignment.target.topic))
+                self.notes.started(CheckpointKey(source, assigned.delivery_target.target.topic))
         if not assigned.refusals:
-            self.assigned_partitions.resume(assigned)  # else it has to get past the cause of the stop first
+            self.assignment.resume(assigned)  # else it has to get past the cause of the stop first
         return self._begin(assigned, checkpoint)
 
     def _begin(self, assigned: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
@@ -109,7 +109,7 @@ class CheckpointLookup:
             assigned.view,
             next_offset,
             is_begun=checkpoint is not None,
-            waited=self.checkpoints.waiting().get(assigned.assignment.key),
+            waited=self.checkpoints.waiting().get(assigned.delivery_target.key),
         )
         assigned.deliver(sequencer)
         log.info(
@@ -164,16 +164,17 @@ def _forgotten(assigned: AssignedPartition) -> str:
     return (
         f"its checkpoint is gone, the last one known is {assigned.checkpointed}: the checkpoint topic was deleted, or "
         "created again, while this partition was being delivered. Seed the position: "
-        f"{seed_at_the_end_of(assigned.assignment.source)}"
+        f"{seed_at_the_end_of(assigned.delivery_target.source)}"
     )
 
 
 def _recreated(assigned: AssignedPartition, checkpoint: Checkpoint) -> str:
-    then, now = checkpoint.destination_topic_id, assigned.assignment.target_topic_id
+    target = assigned.delivery_target
+    then, now = checkpoint.destination_topic_id, target.target_topic_id
     return (
-        f"the checkpoint is of a topic {assigned.assignment.target.topic} with id {then}, the one there now has id "
+        f"the checkpoint is of a topic {target.target.topic} with id {then}, the one there now has id "
         f"{now}: it was created again, and continuing would omit everything before offset {checkpoint.next_offset}. "
-        f"Seed its position: `replicator checkpoints seed {assigned.assignment.source} --offset N`, 0 for everything "
+        f"Seed its position: `replicator checkpoints seed {target.source} --offset N`, 0 for everything "
         "that is archived"
     )
 
@@ -186,7 +187,7 @@ def has_only_begun_elsewhere(assigned: AssignedPartition, found: Checkpoint | Ch
 
 
 def is_of_another_topic(assigned: AssignedPartition, checkpoint: Checkpoint) -> bool:
-    then, now = checkpoint.destination_topic_id, assigned.assignment.target_topic_id
+    then, now = checkpoint.destination_topic_id, assigned.delivery_target.target_topic_id
     return bool(then) and bool(now) and then != now
 
 

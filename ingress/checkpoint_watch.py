@@ -52,20 +52,20 @@ class CheckpointWatch:
     skipped: Sequence[Skipped] = ()  # as of the last reading
     _failures: Failures = field(default_factory=Failures)
     _claiming: Lookup[object] = field(init=False)
-    _looking: Lookup[_Seen] = field(init=False)
+    _reading: Lookup[_Seen] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._claiming, self._looking = Lookup(self.pool), Lookup(self.pool)
+        self._claiming, self._reading = Lookup(self.pool), Lookup(self.pool)
 
     def poll(self, now: datetime) -> bool:
         """Whether a reading has succeeded. Raises OtherGroup when the topic belongs to another group."""
         if not self.is_ours:
             self._claim(now)
             return False
-        if self._looking.is_due(now):
-            self._looking.due_at = now + self.interval
-            self._looking.ask(self._look)
-        return self._looked(now)
+        if self._reading.is_due(now):
+            self._reading.due_at = now + self.interval
+            self._reading.ask(self._read)
+        return self._collect(now)
 
     def _claim(self, now: datetime) -> None:
         if self._claiming.is_due(now):
@@ -82,8 +82,8 @@ class CheckpointWatch:
                 self._failures.succeeded(Attempt.CHECKPOINTS)
                 self.health.solved(SUBJECT)
 
-    def _looked(self, now: datetime) -> bool:
-        match self._looking.collect():
+    def _collect(self, now: datetime) -> bool:
+        match self._reading.collect():
             case None:
                 return False
             case Failed(error=OtherGroup() as error):
@@ -106,7 +106,7 @@ class CheckpointWatch:
         elif alarm := self._failures.alarm(now):
             self.health.problem(SUBJECT, alarm)
 
-    def _look(self) -> _Seen:
+    def _read(self) -> _Seen:
         positions = self.checkpoints.read()
         self.ownership.confirm()
         skipped = self.checkpoints.skipped()

@@ -100,7 +100,7 @@ class IngressController:
     _checkpoint_lookup: CheckpointLookup = field(init=False)
     _foreign_data_check: ForeignDataCheck = field(init=False)
     _lister: SegmentLister = field(init=False)
-    _assigned_partitions: Assignment = field(init=False)
+    _assignment: Assignment = field(init=False)
     _targets: TargetPartitions = field(init=False)
     _alarms: Alarms = field(init=False)
     _undelivered: UndeliveredMetrics = field(init=False)
@@ -124,20 +124,20 @@ class IngressController:
             explains=self._explains,
             pool=parts.pool,
             delivery=parts.delivery,
-            is_assigned=lambda assigned: assigned in self._assigned_partitions,
+            is_assigned=lambda assigned: assigned in self._assignment,
         )
-        self._assigned_partitions = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
-        self._targets = TargetPartitions(self._watcher, self._assigned_partitions, parts.delivery)
+        self._assignment = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
+        self._targets = TargetPartitions(self._watcher, self._assignment, parts.delivery)
         self._alarms = Alarms(
-            assigned_partitions=self._assigned_partitions,
+            assignment=self._assignment,
             delivery=parts.delivery,
             placement=parts.placement,
             event_log=parts.event_log,
             health=parts.health,
         )
-        self._undelivered = UndeliveredMetrics(self._assigned_partitions, parts.metrics, parts.health)
+        self._undelivered = UndeliveredMetrics(self._assignment, parts.metrics, parts.health)
         self._partition_metrics = PartitionMetrics(
-            assigned_partitions=self._assigned_partitions,
+            assignment=self._assignment,
             watcher=self._watcher,
             checkpoints=self._checkpoints,
             metrics=parts.metrics,
@@ -159,7 +159,7 @@ class IngressController:
             checkpoints=parts.checkpoints,
             ownership=parts.ownership,
             pool=parts.checkpoint_pool,
-            assigned_partitions=self._assigned_partitions,
+            assignment=self._assignment,
             lister=self._lister,
             notes=parts.notes,
             clock=parts.clock,
@@ -203,7 +203,7 @@ class IngressController:
         self._read_log(now)
         self._read_positions(now)
         self._lister.begin_turn()
-        for assigned in self._assigned_partitions:
+        for assigned in self._assignment:
             self._tick(assigned, now)
         self._refuse_to_begin(now)
         if self._measure_at is None or now >= self._measure_at:
@@ -226,11 +226,10 @@ class IngressController:
                 self.parts.placement.subscribe(names, self)
         self._targets.drop_others()
         self._watcher.report_refused(now)
-        for (
-            assigned
-        ) in self._assigned_partitions:  # a partition that was refused may be assigned, and stopped for another reason
+        # a partition that was refused may be assigned, and stopped for another reason
+        for assigned in self._assignment:
             if assigned.stop_reason is not None:
-                self.parts.health.stopped(str(assigned.assignment.source), assigned.stopped)
+                self.parts.health.stopped(str(assigned.delivery_target.source), assigned.stopped)
         self._partition_metrics.count()
         self._targets.confirm_all()  # some were assigned before their route was known, or their topic has changed
         self.parts.health.started(True)
@@ -244,7 +243,7 @@ class IngressController:
         """Nothing is produced for these any more when this returns, unless the target took longer than the deadline."""
         leaving = self._targets.take(partitions)
         deadline = Deadline(self.parts.shutdown_timeout)
-        epochs = [h.assignment.epoch for h in leaving]
+        epochs = [h.delivery_target.epoch for h in leaving]
         if not self.parts.delivery.release(epochs, deadline.left):
             log.warning("round_outlived_revoke", extra={log_fields.COUNT: len(leaving)})
             if self.parts.stop.is_set():
@@ -253,7 +252,7 @@ class IngressController:
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         leaving = self._targets.take(partitions)
         log.warning("partitions_lost", extra={log_fields.COUNT: len(leaving)})
-        self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
+        self.parts.delivery.release([h.delivery_target.epoch for h in leaving], timedelta())
 
     # --- where to begin ---
 
@@ -269,7 +268,7 @@ class IngressController:
         self, assigned: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
     ) -> None:
         """Stop the partition, and retry at intervals from the checkpoint at that time: an operator may have set it."""
-        self._assigned_partitions.stop(assigned, reason, offset, blames_target=blames_target)
+        self._assignment.stop(assigned, reason, offset, blames_target=blames_target)
         pause = assigned.policy.pause(assigned.refusals, refused=True)
         assigned.refusals += 1
         assigned.reposition(now + pause)
@@ -277,7 +276,7 @@ class IngressController:
     def _explains(self, assigned: AssignedPartition, positions: Positions) -> bool:
         """Whether the records in its target partition are of an earlier incarnation, or of another source with the same
         target."""
-        target = assigned.assignment.target
+        target = assigned.delivery_target.target
         routes = self._watcher.found.destinations[target.topic].routes
         keys = [CheckpointKey(source, target.topic) for route in routes for source in route.sources(target.partition)]
         return any(is_of_this_topic(assigned, positions.get(key)) for key in keys)
@@ -298,58 +297,58 @@ class IngressController:
             pause = assigned.policy.pause(assigned.refusals, refused=True)
             assigned.refusals += 1
             assigned.reposition(now + pause)
-            self._assigned_partitions.stop(assigned, reason)  # without a position: it has none until it is seeded
+            self._assignment.stop(assigned, reason)  # without a position: it has none until it is seeded
 
     def _apply_operator_decisions(self, now: datetime) -> None:
         """Apply what operators wrote into the checkpoint topic: positions for partitions that wait for one, and offsets
         that were given up."""
         self._undelivered.given_up = self._checkpoints.skipped
-        for assigned in self._assigned_partitions:
-            found = self._checkpoints.positions.get(assigned.assignment.key)
+        for assigned in self._assignment:
+            found = self._checkpoints.positions.get(assigned.delivery_target.key)
             is_decided = assigned.stop_reason is not None and is_operators(found, assigned.checkpoint)
             if is_decided and not self._checkpoint_lookup.is_asked(assigned):
                 if assigned.is_idle:
                     assigned.reposition(now)
                 else:  # the operator decided about the records that it is delivering
-                    self.parts.delivery.release([assigned.assignment.epoch], SETTLE)
-                    self._switch(assigned, Switch(source=assigned.assignment.source, finished={}))
+                    self.parts.delivery.release([assigned.delivery_target.epoch], SETTLE)
+                    self._switch(assigned, Switch(source=assigned.delivery_target.source, finished={}))
                     continue
             self._undelivered.show(assigned)
 
     # --- incarnations of a topic that follow each other ---
 
     def _succession(self, assigned: AssignedPartition) -> Succession:
-        return self._route(assigned).succession(assigned.assignment.target.partition)
+        return self._route(assigned).succession(assigned.delivery_target.target.partition)
 
     def _route(self, assigned: AssignedPartition) -> Route:
-        return self._watcher.found.route(assigned.assignment.source, assigned.assignment.target.topic)
+        return self._watcher.found.route(assigned.delivery_target.source, assigned.delivery_target.target.topic)
 
     def _current_incarnation(self, assigned: AssignedPartition, positions: Positions) -> AssignedPartition:
         """The incarnation whose delivery was begun last, of those with the same target."""
-        assignment, succession = assigned.assignment, self._succession(assigned)
+        delivery_target, succession = assigned.delivery_target, self._succession(assigned)
         known = {
             source: found
             for source in succession.sources
-            if (found := positions.get(CheckpointKey(source, assignment.target.topic))) is not None
+            if (found := positions.get(CheckpointKey(source, delivery_target.target.topic))) is not None
             and not has_only_begun_elsewhere(assigned, found)
         }
-        switch = succession.switch_to_begun(assignment.source, known, assignment.target_topic_id)
+        switch = succession.switch_to_begun(delivery_target.source, known, delivery_target.target_topic_id)
         if switch is None:
             return assigned
-        self.parts.delivery.release([assignment.epoch], timedelta())  # no round has it
+        self.parts.delivery.release([delivery_target.epoch], timedelta())  # no round has it
         return self._switch(assigned, switch)
 
     def _switch(self, assigned: AssignedPartition, switch: Switch) -> AssignedPartition:
-        topic_id = self._watcher.found.destinations[assigned.assignment.target.topic].facts.topic_id
-        return self._assigned_partitions.switch_incarnation(
+        topic_id = self._watcher.found.destinations[assigned.delivery_target.target.topic].facts.topic_id
+        return self._assignment.switch_incarnation(
             switch.source, assigned, self._route(assigned), topic_id, switch.finished
         )
 
     def _follow(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """Switch to the next incarnation when this one is delivered."""
-        if not self._watcher.found.destinations[assigned.assignment.target.topic].has_later_incarnations:
+        if not self._watcher.found.destinations[assigned.delivery_target.target.topic].has_later_incarnations:
             return
-        source, succession = assigned.assignment.source, self._succession(assigned)
+        source, succession = assigned.delivery_target.source, self._succession(assigned)
         successor = succession.successor_of(source)
         if successor is None or isinstance(assigned.listing, PendingListing):
             return
@@ -361,7 +360,7 @@ class IngressController:
                 self._lister.begin(assigned, sequencer, full=True, reason="life")
             case SuccessionStep.FOLLOW:
                 log.warning("next_life_follows", extra=assigned.fields | {log_fields.NEXT: successor.path})
-                self.parts.delivery.release([assigned.assignment.epoch], timedelta())  # no round has it
+                self.parts.delivery.release([assigned.delivery_target.epoch], timedelta())  # no round has it
                 self._switch(assigned, succession.switch_to_successor(source, successor, sequencer.next_offset or 0))
 
     # --- what is stored ---
@@ -370,14 +369,14 @@ class IngressController:
         for event in self.parts.event_log.poll(timedelta()):
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
-                for assigned in self._assigned_partitions:
+                for assigned in self._assignment:
                     if assigned.sequencer is not None:  # others are listed once their position is known
                         self._lister.begin(assigned, assigned.sequencer, full=False, reason="reset")
                 continue
             if isinstance(event, Created):
                 self._undelivered.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            if (changed := self._assigned_partitions.of(event.segment.source)) is not None:
+            if (changed := self._assignment.of(event.segment.source)) is not None:
                 self._on_segment_event(changed, event, now)
 
     def _on_segment_event(self, assigned: AssignedPartition, event: Created | Removed, now: datetime) -> None:
@@ -401,8 +400,8 @@ class IngressController:
             is_listed = isinstance(assigned.listing, Listed) and not assigned.failures.is_failing(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
                 assigned.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
-                self._assigned_partitions.resume(assigned)
-                self.parts.notes.progressed(assigned.assignment.key)
+                self._assignment.resume(assigned)
+                self.parts.notes.progressed(assigned.delivery_target.key)
         self._lister.by_timer(assigned, sequencer, now)
         self._apply(assigned, sequencer, sequencer.tick(now))
         self._follow(assigned, sequencer, now)
@@ -413,31 +412,31 @@ class IngressController:
         metrics = self.parts.metrics
         for effect in effects:
             match effect:
-                case Deliver(pieces=pieces):
-                    self.parts.delivery.begin(assigned.assignment, pieces)
+                case Deliver(slices=slices):
+                    self.parts.delivery.begin(assigned.delivery_target, slices)
                 case Begin(offset=offset):
                     appends = self._route(assigned).settings.on_foreign_data == "append"
                     beginning = Beginning(assigned=assigned, sequencer=sequencer, offset=offset)
                     self._foreign_data_check.begin(beginning, appends=appends)
-                case Finished(piece=piece):
-                    partition_log.finished(metrics, assigned, piece)
+                case Finished(segment_slice=segment_slice):
+                    partition_log.finished(metrics, assigned, segment_slice)
                 case Relist(full=full, reason=reason):
                     self._lister.begin(assigned, sequencer, full=full, reason=reason)
                 case Late(offsets=offsets):
                     partition_log.late(metrics, assigned, offsets)
                 case Waits(waiting=waiting):
-                    self.parts.notes.waiting(assigned.assignment.key, waiting)
+                    self.parts.notes.waiting(assigned.delivery_target.key, waiting)
                 case Passed(offsets=offsets):
-                    self._assigned_partitions.resume(assigned)
+                    self._assignment.resume(assigned)
                     partition_log.passed(metrics, assigned, offsets)
                 case Lost(offsets=offsets, skipped=skipped):
                     partition_log.lost(metrics, assigned, offsets, skipped=skipped)
                     if not skipped:
-                        self._assigned_partitions.stop(
+                        self._assignment.stop(
                             assigned,
                             f"offsets {offsets} are in no segment, and did not appear within "
                             f"{assigned.policy.lost_timeout}. Find or restore the segment, or accept the loss, with "
-                            f"on_lost = 'skip' or `replicator skip {assigned.assignment.source} {offsets.start} "
+                            f"on_lost = 'skip' or `replicator skip {assigned.delivery_target.source} {offsets.start} "
                             f"--through {offsets.end} --reason TEXT --yes`",
                         )
                 case _:
@@ -454,10 +453,10 @@ class IngressController:
             return found
 
     def _on_report(self, report: DeliveryEvent, now: datetime) -> None:
-        assigned = self._assigned_partitions.of(report.assignment.source)
+        assigned = self._assignment.of(report.delivery_target.source)
         if (
             assigned is None
-            or assigned.assignment.epoch != report.assignment.epoch
+            or assigned.delivery_target.epoch != report.delivery_target.epoch
             or (sequencer := assigned.sequencer) is None
         ):
             return  # of an ownership that has ended
@@ -465,8 +464,8 @@ class IngressController:
             case Progressed(next_offset=next_offset, done=done):
                 assigned.refusals, assigned.checkpointed = 0, next_offset
                 assigned.failures.succeeded(Attempt.DELIVERY)
-                self._assigned_partitions.resume(assigned)
-                self.parts.notes.progressed(assigned.assignment.key)
+                self._assignment.resume(assigned)
+                self.parts.notes.progressed(assigned.delivery_target.key)
                 self._apply(
                     assigned, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset)
                 )
@@ -485,7 +484,7 @@ class IngressController:
                 self._apply(assigned, sequencer, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 self.parts.metrics.count("corrupt_segments", 1, **assigned.labels)
-                self._assigned_partitions.stop(assigned, str(error))
+                self._assignment.stop(assigned, str(error))
                 self._apply(assigned, sequencer, sequencer.corrupt(segment, now))
             case _:
                 assert_never(report)

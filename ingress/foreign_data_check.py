@@ -86,7 +86,7 @@ class ForeignDataCheck:
         alone = [one for one in self._wanted if one.assigned.failures.is_failing(Attempt.TARGET_CHECK)]
         together = [one for one in self._wanted if not one.assigned.failures.is_failing(Attempt.TARGET_CHECK)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
-            targets = {one.assigned.assignment.target for one in asking}
+            targets = {one.assigned.delivery_target.target for one in asking}
             self._asked.ask(asking, self._read, targets)
         self._wanted = []
         refused: list[tuple[Beginning, Obstacle]] = []
@@ -119,23 +119,23 @@ class ForeignDataCheck:
                 assert_never(outcome)
 
     def _seen_of(self, assigned: AssignedPartition, seen: _Seen) -> Occupancy | None:
-        own = seen.positions.get(assigned.assignment.key)
+        own = seen.positions.get(assigned.delivery_target.key)
         if own is not None and not has_only_begun_elsewhere(assigned, own):
             return None  # an operator's, for example: a first checkpoint would hide it
         if self.explains(assigned, seen.positions):
             return EMPTY
-        return seen.occupancies.get(assigned.assignment.target, GONE)
+        return seen.occupancies.get(assigned.delivery_target.target, GONE)
 
     def _write(self, beginning: Beginning) -> None:
         assigned = beginning.assigned
         assigned.begins(beginning.offset)
         partition_log.begins(assigned, beginning.offset)
-        self.delivery.begin(assigned.assignment, ())
+        self.delivery.begin(assigned.delivery_target, ())
 
 
 def foreign_data(assigned: AssignedPartition, checkpoint_topic: str, occupancy: Occupancy) -> str:
     """Why nothing is delivered to the target, and what to do."""
-    source, target = assigned.assignment.source, assigned.assignment.target
+    source, target = assigned.delivery_target.source, assigned.delivery_target.target
     if occupancy.holds_records:
         what = f"{target} holds records"
     else:

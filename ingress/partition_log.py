@@ -13,19 +13,19 @@ from ingress.assigned_partition import AssignedPartition
 log = logging.getLogger(__name__)
 
 
-def finished(metrics: Metrics, assigned: AssignedPartition, piece: SegmentSlice) -> None:
+def finished(metrics: Metrics, assigned: AssignedPartition, segment_slice: SegmentSlice) -> None:
     metrics.count("ingress_segments", 1, **assigned.labels)
-    skipped = piece.offsets.start - piece.segment.offsets.start
+    skipped = segment_slice.offsets.start - segment_slice.segment.offsets.start
     if skipped:
         metrics.count("skipped_records", skipped, **assigned.labels)
     log.info(
         "segment_delivered",
         extra=assigned.fields
         | {
-            log_fields.LEVEL: piece.segment.level,
-            log_fields.START: piece.offsets.start,
-            log_fields.END: piece.segment.offsets.end,
-            log_fields.DESTINATION: assigned.assignment.target.topic,
+            log_fields.LEVEL: segment_slice.segment.level,
+            log_fields.START: segment_slice.offsets.start,
+            log_fields.END: segment_slice.segment.offsets.end,
+            log_fields.DESTINATION: assigned.delivery_target.target.topic,
         },
     )
 

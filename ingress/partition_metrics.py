@@ -25,7 +25,7 @@ from ingress.stored_lag import StoredLag
 class PartitionMetrics:
     """Use from the controller's thread only."""
 
-    assigned_partitions: Assignment
+    assignment: Assignment
     watcher: DestinationWatcher
     checkpoints: CheckpointWatch
     metrics: Metrics
@@ -35,7 +35,7 @@ class PartitionMetrics:
         self.count()
         if self.checkpoints.is_read:  # else all stored offsets would count as lag
             self.stored.poll({key: self._next_offset(key) for key in self._without_view()}, now)
-        for assigned in self.assigned_partitions:
+        for assigned in self.assignment:
             if _is_measured_by_view(assigned):
                 assigned.measure(self.metrics, now)
 
@@ -44,16 +44,16 @@ class PartitionMetrics:
         self.metrics.gauge("stopped_partitions", len(self._refused()), held="false")
 
     def _refused(self) -> Sequence[CheckpointKey]:
-        return [key for key in self.watcher.found.stopped if self.assigned_partitions.of(key.source) is None]
+        return [key for key in self.watcher.found.stopped if self.assignment.of(key.source) is None]
 
     def _without_view(self) -> Iterator[CheckpointKey]:
         yield from self._refused()
         yield from self.watcher.found.earlier
         destinations = self.watcher.found.destinations
-        for assigned in self.assigned_partitions:
+        for assigned in self.assignment:
             if assigned.stopped and not _is_measured_by_view(assigned):
-                yield assigned.assignment.key
-            source, target = assigned.assignment.source, assigned.assignment.target
+                yield assigned.delivery_target.key
+            source, target = assigned.delivery_target.source, assigned.delivery_target.target
             destination = destinations.get(target.topic)
             if destination is None or not destination.has_later_incarnations:
                 continue
@@ -64,7 +64,7 @@ class PartitionMetrics:
 
     def _next_offset(self, key: CheckpointKey) -> int | None:
         """Next offset of the checkpoint, as far as known here; None when it is gone, as for an outside observer."""
-        assigned, checkpoint = self.assigned_partitions.of(key.source), self.checkpoints.positions.get(key)
+        assigned, checkpoint = self.assignment.of(key.source), self.checkpoints.positions.get(key)
         if assigned is not None and assigned.is_forgotten:
             return None
         if assigned is not None and assigned.checkpointed is not None:

@@ -57,12 +57,12 @@ class SegmentLister:
         answer = ask(
             self.pool,
             self._ask,
-            assigned.assignment.source,
+            assigned.delivery_target.source,
             next_offset or 0,
             assigned.reach,
             full=full,
             wants_begin=wants_begin,
-            begun_at=assigned.assignment.begun_at or 0,
+            begun_at=assigned.delivery_target.begun_at or 0,
             left_behind={source: undelivered.span.start for source, undelivered in assigned.left_behind.items()},
         )
         relist_at = now + self.jitter(self.interval)

@@ -30,7 +30,7 @@ from infra.runtime.retry import Backoff
 from ingress.segment_view import SegmentView
 
 # limits of one delivery: small segments make large runs, and large ones do not delay other partitions for long
-CHAIN_PIECES, CHAIN_BYTES = 1_000, 16 << 20  # as stored
+CHAIN_SLICES, CHAIN_BYTES = 1_000, 16 << 20  # as stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Deliver:
     """Produce the slices, which are adjacent; answer `progressed` repeatedly and then `delivered`, or else `failed`, or
     `vanished` or `corrupt` with the segment at fault."""
 
-    pieces: tuple[SegmentSlice, ...]
+    slices: tuple[SegmentSlice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Begin:
 class Finished:
     """The slice, and its checkpoint, are in the target."""
 
-    piece: SegmentSlice
+    segment_slice: SegmentSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Sequencer:
         self._failures, self._vanished = 0, None
         done = len(self.delivering) - len(remaining(self.delivering, next_offset))
         finished, self.delivering = self.delivering[:done], self.delivering[done:]
-        return [Finished(piece) for piece in finished]
+        return [Finished(segment_slice) for segment_slice in finished]
 
     def delivered(self, now: datetime) -> list[Effect]:
         if self.beginning:
@@ -310,7 +310,7 @@ class Sequencer:
         chain: list[SegmentSlice] = []
         left = CHAIN_BYTES
         for step in steps(self.view.segments, next_offset):
-            if isinstance(step, Gap) or len(chain) == CHAIN_PIECES:
+            if isinstance(step, Gap) or len(chain) == CHAIN_SLICES:
                 break
             left -= sizes[step.segment]
             if chain and left < 0:

@@ -66,13 +66,13 @@ class StoredLag:
     def poll(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
         """`checkpoints`: of all such partitions now, the next offset, or None without a checkpoint. The gauges of
         others are dropped, so partitions with a sequencer are measured after this."""
-        self._take_in()
+        self._collect()
         for key in self._known.keys() - checkpoints.keys():
             del self._known[key]
         is_news = any(key not in self._known or self._known[key].checkpoint != c for key, c in checkpoints.items())
         if checkpoints and (self._lookup.is_due(now) or (is_news and not self._lookup.is_under_way)):
             self._ask(checkpoints, now)
-            self._take_in()
+            self._collect()
         self._export(checkpoints, now)
 
     def _ask(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
@@ -80,9 +80,9 @@ class StoredLag:
         if renew:
             self._renew_at = now + self.renewed_after
         self._lookup.due_at = now + self.interval
-        self._lookup.ask(self._look, dict(checkpoints), dict(self._known), renew=renew)
+        self._lookup.ask(self._measure, dict(checkpoints), dict(self._known), renew=renew)
 
-    def _take_in(self) -> None:
+    def _collect(self) -> None:
         match self._lookup.collect():
             case Answer(value=known):
                 self._known.update(known)
@@ -100,7 +100,7 @@ class StoredLag:
             self.metrics.gauge("ingress_lag_records", offsets, **labels_of(source))
             self.metrics.gauge("ingress_lag_seconds", seconds, **labels_of(source))
 
-    def _look(self, checkpoints: Mapping[CheckpointKey, int | None], seen: _Answer, *, renew: bool) -> _Answer:
+    def _measure(self, checkpoints: Mapping[CheckpointKey, int | None], seen: _Answer, *, renew: bool) -> _Answer:
         """Runs on the pool. Raises StoreUnavailable."""
         found: dict[CheckpointKey, _Waiting] = {}
         for key, checkpoint in checkpoints.items():

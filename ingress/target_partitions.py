@@ -24,7 +24,7 @@ class TargetPartitions:
     """Use from the controller's thread only."""
 
     watcher: DestinationWatcher
-    assigned_partitions: Assignment
+    assignment: Assignment
     delivery: Delivery
     _assigned: set[TopicPartition] = field(default_factory=set)
 
@@ -35,8 +35,8 @@ class TargetPartitions:
     def take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
         """Remove revoked target partitions; returns the source partitions that were delivered there."""
         self._assigned -= set(partitions)
-        leaving = self.assigned_partitions.at(partitions)
-        self.assigned_partitions.forget(leaving)
+        leaving = self.assignment.at(partitions)
+        self.assignment.forget(leaving)
         return leaving
 
     def poll(self, now: datetime) -> None:
@@ -56,11 +56,13 @@ class TargetPartitions:
         found = self.watcher.found
         lost = [
             h
-            for h in self.assigned_partitions
-            if not found.delivers(h.assignment.source, h.assignment.target.topic, topic_id=h.assignment.target_topic_id)
+            for h in self.assignment
+            if not found.delivers(
+                h.delivery_target.source, h.delivery_target.target.topic, topic_id=h.delivery_target.target_topic_id
+            )
         ]
-        self.delivery.release([h.assignment.epoch for h in lost], timedelta())
-        self.assigned_partitions.forget(lost)
+        self.delivery.release([h.delivery_target.epoch for h in lost], timedelta())
+        self.assignment.forget(lost)
 
     def _confirm(self, partitions: Collection[TopicPartition]) -> None:
         self.watcher.confirm({p for p in partitions if not self._is_complete(p)})
@@ -71,9 +73,9 @@ class TargetPartitions:
         return destination is not None and all(self._source_of(route, partition) for route in destination.routes)
 
     def _source_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
-        found = (self.assigned_partitions.of(source) for source in route.sources(target.partition))
+        found = (self.assignment.of(source) for source in route.sources(target.partition))
         return next(
-            (assigned for assigned in found if assigned is not None and assigned.assignment.target == target), None
+            (assigned for assigned in found if assigned is not None and assigned.delivery_target.target == target), None
         )
 
     def _add_sources(self, partition: TopicPartition) -> None:
@@ -83,6 +85,4 @@ class TargetPartitions:
             return
         for route in destination.routes:
             if self._source_of(route, partition) is None:
-                self.assigned_partitions.add(
-                    route.sources(partition.partition)[0], partition, route, destination.facts.topic_id
-                )
+                self.assignment.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)

@@ -24,25 +24,25 @@ from ingress.undelivered import describe_after_end, describe_before_begin
 class UndeliveredMetrics:
     """Use from the controller's thread only."""
 
-    assigned_partitions: Assignment
+    assignment: Assignment
     metrics: Metrics
     health: Health
     given_up: Sequence[Skipped] = ()  # offsets that operators gave up, as far as known
 
     def created(self, segment: Segment) -> None:
         """Handle a creation event."""
-        assigned = self.assigned_partitions.of(segment.source)
+        assigned = self.assignment.of(segment.source)
         if assigned is not None and assigned.passed is not None and assigned.passed.stored(segment):
             partition_log.before_begin(segment)
             self.show(assigned)
         # not of the delivered incarnation, but perhaps of an earlier one; most events are of other owners' partitions
-        later = self.assigned_partitions.after(segment.source)
+        later = self.assignment.after(segment.source)
         if later is not None and later.left_behind[segment.source].stored(segment):
             partition_log.after_its_end(segment)
             self.show(later)
 
     def show(self, assigned: AssignedPartition) -> None:
-        source, destination = assigned.assignment.source, assigned.assignment.target.topic
+        source, destination = assigned.delivery_target.source, assigned.delivery_target.target.topic
         passed = {} if assigned.passed is None else {source: assigned.passed}
         if not passed:
             self.health.solved(subject_of(source))
@@ -54,7 +54,7 @@ class UndeliveredMetrics:
             if not left:
                 self.health.solved(subject_of(where))
             elif where == source:
-                begun_at = assigned.assignment.begun_at or 0
+                begun_at = assigned.delivery_target.begun_at or 0
                 self.health.problem(subject_of(where), describe_before_begin(where, destination, begun_at, left))
             else:
                 self.health.problem(subject_of(where), describe_after_end(where, destination, left))

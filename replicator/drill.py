@@ -128,12 +128,12 @@ class Drill:
                 )
                 return [entry_of(verdict) for verdict in verdicts]
 
-        def go_on(_done: int, _total: int) -> None:
+        def raise_when_stopped(_done: int, _total: int) -> None:
             if stop.is_set():
                 raise DrillStopped("stopped before everything was compared: nothing was measured")
 
         work = VerifyTask(into, selection, VerifyScope(kind=TARGET, cluster=into))
-        return [entry for entry, _ in on_spark(self.spark, work, {}, go_on, delivered=planned)]
+        return [entry for entry, _ in on_spark(self.spark, work, {}, raise_when_stopped, delivered=planned)]
 
     def _sampled(self, stop: Stop) -> Selection:
         if self.sample is None:

@@ -54,9 +54,8 @@ class OpenSegment:
     pending_bytes: int = 0
     oldest_ms: int | None = None  # timestamp of the first record
     leader_epoch: int | None = None
-    overlapping: tuple[
-        Segment, ...
-    ] = ()  # stored segments with some of the same offsets; this one must agree with them
+    # stored segments with some of the same offsets; this one must agree with them
+    overlapping: tuple[Segment, ...] = ()
     # an earlier segment that has to be stored first: until then this one may be of another log than the archive
     predecessor: OpenSegment | None = None
     stored: bool = False

@@ -21,6 +21,6 @@ class TopicClaim:
     forked_from: str = ""  # the path that holds the log up to that fork
 
 
-_CODEC = Codec(TopicClaim, "a place", omitted=("fork", "forked_from"))
+_CODEC = Codec(TopicClaim, "a claim of an archive path", omitted=("fork", "forked_from"))
 encode_topic_claim = _CODEC.encode
 decode_topic_claim = _CODEC.decode

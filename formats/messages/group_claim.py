@@ -134,11 +134,11 @@ def why_copied(topic: str, current: GroupClaim, cluster_id: str) -> str:
     return (
         f"checkpoint topic {topic} was claimed by group {current.group_id} in the cluster with id {current.cluster_id} "
         f"at {current.at.isoformat()}, and this cluster has the id {cluster_id}: the topic was copied here, and its "
-        "positions are about topics of the other cluster. If the address is wrong, mend kafka.bootstrap.servers or the "
+        "positions are about topics of the other cluster. If the address is wrong, fix kafka.bootstrap.servers or the "
         "name resolution. If this cluster replaces the other one, either name a new ingress.checkpoint_topic, and "
         "delivery begins anew where a destination is empty; or, where the destinations were copied too and hold what "
         f"the checkpoints say, start with `replicator ingress --take-over {current.group_id}`: a destination with "
-        "another topic id than its checkpoints stops, and `replicator checkpoints seed` says where it goes on"
+        "another topic id than its checkpoints stops, and `replicator checkpoints seed` sets its position"
     )
 
 

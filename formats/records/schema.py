@@ -13,9 +13,8 @@ SCHEMA = pa.schema(
         pa.field("timestamp_type", pa.int8(), nullable=False),  # Kafka's: −1 none, 0 CreateTime, 1 LogAppendTime
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field(
-            "headers", pa.list_(pa.field("element", HEADER, nullable=False))
-        ),  # null = none; order and duplicates are kept
+        # null = none; order and duplicates are kept
+        pa.field("headers", pa.list_(pa.field("element", HEADER, nullable=False))),
     ]
 )
 

@@ -147,9 +147,8 @@ class _Level:
                 found.after.append(info)
             elif len(found.before) == PAGE:  # many small segments: bisect the rest instead of reading it
                 last = self._last_in(info.segment.offsets.start, position)
-                found.before = (
-                    last if len(last) >= SEGMENTS_BEFORE / 2 else found.before + last
-                )  # few: all after those read
+                # few: they come after all those read
+                found.before = last if len(last) >= SEGMENTS_BEFORE / 2 else found.before + last
                 found.after = list(self._from(position, limit + 1))
                 found.is_cut = len(found.after) > limit
                 del found.after[limit:]

@@ -19,9 +19,8 @@ class ObjectInfo:
     etag: str = ""
     replication: str = ""  # S3's replication status, from `stat` only; empty: not replicated
     storage_class: str = ""  # S3's storage class, from `list` only; empty: the default
-    checksums: tuple[
-        tuple[str, str], ...
-    ] = ()  # of the whole content, by algorithm; from `stat`, if the store has them
+    # of the whole content, by algorithm; from `stat`, if the store has them
+    checksums: tuple[tuple[str, str], ...] = ()
 
 
 class ObjectStore(Protocol):

@@ -42,9 +42,8 @@ class FieldInfo:
     is_size: bool = False
     is_secret: bool = False
     check: Callable[[Any], str | None] | None = None  # returns the problem with a value of the right type
-    refused: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # values that users may expect to work, and why they do not
+    # values that users may expect to work, and why they do not
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Invalid(ValueError):

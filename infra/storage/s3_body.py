@@ -6,10 +6,10 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from infra.settings.storage import MAX_PARTS
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-MAX_PARTS = 10_000  # S3's limit
 
 
 class Slice(io.RawIOBase):

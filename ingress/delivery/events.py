@@ -40,7 +40,7 @@ class DeliveryTarget:
 class Progressed:
     """Runs, and their checkpoint, are in the target."""
 
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     next_offset: int
     done: bool  # the slices are delivered to their end
     count: int = field(default=0, compare=False)  # records of this report
@@ -52,7 +52,7 @@ class DeliveryFailed:
     """Records after the last Progressed are not in the target. REJECTED, DENIED and STALLED: retrying at once will not
     help. UNKNOWN: they may be in the target, read the position again."""
 
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     reason: str
     kind: FailureKind
     offset: int | None = None  # of the single record that is refused
@@ -60,13 +60,13 @@ class DeliveryFailed:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     segment: Segment
     error: CorruptSegment
 

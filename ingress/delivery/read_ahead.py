@@ -30,16 +30,16 @@ class Narrow:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    assignment: DeliveryTarget
-    pieces: Sequence[SegmentSlice]  # adjacent; none: only the first checkpoint is written
+    delivery_target: DeliveryTarget
+    slices: Sequence[SegmentSlice]  # adjacent; none: only the first checkpoint is written
     narrow: Narrow | None = None
     skipped: Sequence[Skipped] = ()  # offsets right before the slices
 
 
 @dataclass(slots=True, eq=False)
 class SegmentRead:
-    assignment: DeliveryTarget
-    pieces: Sequence[SegmentSlice]
+    delivery_target: DeliveryTarget
+    slices: Sequence[SegmentSlice]
     narrow: Narrow | None
     runs: Generator[SegmentRun, None, None]
     ahead: Future[SegmentRun]
@@ -50,7 +50,7 @@ class SegmentRead:
     @property
     def segment(self) -> Segment:
         """The segment that the next run begins in."""
-        return remaining(self.pieces, self.next_offset)[0].segment
+        return remaining(self.slices, self.next_offset)[0].segment
 
 
 @dataclass(slots=True)
@@ -69,9 +69,11 @@ class ReadAhead:
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may make a round fail
     _rounds: int = 0
 
-    def begin(self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped]) -> None:
+    def begin(
+        self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped]
+    ) -> None:
         with self.changed:
-            self._waiting.append(_Waiting(assignment, pieces, skipped=skipped))
+            self._waiting.append(_Waiting(delivery_target, slices, skipped=skipped))
             self.changed.notify_all()
 
     def release(self, epochs: Collection[int]) -> None:
@@ -89,12 +91,12 @@ class ReadAhead:
             self.drop(epoch)
         while self._waiting and len(self._open) < self.width:
             waiting = self._waiting.popleft()
-            if waiting.assignment.epoch not in self._released:
+            if waiting.delivery_target.epoch not in self._released:
                 self._begin_reading(waiting)
         groups: dict[Hashable, list[SegmentRead]] = {}
         for reading in self._open.values():
-            target = reading.assignment.target
-            alone = reading.assignment.epoch if reading.narrow else 0
+            target = reading.delivery_target.target
+            alone = reading.delivery_target.epoch if reading.narrow else 0
             apart = next((one for one in (target, target.topic) if one in self._apart), "")
             groups.setdefault((batch_size_class(target.topic), alone, apart), []).append(reading)
         ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
@@ -122,12 +124,12 @@ class ReadAhead:
 
     def again(self, reading: SegmentRead, from_offset: int, narrow: Narrow | None) -> None:
         """Read once more from `from_offset`, ahead of all that wait."""
-        self.drop(reading.assignment.epoch)
+        self.drop(reading.delivery_target.epoch)
         # once the first run is delivered, the offsets skipped before it are recorded already
         skipped = reading.skipped if from_offset == reading.from_offset else ()
-        pieces = remaining(reading.pieces, from_offset)
+        slices = remaining(reading.slices, from_offset)
         with self.changed:
-            self._waiting.appendleft(_Waiting(reading.assignment, pieces, narrow, skipped))
+            self._waiting.appendleft(_Waiting(reading.delivery_target, slices, narrow, skipped))
 
     def drop(self, epoch: int) -> None:
         reading = self._open.pop(epoch, None)
@@ -139,15 +141,17 @@ class ReadAhead:
             self.drop(epoch)
 
     def _begin_reading(self, waiting: _Waiting) -> None:
-        assignment, narrow, pieces = waiting.assignment, waiting.narrow, waiting.pieces
-        if pieces:
-            at = pieces[0].offsets.start
-            runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
+        delivery_target, narrow, slices = waiting.delivery_target, waiting.narrow, waiting.slices
+        if slices:
+            at = slices[0].offsets.start
+            runs = self.reader.runs(slices, max_records=narrow.max_records if narrow else None)
         else:
-            at = assignment.begun_at or 0
+            at = delivery_target.begun_at or 0
             runs = _first_run(at)
         ahead = self._read_ahead(runs)
-        self._open[assignment.epoch] = SegmentRead(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
+        self._open[delivery_target.epoch] = SegmentRead(
+            delivery_target, slices, narrow, runs, ahead, at, at, waiting.skipped
+        )
 
     def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[SegmentRun]:
         future = self.pool.submit(next, runs)

@@ -114,12 +114,12 @@ class Delivery:
         self._read_ahead = ReadAhead(self.reader, self.pool, self.width, self._mutex)
 
     def begin(
-        self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+        self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
     ) -> None:
         """Deliver adjacent slices. `reports` has the progress; when a slice fails, the records before it are delivered.
-        Without a slice only the partition's first checkpoint is written, at `assignment.begun_at`. `skipped`: offsets
-        before the slices that were given up; they are recorded with the first position after them."""
-        self._read_ahead.begin(assignment, pieces, skipped)
+        Without a slice only the partition's first checkpoint is written, at `delivery_target.begun_at`. `skipped`:
+        offsets before the slices that were given up; they are recorded with the first position after them."""
+        self._read_ahead.begin(delivery_target, slices, skipped)
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
         """Exclude these epochs from new rounds. Waits for the current round, and aborts it after `timeout`. False when
@@ -161,7 +161,7 @@ class Delivery:
             self._held_back = self.fence is not None and fence is None
             if self._held_back:  # in no generation: the target accepts an empty fence from any process
                 return False
-            self._in_round = frozenset(m.assignment.epoch for m in members)
+            self._in_round = frozenset(m.delivery_target.epoch for m in members)
         try:
             self._round(members, fence)
         finally:
@@ -199,7 +199,7 @@ class Delivery:
             return
         except BrokerUnavailable as error:
             # perhaps some runs were not taken: the rest was not produced, and is read again
-            targets = {part.reading.assignment.target for part in parts.values()}
+            targets = {part.reading.delivery_target.target for part in parts.values()}
             failures = [RunFailed(p, "UNAVAILABLE", str(error), FailureKind.UNKNOWN) for p in targets]
         else:
             if parts:
@@ -209,9 +209,9 @@ class Delivery:
         failed = {f.partition: f for f in failures}
         seconds = time.monotonic() - began
         self._pace.took(seconds, sum(part.count for part in parts.values()))
-        sharing = Counter(part.reading.assignment.target for part in parts.values())
+        sharing = Counter(part.reading.delivery_target.target for part in parts.values())
         for part in parts.values():
-            target = part.reading.assignment.target
+            target = part.reading.delivery_target.target
             self._finish(part, failed.get(target), seconds, shares_partition=sharing[target] > 1)
 
     def _halt(self, reason: str) -> None:
@@ -233,9 +233,9 @@ class Delivery:
             for reading in members:
                 if self._pace.slowed and total >= self._pace.limit:
                     return
-                part = parts.get(reading.assignment.epoch)
+                part = parts.get(reading.delivery_target.epoch)
                 if reading.ahead.done() and (part is None or not part.ended):
-                    part = parts.setdefault(reading.assignment.epoch, _Part(reading, reading.next_offset))
+                    part = parts.setdefault(reading.delivery_target.epoch, _Part(reading, reading.next_offset))
                     run = self._take(reading, part)
                     if run is not None:
                         total += run.count
@@ -250,7 +250,7 @@ class Delivery:
         """Wait for a member's next run. False when none comes in time."""
 
         def coming() -> list[SegmentRead]:
-            return [m for m in members if (p := parts.get(m.assignment.epoch)) is None or not p.ended]
+            return [m for m in members if (p := parts.get(m.delivery_target.epoch)) is None or not p.ended]
 
         with self._mutex:
             left = began + self.linger.total_seconds() - time.monotonic()
@@ -260,18 +260,20 @@ class Delivery:
 
     def _take(self, reading: SegmentRead, part: _Part) -> TargetRun | None:
         """The run that was read ahead, with its timestamps checked for the target; starts to read the next one."""
-        assignment = reading.assignment
+        delivery_target = reading.delivery_target
         try:
             run = reading.ahead.result()
-            checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
+            checked = self.timestamps.check(
+                delivery_target.target.topic, run.batches, clamp=delivery_target.clamp_timestamps
+            )
         except SegmentNotFound:
-            part.then = Vanished(assignment, reading.segment)
+            part.then = Vanished(delivery_target, reading.segment)
         except CorruptSegment as error:
-            part.then = Corrupt(assignment, reading.segment, error)
+            part.then = Corrupt(delivery_target, reading.segment, error)
         except TransientError as error:
-            part.then = DeliveryFailed(assignment, str(error), FailureKind.RETRY_LATER)
+            part.then = DeliveryFailed(delivery_target, str(error), FailureKind.RETRY_LATER)
         except (ForeignSegment, TargetError, TransformFailed) as error:
-            part.then = DeliveryFailed(assignment, str(error), FailureKind.REJECTED)
+            part.then = DeliveryFailed(delivery_target, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
                 part.then = _RefusedRun(checked.refused, run.count, last_offset(run.batches[-1]))
@@ -279,7 +281,7 @@ class Delivery:
             part.ended = True
             return None
         if checked.altered:
-            self.metrics.count("altered_timestamps", checked.altered, **assignment.labels)
+            self.metrics.count("altered_timestamps", checked.altered, **delivery_target.labels)
         is_first = reading.next_offset == reading.from_offset
         part.ended = part.done = run.last
         part.count += run.count
@@ -290,14 +292,14 @@ class Delivery:
         self._read_ahead.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(
-            run.next_offset, assignment.target_topic_id, at, self.writer.author, begun_at=assignment.begun_at
+            run.next_offset, delivery_target.target_topic_id, at, self.writer.author, begun_at=delivery_target.begun_at
         )
         return TargetRun(
-            assignment.target,
+            delivery_target.target,
             tuple(checked.batches),
             run.count,
             run.size_bytes,
-            assignment.key,
+            delivery_target.key,
             checkpoint,
             reading.skipped if is_first else (),
         )
@@ -306,17 +308,19 @@ class Delivery:
 
     def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, shares_partition: bool) -> None:
         """`shares_partition`: another source is delivered to the same target partition in this round."""
-        reading, assignment = part.reading, part.reading.assignment
+        reading, delivery_target = part.reading, part.reading.delivery_target
         if failure is None:
             if part.count:
-                self._read_ahead.joins(assignment.target)
+                self._read_ahead.joins(delivery_target.target)
             if reading.next_offset > part.from_offset or part.done:
-                self._measure(assignment, part, seconds)
-                self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
+                self._measure(delivery_target, part, seconds)
+                self.reports.put(
+                    Progressed(delivery_target, reading.next_offset, part.done, part.count, part.size_bytes)
+                )
             self._after(part)
         elif failure.kind in (FailureKind.RETRY_NOW, FailureKind.DELIVER_SEPARATELY):
             if failure.kind is FailureKind.DELIVER_SEPARATELY:
-                self._read_ahead.set_apart(assignment.target.topic)
+                self._read_ahead.set_apart(delivery_target.target.topic)
             self._read_ahead.again(reading, part.from_offset, reading.narrow)
         elif failure.kind is FailureKind.REJECTED and shares_partition:  # separate rounds show whose record it is
             self._read_ahead.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
@@ -325,40 +329,39 @@ class Delivery:
             self._refused(reading, part.from_offset, _RefusedRun(reason, part.count, part.last_offset))
         else:
             if failure.kind is FailureKind.DENIED:
-                self._read_ahead.set_apart(assignment.target.topic)
+                self._read_ahead.set_apart(delivery_target.target.topic)
             elif failure.kind is FailureKind.STALLED:
-                self._read_ahead.set_apart(assignment.target)
-            self._read_ahead.drop(assignment.epoch)
-            self.reports.put(DeliveryFailed(assignment, f"{failure.code}: {failure.reason}", failure.kind))
+                self._read_ahead.set_apart(delivery_target.target)
+            self._read_ahead.drop(delivery_target.epoch)
+            self.reports.put(DeliveryFailed(delivery_target, f"{failure.code}: {failure.reason}", failure.kind))
 
     def _after(self, part: _Part) -> None:
         reading, then = part.reading, part.then
         if isinstance(then, _RefusedRun):
             self._refused(reading, reading.next_offset, then)
         elif then is not None:
-            self._read_ahead.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.delivery_target.epoch)
             self.reports.put(then)
         elif part.done:
-            self._read_ahead.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.delivery_target.epoch)
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
-            self._read_ahead.again(
-                reading, reading.next_offset, None
-            )  # it was refused only together with another source
+            # it was refused only together with another source
+            self._read_ahead.again(reading, reading.next_offset, None)
 
     def _refused(self, reading: SegmentRead, from_offset: int, refusal: _RefusedRun) -> None:
         if refusal.count == 0:  # without records: the first checkpoint was refused
-            self._read_ahead.drop(reading.assignment.epoch)
-            self.reports.put(DeliveryFailed(reading.assignment, refusal.reason, FailureKind.REJECTED))
+            self._read_ahead.drop(reading.delivery_target.epoch)
+            self.reports.put(DeliveryFailed(reading.delivery_target, refusal.reason, FailureKind.REJECTED))
             return
         if refusal.count == 1:
-            self._read_ahead.drop(reading.assignment.epoch)
+            self._read_ahead.drop(reading.delivery_target.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
-            self.reports.put(DeliveryFailed(reading.assignment, reason, FailureKind.REJECTED, refusal.last_offset))
+            self.reports.put(DeliveryFailed(reading.delivery_target, reason, FailureKind.REJECTED, refusal.last_offset))
             return
         self._read_ahead.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
-    def _measure(self, assignment: DeliveryTarget, part: _Part, seconds: float) -> None:
-        labels = assignment.labels
+    def _measure(self, delivery_target: DeliveryTarget, part: _Part, seconds: float) -> None:
+        labels = delivery_target.labels
         self.metrics.count("record_count", part.count, **labels)
         self.metrics.count("record_bytes", part.size_bytes, **labels)
         self.metrics.observe("produce_latency_seconds", seconds, **labels)

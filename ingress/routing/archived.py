@@ -47,9 +47,8 @@ class RefusedTopic:
 class RoutingPlan:
     """The configuration applied to what the archive holds."""
 
-    chosen: Mapping[
-        str, Sequence[ArchivedTopic]
-    ]  # by destination; several go to one only when each of their sources allows it
+    # by destination; several go to one only when each of their sources allows it
+    chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive

@@ -79,9 +79,8 @@ class RoutingTable:
 
     destinations: Mapping[str, Destination]  # by the name of the destination topic
     refused: Mapping[str, str]  # region/path, or a partition of it -> why it is not delivered, and the remedy
-    refused_partitions: Mapping[CheckpointKey, str] = field(
-        default_factory=dict
-    )  # refused partitions of configured topics
+    # refused partitions of configured topics
+    refused_partitions: Mapping[CheckpointKey, str] = field(default_factory=dict)
     withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused, and not reported by parked notes
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
 

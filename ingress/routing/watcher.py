@@ -122,9 +122,8 @@ class DestinationWatcher:
                 case Failed(error=error):
                     log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
                     self._failures.failed(Attempt.DESTINATIONS, str(error), now)
-                    self._refresh.due_at = min(
-                        self._refresh.due_at or now, now + RETRY
-                    )  # the refresh repeats the request
+                    # the refresh repeats the request
+                    self._refresh.due_at = min(self._refresh.due_at or now, now + RETRY)
         return partitions
 
 

@@ -60,7 +60,7 @@ checkpoints_app = group("Show or set how far each source partition is delivered.
 def show(
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="REGION/TOPIC[/PARTITION]", help="Only of this topic or partition."),
+        typer.Option("--source", metavar="REGION/TOPIC[/PARTITION]", help="Show only this topic or partition."),
     ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
@@ -122,55 +122,60 @@ def _print(
 @interruptible(WRITES_ONCE)
 def seed(
     source: Annotated[
-        str, typer.Argument(metavar="REGION/TOPIC[/PARTITION]", help="A source partition, or every one of a topic.")
+        str,
+        typer.Argument(metavar="REGION/TOPIC[/PARTITION]", help="A source partition, or all partitions of a topic."),
     ],
     *,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="Destination; default: what the file says.")
+        str | None, typer.Option("--to", metavar="TOPIC", help="Destination topic; default: by the file.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", min=0, help="Source offset of the next record.")
+        int | None, typer.Option("--offset", metavar="N", min=0, help="Deliver from this source offset.")
     ] = None,
     timestamp: Annotated[
         str | None,
         typer.Option(
             "--timestamp",
             metavar="TIME",
-            help="The smallest archived offset whose record is stamped at or after this time (ISO 8601, with a zone).",
+            help="Deliver from the first record with this or a later timestamp (ISO 8601, with a zone).",
         ),
     ] = None,
     group_id: Annotated[
         str | None,
-        typer.Option(
-            "--group", metavar="GROUP", help="What this consumer group of the source's cluster has committed."
-        ),
+        typer.Option("--group", metavar="GROUP", help="Deliver from the committed offsets of this source group."),
     ] = None,
     source_config: Annotated[
         Path | None,
-        typer.Option("--source-config", metavar="FILE", help="With --group: the file of the source's region."),
+        typer.Option("--source-config", metavar="FILE", help="With --group: read the source region's configuration."),
     ] = None,
     ancestor_topic: Annotated[
         str | None,
-        typer.Option("--ancestor-topic", metavar="TOPIC", help="The Go replicator's checkpoint topic, here."),
+        typer.Option(
+            "--ancestor-topic", metavar="TOPIC", help="Read the Go replicator's checkpoint topic in this cluster."
+        ),
     ] = None,
     connect_offsets: Annotated[
         str | None,
-        typer.Option("--connect-offsets", metavar="TOPIC", help="MirrorMaker 2's Kafka Connect offsets topic, here."),
+        typer.Option(
+            "--connect-offsets", metavar="TOPIC", help="Read MirrorMaker 2's Connect offsets topic in this cluster."
+        ),
     ] = None,
     connect_cluster: Annotated[
         str | None,
-        typer.Option("--connect-cluster", metavar="ALIAS", help="MirrorMaker 2's name of the source; default: REGION."),
+        typer.Option(
+            "--connect-cluster", metavar="ALIAS", help="Set MirrorMaker 2's alias of the source; default: REGION."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Even while ingress runs.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write even while ingress runs.")] = False,
     config: ConfigFile = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set where the delivery of a source partition goes on.
+    """Set the offset from which a source partition is delivered.
 
-    By exactly one of the options that name a position. Records between the old and the new position are left out, or
-    delivered again. Refused while ingress has members, unless the partition is parked; and --offset beyond the end of
-    the archive, always.
+    Takes exactly one of the options that name a position. Records between the old and the new position are skipped, or
+    delivered again. Refused while the ingress group has members, unless the partition is parked. An --offset beyond the
+    end of the archive is always refused.
     """
     name = source_name(source)
     option, origin = _origin(

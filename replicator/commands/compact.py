@@ -32,18 +32,20 @@ if TYPE_CHECKING:
     from compaction.run import CompactionReport
     from replicator.config import Config
 
-TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Compact only this topic.")]
 PartitionOption = Annotated[
-    list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition; may be repeated.")
+    list[int] | None, typer.Option("--partition", metavar="N", help="Compact only this partition; may be repeated.")
 ]
-LevelOption = Annotated[int | None, typer.Option("--level", metavar="N", help="Only segments of this level.")]
-JobOption = Annotated[list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be repeated.")]
+LevelOption = Annotated[int | None, typer.Option("--level", metavar="N", help="Merge only segments of this level.")]
+JobOption = Annotated[
+    list[str] | None, typer.Option("--job", metavar="NAME", help="Run only this job; may be repeated.")
+]
 
 
 def compact(  # noqa: PLR0917 -- options of a command
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Run now, then end; without, run by each job's cron.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be merged and deleted.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run now, then end; default: run by each job's cron.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be merged and deleted.")] = False,
     job: JobOption = None,
     topic: TopicOption = None,
     partition: PartitionOption = None,
@@ -52,9 +54,9 @@ def compact(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Merge small segments into large ones, on Spark.
 
-    Level by level; what a merged segment is proved to hold is deleted. Exit code 3 when a segment is not what it says
-    (it is named, and left alone), 1 when something could not be done. SIGTERM ends what runs at once, and nothing is
-    lost by it: 0 by the clock, 1 with --once, which was not done.
+    Level by level; segments that a merged segment provably contains are deleted. Exit code 3 when a segment differs
+    from its key or footer (it is named and not changed), 1 when something failed. SIGTERM ends a run at once without
+    loss: exit code 0 by cron, 1 with --once, since the run is incomplete.
     """
     settings = load_config(config)
     if not once and not dry_run:
@@ -177,7 +179,7 @@ def report_json(report: CompactionReport) -> Mapping[str, object]:
         "plans": [
             {
                 "merge": str(plan.output),
-                "inputs": [str(piece.segment) for piece in plan.inputs],
+                "inputs": [str(segment_slice.segment) for segment_slice in plan.inputs],
                 "size_bytes": plan.size_bytes,
             }
             if isinstance(plan, MergePlan)

@@ -34,7 +34,8 @@ explain_app = group("Explain what the configuration means for a topic.")
 @config_app.command("check")
 def config_check(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Several: what they say against each other, too.")
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Several files are also checked against each other."),
     ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,

@@ -74,17 +74,17 @@ def accept(
     source: Annotated[
         str, typer.Argument(metavar="REGION/TOPIC/PARTITION", help="The source partition, as `status` names it.")
     ],
-    offsets: Annotated[str, typer.Argument(metavar="A-B", help="The offsets, both included, as they are named.")],
+    offsets: Annotated[str, typer.Argument(metavar="A-B", help="The offsets, both included.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the recorded gap.")],
+    reason: Annotated[str, typer.Option("--reason", help="The reason, kept with the recorded gap.")],
     config: ConfigFile = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Accept that offsets will never be in the archive.
 
-    Those that a fork of the source's log contests, or a gap between segments. After a fork egress goes on behind them
-    in the same place of the archive; readers pass over a gap that no segment covers.
+    Either offsets that a fork of the source's log contests, or a gap between segments. After a fork egress continues
+    behind them in the same archive path; readers skip a gap that no segment covers.
     """
     if not reason.strip():
         raise typer.BadParameter("give the reason: --reason TEXT")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, each with its reason.")]
 TopicsOption = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be repeated.")
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="Clean up only this topic; may be repeated.")
 ]
 Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more of a topic than max_delete_percent.")]
 Covered = Annotated[bool, typer.Option("--covered", help="Also delete segments that larger ones provably contain.")]

@@ -16,7 +16,7 @@ local_app = group("Run two Kafka brokers, S3 and SQS on this machine.")
 
 @local_app.command("up")
 def local_up(
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it running; end it with `local down`.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave the stack running; `local down` ends it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the stack; without --detach it ends with Ctrl-C."""
@@ -80,7 +80,7 @@ def local_down(as_json: AsJson = False) -> None:
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running for a look around.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running at the end.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replicate real flights between two regions on this machine.

@@ -24,16 +24,17 @@ from replicator.terminal.source_names import is_delivered, key_of, one_partition
 Where = Annotated[
     str, typer.Argument(metavar="REGION/TOPIC/PARTITION", help="The source partition, as `status` names it.")
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Destination; default: what the file says.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Destination topic; default: by the file.")]
 
 
 def skip(
     source: Where,
     offset: Annotated[int, typer.Argument(min=0, help="The offset at which the partition is parked.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the recorded gap.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, kept with the recorded gap.")],
     through: Annotated[
-        int | None, typer.Option("--through", metavar="N", min=0, help="Skip all up to this offset, too (inclusive).")
+        int | None,
+        typer.Option("--through", metavar="N", min=0, help="Also skip the offsets up to this one (inclusive)."),
     ] = None,
     to: To = None,
     config: ConfigFile = None,
@@ -42,9 +43,9 @@ def skip(
 ) -> None:
     """Give up a record that cannot be delivered.
 
-    Records that it is missing, and goes on behind it. Only for a partition that is parked at exactly this offset; or
-    for offsets that arrived when delivery had begun behind them, or had turned to the topic's next incarnation: these
-    are given up, and the position stays.
+    Records the offset as skipped and moves the position behind it. Only for a partition that is parked at exactly this
+    offset; or for offsets that arrived when delivery had begun behind them, or had changed to the topic's next
+    incarnation: these are recorded as skipped, and the position stays.
     """
     if not reason.strip():
         raise typer.BadParameter("give the reason: --reason TEXT")
@@ -76,8 +77,8 @@ def skip(
 def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Mark the cause of a parked partition as gone.
 
-    It is no longer shown as parked, and its owner tries again by itself. If it still cannot go on, it is parked again.
-    Refused where it has no position: `checkpoints seed` gives it one.
+    The partition is no longer shown as parked, and its owner retries by itself. If delivery fails again, it is parked
+    again. Refused for a partition without a position: `checkpoints seed` sets one.
     """
     settings = load_config(config)
     partition = one_partition(source)

@@ -76,7 +76,9 @@ def restore(  # noqa: PLR0917 -- options of a command
     restore_id: Annotated[str, typer.Option("--id", help="Name the restore; the same name resumes it.")] = "",
     accept: Accept = None,
     partition_count: Annotated[int | None, typer.Option("--partition-count", min=1)] = None,
-    replication_factor: Annotated[int, typer.Option("--replication-factor", help="-1: the cluster's default.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", help="Set the replication factor; -1: the cluster's default.")
+    ] = -1,
     topic_config: Annotated[list[str] | None, typer.Option("--topic-config", metavar="KEY=VALUE")] = None,
     keep: Annotated[
         list[str] | None,
@@ -86,14 +88,14 @@ def restore(  # noqa: PLR0917 -- options of a command
         list[str] | None, typer.Option("--map", metavar="MODULE:FUNCTION", help="Change records with this function.")
     ] = None,
     max_rate: Annotated[
-        str | None, typer.Option("--max-rate", metavar="SIZE", help="Bytes a second, such as 50MiB.")
+        str | None, typer.Option("--max-rate", metavar="SIZE", help="Limit the bytes per second, such as 50MiB.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new segments, until stopped.")] = False,
-    every: Annotated[str, typer.Option("--every", help="Interval of listings with --follow.")] = "30s",
+    every: Annotated[str, typer.Option("--every", help="Set the interval of listings with --follow.")] = "30s",
     spark: Annotated[bool, typer.Option("--spark", help="Run a task for each partition on compaction.master.")] = False,
     thaw: Annotated[bool, typer.Option("--thaw", help="Request archived objects (Glacier), and end.")] = False,
     thaw_days: Annotated[
-        int, typer.Option("--thaw-days", min=1, help="Days that requested objects stay readable.")
+        int, typer.Option("--thaw-days", min=1, help="Keep requested objects readable for so many days.")
     ] = 7,
     as_json: AsJson = False,
 ) -> None:

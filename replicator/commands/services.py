@@ -50,14 +50,14 @@ def ingress(
         typer.Option(
             "--take-over",
             metavar="OLD_GROUP",
-            help="The checkpoint topic belongs to this consumer group: replace it by the file's, for good. Refused "
-            "while it has members.",
+            help="Take the checkpoint topic over from this group, for good.",
         ),
     ] = "",
 ) -> None:
     """Deliver archived topics to this region's cluster.
 
-    A service: it runs until SIGTERM or Ctrl-C.
+    A service: it runs until SIGTERM or Ctrl-C. --take-over is refused while that group has members; afterwards the
+    checkpoint topic belongs to the file's group.
     """
     settings = load_config(config)
     set_up_service_logs(settings)

@@ -41,7 +41,7 @@ def status(
     config: ConfigFile = None,
     as_json: AsJson = False,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="A line for each partition, not each topic.")
+        bool, typer.Option("--partitions", help="Print a line for each partition, not each topic.")
     ] = False,
 ) -> None:
     """Show how far archive and delivery are, and what needs you.
@@ -219,7 +219,7 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
             continue
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
-            print_text(f"or to go on without that record: {skip}")
+            print_text(f"or to skip that record: {skip}")
 
 
 def topic_text(status: IngressStatus) -> str:

@@ -65,7 +65,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         Path | None, typer.Option("--target", metavar="FILE", help="Compare with the copies in this file's cluster.")
     ] = None,
     direct: Annotated[
-        bool, typer.Option("--direct", help="Compare those two with each other, instead of each with the archive.")
+        bool, typer.Option("--direct", help="Compare --source with --target instead of the archive.")
     ] = False,
     state: Annotated[
         Path | None,
@@ -115,7 +115,11 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
         *([VerifyScope(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
         *([VerifyScope(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
-        *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
+        *(
+            [VerifyScope(kind=DIRECT, cluster=load_config(target), source_cluster=load_config(source))]
+            if direct
+            else []
+        ),
     ]
     if not scopes:
         raise typer.BadParameter("--no-archive leaves nothing to verify: pass --source, --target, or both")

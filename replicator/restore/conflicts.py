@@ -83,7 +83,7 @@ def against_fork(incarnation: ArchivedIncarnation, partitions: Iterable[Partitio
     why = (
         f"the log of {incarnation.topic} forked: {incarnation.path} holds it from there on (by partition, {shown}), "
         f"{before} what was archived before. For all of it restore the older part first, partition by partition, with "
-        f"--incarnation {earlier_id} --partition N --offsets -LAST, and then this one behind it"
+        f"--incarnation {earlier_id} --partition N --offsets -LAST, and then this one"
     )
     yield Conflict(kind=ConflictKind.FORKED, reason=why)
 
@@ -118,7 +118,7 @@ def against_topic(
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Conflict(
             kind=ConflictKind.FOREIGN_DATA,
-            reason=f"{why}topic by --rename, or empty this one; a restore goes on with the selection it began with",
+            reason=f"{why}topic by --rename, or empty this one; a restore resumes with the selection it began with",
         )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:

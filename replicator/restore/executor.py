@@ -100,9 +100,9 @@ class Restorer:
         delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
-        assignment = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
+        delivery_target = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
         now = self.clock.now()
-        partition = RestoringPartition(plan, assignment, self._sequencer(plan, begun), now, given_up=given_up)
+        partition = RestoringPartition(plan, delivery_target, self._sequencer(plan, begun), now, given_up=given_up)
         if begun_at is not None and begun_at > plan.wanted_from:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
         if plan.offsets is None and self.follow is None:
@@ -128,11 +128,11 @@ class Restorer:
         """Apply the events that follow the last turn. Called once the delivery has ended."""
         for report in self._reports(wait=False):
             if isinstance(report, Progressed):
-                self._reported(self._partitions[report.assignment.epoch - 1], report)
+                self._reported(self._partitions[report.delivery_target.epoch - 1], report)
 
     def turn(self) -> None:
         for report in self._reports():
-            self._reported(self._partitions[report.assignment.epoch - 1], report)
+            self._reported(self._partitions[report.delivery_target.epoch - 1], report)
         now = self.clock.now()
         self._void_replaced(now)
         if refused := self.delivery.halted:  # once the right is granted, the same restore resumes
@@ -153,7 +153,7 @@ class Restorer:
         for partition in gone:
             partition.void(replaced[partition.plan.target.topic])
             self._warn(partition, "destination_replaced", partition.failed)
-        self.delivery.release([p.assignment.epoch for p in gone], timedelta())
+        self.delivery.release([p.delivery_target.epoch for p in gone], timedelta())
 
     # --- one partition ---
 
@@ -189,7 +189,7 @@ class Restorer:
         partition.undelivered.listed(info.segment.offsets for info in infos)
         for offsets in partition.undelivered.left(partition.missing):
             partition.missing.append(offsets)
-            begun_at = partition.assignment.begun_at
+            begun_at = partition.delivery_target.begun_at
             reason = f"offsets {offsets} were stored after this restore began at {begun_at}, and are not restored by it"
             self._warn(partition, "segment_before_begin", f"{reason}: restore them with another one, --offsets")
 
@@ -328,7 +328,7 @@ class Restorer:
         for partition in self._partitions:
             if free > 0 and isinstance(waiting := partition.work, WaitingForTurn) and not partition.is_over:
                 partition.moved_at += now - waiting.since
-                self.delivery.begin(partition.assignment, waiting.deliver.pieces, tuple(partition.unwritten))
+                self.delivery.begin(partition.delivery_target, waiting.deliver.slices, tuple(partition.unwritten))
                 partition.work = UnderWay()
                 free -= 1
 

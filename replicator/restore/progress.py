@@ -98,7 +98,7 @@ class RestoringPartition:
     """The restore of one source partition."""
 
     plan: PartitionPlan
-    assignment: DeliveryTarget
+    delivery_target: DeliveryTarget
     sequencer: Sequencer
     moved_at: datetime  # time of its last progress, plus the time it waited for a turn since
     records: int = 0

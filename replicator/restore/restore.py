@@ -87,7 +87,7 @@ class Restore(Closing):
         except ValueError as error:
             raise ConfigError([str(error)], source="restore") from error
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._terms = RestoreSettings(
+        self._settings = RestoreSettings(
             checkpoint_topic=topic,
             scope=RecordFilter(offsets=selection.offsets, timestamps=selection.timestamps),
             keep=self._options.keep,
@@ -96,7 +96,7 @@ class Restore(Closing):
             follow=self._options.follow,
             skip_missing=ConflictKind.MISSING in self._target_options.accept,
         )
-        self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
+        self._worker = RestoreWorker(config, self._settings, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
         self._made: set[str] = set()  # topics
         self._settling = Settling()
@@ -193,7 +193,7 @@ class Restore(Closing):
 
     def _has_begun(self) -> bool:
         """Whether a process of this restore ran before, or runs now."""
-        topic = self._terms.checkpoint_topic
+        topic = self._settings.checkpoint_topic
         return topic in self._worker.admin.describe([topic])
 
     def _new_partitions(self, plan: RestorePlan) -> NewPartitions | None:
@@ -261,7 +261,7 @@ class Restore(Closing):
     def _on_spark(
         self, tasks: Sequence[PartitionTask], settings: SparkSettings, on_progress: Callable[[int, int], None]
     ) -> Sequence[RestoreOutcome]:
-        def go_on(done: int, total: int) -> None:
+        def report_progress(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise RestoreStopped("stopped before the end; run the same restore again to resume it")
             on_progress(done, total)
@@ -269,8 +269,8 @@ class Restore(Closing):
         from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
         self.spark = self.spark or SparkRunner(settings)
-        task = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
-        return run_tasks(self.spark, task, tasks, progress=go_on)
+        task = RestoreTask(for_workers(self._config, "kafka"), replace(self._settings, follow=None))
+        return run_tasks(self.spark, task, tasks, progress=report_progress)
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
         """Create every missing destination before the first record. Returns the topic ids by name."""

@@ -23,6 +23,7 @@ from formats.errors import BrokerUnavailable, OwnershipLost
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import parse_source
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline, Stop, SystemClock
@@ -44,7 +45,7 @@ class RestoreTask:
     pickled together with the configuration, which includes credentials."""
 
     config: Config
-    terms: RestoreSettings
+    settings: RestoreSettings
 
     def row(self, item: PartitionTask) -> str:
         fields = {
@@ -72,9 +73,9 @@ class RestoreTask:
         """Return when the position of the partition has not moved for `patience`."""
         fields = json.loads(row)
         key = CheckpointKey(parse_source(fields["source"]), fields["topic"])
-        consumer = self.config.cluster.properties("consumer")
+        consumer = for_bounded_reads(self.config.cluster.properties("consumer"))
         last, left, stop = None, Deadline(patience), Stop()
-        with closing(KafkaCheckpointStore(consumer, self.terms.checkpoint_topic)) as checkpoints:
+        with closing(KafkaCheckpointStore(consumer, self.settings.checkpoint_topic)) as checkpoints:
             while not left.expired:
                 try:
                     now = checkpoints.read().get(key)
@@ -93,14 +94,14 @@ class RestoreTask:
         with ExitStack() as opened:
             worker = RestoreWorker(
                 self.config,
-                self.terms,
-                f"{self.terms.checkpoint_topic}.{target.topic}.{target.partition}",
+                self.settings,
+                f"{self.settings.checkpoint_topic}.{target.topic}.{target.partition}",
                 stop,
                 opened,
             )
             worker.take_over()
             # listed on the worker: no segment names pass through the driver
-            plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
+            plan = listed_plan(worker.archive, source, target, wanted=self.settings.scope.offsets, clock=SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))

@@ -46,9 +46,9 @@ class ThrottledReader:
     throttle: Throttle
 
     def runs(
-        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
-        for run in self.reader.runs(pieces, max_records=max_records):
+        for run in self.reader.runs(slices, max_records=max_records):
             self.throttle.pay(run.size_bytes)
             yield run

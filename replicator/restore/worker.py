@@ -22,6 +22,7 @@ from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from infra.archive.run_reader import RunReader, SegmentRunReader
 from infra.contracts.producer import TargetRun
+from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.ownership import Owner
@@ -74,16 +75,16 @@ class RestoreWorker:
     """For one thread. Resources are closed by the owner of `opened`."""
 
     def __init__(
-        self, config: Config, terms: RestoreSettings, transactional_id: str, stop: Stop, opened: ExitStack
+        self, config: Config, settings: RestoreSettings, transactional_id: str, stop: Stop, opened: ExitStack
     ) -> None:
         """Raises ConfigError."""
-        self._config, self._terms, self._stop, self._opened = config, terms, stop, opened
+        self._config, self._settings, self._stop, self._opened = config, settings, stop, opened
         self._clock = SystemClock()
         self.admin = KafkaAdmin(config.cluster.properties("admin"))
         self.archive = open_archive(config, stop, opened)
         self.pool = ThreadPoolExecutor(THREADS, "ask")
         opened.callback(self.pool.shutdown, wait=False, cancel_futures=True)
-        self._transform = load_transform(terms.keep, terms.change)
+        self._transform = load_transform(settings.keep, settings.change)
         self._writer: TransactionalWriter | None = None
         self._checkpoints: KafkaCheckpointStore | None = None
         self._transactional_id = transactional_id
@@ -91,8 +92,8 @@ class RestoreWorker:
     @property
     def checkpoints(self) -> KafkaCheckpointStore:
         if self._checkpoints is None:
-            consumer = self._config.cluster.properties("consumer")
-            self._checkpoints = KafkaCheckpointStore(consumer, self._terms.checkpoint_topic)
+            consumer = for_bounded_reads(self._config.cluster.properties("consumer"))
+            self._checkpoints = KafkaCheckpointStore(consumer, self._settings.checkpoint_topic)
             self._opened.callback(self._checkpoints.close)
         return self._checkpoints
 
@@ -107,7 +108,7 @@ class RestoreWorker:
                 transactional_id=self._transactional_id,
                 exclusive=False,
                 transaction_timeout=TRANSACTION_TIMEOUT,
-                checkpoint_topic=self._terms.checkpoint_topic,
+                checkpoint_topic=self._settings.checkpoint_topic,
                 memory_bytes=PRODUCER_BYTES,
             )
             self._opened.callback(writer.close, timedelta(seconds=2))
@@ -155,8 +156,8 @@ class RestoreWorker:
                 pool=self.pool,
                 clock=self._clock,
                 stop=self._stop,
-                skip_missing=self._terms.skip_missing,
-                follow=self._terms.follow,
+                skip_missing=self._settings.skip_missing,
+                follow=self._settings.follow,
                 on_progress=on_progress,
                 until=until,
                 replaced=topics.turn,
@@ -169,16 +170,16 @@ class RestoreWorker:
                 _require_same_topic(task, begun)
                 passed = [one.offsets for one in given_up if one.key == task.plan.key]
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
-            return _run_beside(delivery, restorer)
+            return _run_in_parallel(delivery, restorer)
 
     def sample(
         self, plans: Sequence[PartitionPlan], count: int
     ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """See `Restore.sample`."""
         for plan in plans:
-            pieces = [SegmentSlice.rest(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
-            reader = SegmentRunReader(self.archive, count, RUN_BYTES, scope=self._terms.scope)
-            for run in reader.runs(pieces) if pieces else ():
+            slices = [SegmentSlice.rest(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
+            reader = SegmentRunReader(self.archive, count, RUN_BYTES, scope=self._settings.scope)
+            for run in reader.runs(slices) if slices else ():
                 for batch in run.batches:
                     before = batch.slice(0, count)
                     changed = {row["offset"]: row for row in self._transform(before, plan.source).to_pylist()}
@@ -190,17 +191,17 @@ class RestoreWorker:
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may extend beyond it; with `follow` that part is restored,
         # too
-        planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
+        planned = {} if self._settings.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
         reader: RunReader = SegmentRunReader(
             self.archive,
             BATCH_RECORDS,
             RUN_BYTES,
-            scope=self._terms.scope,
+            scope=self._settings.scope,
             change=self._transform,
             last_offset=lambda source: planned.get(source, INT64_MAX),
         )
-        if self._terms.max_rate:
-            reader = ThrottledReader(reader, Throttle(self._terms.max_rate, self._stop))
+        if self._settings.max_rate:
+            reader = ThrottledReader(reader, Throttle(self._settings.max_rate, self._stop))
         return Delivery(
             reader=reader,
             writer=writer,
@@ -225,7 +226,7 @@ def _require_same_topic(task: PartitionTask, begun: Checkpoint | None) -> None:
         )
 
 
-def _run_beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
+def _run_in_parallel(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
     """Run `restorer` on this thread and `delivery` on another. An exception of either is raised here."""
     failure: list[BaseException] = []
 

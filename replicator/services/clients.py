@@ -115,12 +115,13 @@ class Clients:
     @cached_property
     def checkpoints(self) -> CheckpointStore:
         """Empty if the checkpoint topic does not exist yet."""
+        from infra.kafka.client.properties import for_bounded_reads
         from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 
         topic = self.ingress.checkpoint_topic
         if topic not in self.admin.describe([topic]):
             return NoCheckpoints()
-        store = KafkaCheckpointStore(self.config.cluster.properties("consumer"), topic)
+        store = KafkaCheckpointStore(for_bounded_reads(self.config.cluster.properties("consumer")), topic)
         self._opened.callback(store.close)
         return store
 

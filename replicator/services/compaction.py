@@ -19,7 +19,6 @@ from compaction.delete_merged import Cleaner
 from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
 from compaction.planner import CompactionPlan
-from compaction.replicas import ReplicaCheck
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
@@ -28,7 +27,6 @@ from compaction.worker import Worker
 from formats.errors import ConfigError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
-from formats.segment import Segment
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
@@ -42,6 +40,7 @@ from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config
+from replicator.services.replicas import replica_check
 from replicator.services.wiring import ServiceContext, archive_objects, for_workers, program, require_conditional_writes
 
 log = logging.getLogger(__name__)
@@ -152,9 +151,9 @@ class Compaction(Closing):
         if self._spark is None:
             self._spark = SparkRunner(spark_settings(self._config))
         task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
-        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._go_on)
+        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._report_progress)
 
-    def _go_on(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         if self.stop.is_set():
             raise CompactionStopped
         self._progress(done, total)
@@ -231,7 +230,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
-        cleaner=Cleaner(archive=archive, replicas=copies_of(config, archive.segments, stop, opened)),
+        cleaner=Cleaner(archive=archive, replicas=replica_check(config, archive.segments, stop, opened)),
     )
 
 
@@ -243,19 +242,6 @@ def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
         if options.get("compression", "zstd") == "zstd":
             options["compression_level"] = job.compression_level
     return load_format(config.format, options)
-
-
-def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> ReplicaCheck:
-    sync = config.sync
-    if sync is None:
-        return ReplicaCheck(original=store)
-    there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
-
-    def is_synced(segment: Segment) -> bool:
-        by_level = not sync.levels or segment.level in sync.levels
-        return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
-
-    return ReplicaCheck(original=store, copy=there, is_synced=is_synced)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:

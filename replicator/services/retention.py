@@ -21,7 +21,7 @@ from infra.archive.lease import hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from replicator.config import CompactionJob, Config
-from replicator.services.compaction import copies_of, in_process
+from replicator.services.replicas import replica_check
 from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, require_conditional_writes, s3_uploads
 
 
@@ -61,7 +61,7 @@ class Retention(Closing):
                 store=self._store,
                 control=self._control,
                 uploads=s3_uploads(self._config.s3, self._opened),
-                replicas=copies_of(self._config, self._store, self.stop, self._opened),
+                replicas=replica_check(self._config, self._store, self.stop, self._opened),
                 pool=pool,
                 clock=self._clock,
                 stop=self.stop,
@@ -77,6 +77,8 @@ class Retention(Closing):
         Applies to topics without a retention rule, too, and independently of the compaction jobs. Runs in this process,
         one plan after the other, without Spark. Raises as `collect` does.
         """
+        from replicator.services.compaction import in_process  # noqa: PLC0415 -- loads Arrow, to prove what is deleted
+
         job = CompactionJob(name="gc", max_level=HIGHEST_LEVEL - 1, delete_grace=self.settings.delete_grace)
         compactor = Compactor(
             region=self.region,

@@ -20,9 +20,8 @@ TABLE = pa.schema(
         pa.field("timestamp_type", pa.int8(), nullable=False),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field(
-            "headers", pa.list_(pa.field("element", _HEADER))
-        ),  # Spark's elements may always be null, ours are not
+        # Spark's elements may always be null, ours are not
+        pa.field("headers", pa.list_(pa.field("element", _HEADER))),
     ]
 )
 

@@ -25,20 +25,20 @@ class ArchivedPartition:
         return joined(self.runs)
 
 
-def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
+def extents(store: SegmentStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
     """The extent of every partition, as `archived` without positions."""
-    return {source: found.extent for source, found in archived(store, places, {}, pool).items()}
+    return {source: found.extent for source, found in archived(store, paths, {}, pool).items()}
 
 
 def archived(
-    store: SegmentStore, places: Iterable[tuple[str, str]], positions: Mapping[SourcePartition, int], pool: Executor
+    store: SegmentStore, paths: Iterable[tuple[str, str]], positions: Mapping[SourcePartition, int], pool: Executor
 ) -> Mapping[SourcePartition, ArchivedPartition]:
-    """The archived offsets of every partition stored below `places`, each (region, archive path); listed in parallel.
+    """The archived offsets of every partition stored below `paths`, each (region, archive path); listed in parallel.
 
     `positions`: next offsets; 0 for partitions that it does not contain. Memory grows with the runs of offsets, not
     with the segments. Raises what the store raises.
     """
-    wanted = list(dict.fromkeys(places))
+    wanted = list(dict.fromkeys(paths))
     found: dict[SourcePartition, ArchivedPartition] = {}
     for answer in pool.map(lambda where: _archived(store, where[0], where[1], positions), wanted):
         found.update(answer)
@@ -46,10 +46,10 @@ def archived(
 
 
 def _archived(
-    store: SegmentStore, region: str, place: str, positions: Mapping[SourcePartition, int]
+    store: SegmentStore, region: str, path: str, positions: Mapping[SourcePartition, int]
 ) -> Mapping[SourcePartition, ArchivedPartition]:
     found: dict[SourcePartition, ArchivedPartition] = {}
-    for info in store.walk(region, place):
+    for info in store.walk(region, path):
         source, offsets = info.segment.source, info.segment.offsets
         known = found.setdefault(source, ArchivedPartition())
         join_to_last(known.runs, offsets)  # within a level segments are listed in order

@@ -188,11 +188,11 @@ class EgressSources:
         return found, self.control.gap_ranges(source)
 
 
-def _is_of(committed: Committed, life: str, topic_id: str) -> bool:
+def _is_of(committed: Committed, incarnation_id: str, topic_id: str) -> bool:
     """Whether the commit is of this incarnation, not of an earlier topic of this name or of the archive path before a
     fork."""
     metadata = read_commit_metadata(committed)
-    return metadata is None or not metadata.incarnation_id or not topic_id or metadata.incarnation_id == life
+    return metadata is None or not metadata.incarnation_id or not topic_id or metadata.incarnation_id == incarnation_id
 
 
 def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | None:

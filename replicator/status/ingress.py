@@ -112,7 +112,7 @@ class IngressStatus:
         if self.group.members:
             return (
                 f"{missing} group {self.group_id} has members: it was deleted while they run. Create it again, "
-                "compacted and with one partition: what is being delivered goes on. Each partition that stops, which "
+                "compacted and with one partition: what is being delivered continues. Each partition that stops, which "
                 "/readyz names, needs its position: `replicator checkpoints seed REGION/TOPIC/PARTITION --offset N`"
             )
         more = f" and {len(self.destinations) - 1} more" if len(self.destinations) > 1 else ""
@@ -345,7 +345,7 @@ def _beyond_end(
         yield (
             f"the checkpoint, {checkpoint.next_offset}, lies beyond the end of the archive, {end}: records that are "
             "archived between the two from now on are not delivered. Unless it was taken over from another replicator, "
-            "and the archive has yet to come there: stop ingress, and say where the destination goes on, "
+            "and the archive has yet to reach it: stop ingress and seed the position, "
             f"`replicator checkpoints seed {key.source} --offset {end}` or a smaller offset; if the archive lost its "
             "last objects, restore those"
         )

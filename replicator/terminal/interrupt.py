@@ -65,7 +65,7 @@ def ended_by_interrupt(what_stays: str = NOTHING_CHANGED) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        watcher.say()
+        watcher.print_once()
         raise typer.Exit(INTERRUPTED) from None
     finally:
         watcher.ended.set()
@@ -80,14 +80,14 @@ def ended_by_interrupt(what_stays: str = NOTHING_CHANGED) -> Iterator[None]:
 class _Watcher:
     def __init__(self, what_stays: str) -> None:
         self._sentence = f"interrupted; {what_stays}"
-        self._lock, self._said = threading.Lock(), False
+        self._lock, self._is_printed = threading.Lock(), False
         self.ended = threading.Event()
 
-    def say(self) -> None:
+    def print_once(self) -> None:
         """Print the sentence once and disable logging: a library that is interrupted in a call logs tracebacks."""
         with self._lock:
-            if not self._said:
-                self._said = True
+            if not self._is_printed:
+                self._is_printed = True
                 logging.disable(logging.CRITICAL)
                 complain(self._sentence)
 
@@ -95,6 +95,6 @@ class _Watcher:
         """Read signal numbers until the other end of the pipe is closed."""
         while numbers := os.read(reading, 64):
             if signal.SIGINT in numbers:
-                self.say()
+                self.print_once()
                 if not self.ended.wait(GRACE_SECONDS):
                     exit_immediately(INTERRUPTED)

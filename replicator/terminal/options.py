@@ -21,21 +21,25 @@ if TYPE_CHECKING:
 Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
 AnyTopics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
 Region = Annotated[
-    str | None, typer.Option("--region", metavar="NAME", help="Whose archive. Default: this file's region.")
+    str | None, typer.Option("--region", metavar="NAME", help="Read this region's archive; default: the file's.")
 ]
 Renames = Annotated[
     list[str] | None,
-    typer.Option("--rename", metavar="OLD=NEW|TEMPLATE", help="Such as a=b, or '{topic}.restored' for all."),
+    typer.Option("--rename", metavar="OLD=NEW|TEMPLATE", help="Rename, such as a=b, or '{topic}.restored' for all."),
 ]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
+    list[int] | None, typer.Option("--partition", metavar="N", help="Select only this partition; may be repeated.")
 ]
-Offsets = Annotated[str | None, typer.Option("--offsets", metavar="A-B", help="Only these, both included: 100-, -99.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only records stamped then or later.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before.")]
+Offsets = Annotated[
+    str | None, typer.Option("--offsets", metavar="A-B", help="Select only these, both included: 100-, -99.")
+]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Select records with this timestamp or a later one.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Select records with an earlier timestamp.")]
 IncarnationOption = Annotated[
     str | None,
-    typer.Option("--incarnation", metavar="TOPIC_ID", help="Of a topic that was created again; default: its last."),
+    typer.Option("--incarnation", metavar="TOPIC_ID", help="Select an incarnation by topic id; default: the last."),
 ]
 
 

@@ -34,8 +34,8 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help=f"Default: ${CONFIG_VARIABLE}, then ./{DEFAULT_CONFIG}."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Write it; without, say what would be written.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Write; default: only show what would be written.")]
 
 
 class _Commands(typer.core.TyperGroup):

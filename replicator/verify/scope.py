@@ -14,25 +14,24 @@ from replicator.verify.proven import Proven
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
-Found = tuple[
-    Mapping[str, Any], Mapping[Segment, Proven]
-]  # the report entry of a partition, and the objects proven for it
+# the report entry of a partition, and the objects proven for it
+Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyScope:
-    """`kind`: what is compared; `cluster`: with which cluster, None for ARCHIVE; `beside`: the source cluster of
-    DIRECT."""
+    """`kind`: what is compared; `cluster`: with which cluster, None for ARCHIVE; `source_cluster`: of DIRECT
+    only."""
 
     kind: str
     cluster: Config | None = None
-    beside: Config | None = None
+    source_cluster: Config | None = None
     read_again_after: timedelta | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == ARCHIVE) != (self.cluster is None):
             raise ValueError(f"{self.kind}: {ARCHIVE} has no cluster, all others need one")
-        if (self.kind == DIRECT) != (self.beside is not None):
+        if (self.kind == DIRECT) != (self.source_cluster is not None):
             raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
 
 

@@ -265,33 +265,33 @@ class Verifier:
         """Compare every segment with those that a reader chooses instead. Pairs proven before are not compared
         again."""
         chosen = [step for step in from_first(segments) if isinstance(step, SegmentSlice)]
-        starts = [piece.offsets.start for piece in chosen]
+        starts = [one.offsets.start for one in chosen]
         found = _Compared()
         for segment in segments:
             first = max(bisect_right(starts, segment.offsets.start) - 1, 0)
-            for piece in chosen[first : bisect_right(starts, segment.offsets.end)]:
-                is_news = segment in news or piece.segment in news
-                if piece.segment == segment or not is_news or not piece.offsets.overlaps(segment.offsets):
+            for other in chosen[first : bisect_right(starts, segment.offsets.end)]:
+                is_news = segment in news or other.segment in news
+                if other.segment == segment or not is_news or not other.offsets.overlaps(segment.offsets):
                     continue
-                low = max(piece.offsets.start, segment.offsets.start)
-                both = OffsetRange(low, min(piece.offsets.end, segment.offsets.end))
+                low = max(other.offsets.start, segment.offsets.start)
+                both = OffsetRange(low, min(other.offsets.end, segment.offsets.end))
                 try:
                     chosen_records, others = (
-                        self.stored.batches(SegmentSlice(one, both)) for one in (piece.segment, segment)
+                        self.stored.batches(SegmentSlice(one, both)) for one in (other.segment, segment)
                     )
                     result = compare(chosen_records, others)
                 except SegmentNotFound:
-                    found.unsettled |= {piece.segment, segment}
+                    found.unsettled |= {other.segment, segment}
                     continue
                 except CorruptSegment as error:  # corrupted after it was proven
-                    found.unsettled |= {piece.segment, segment}
-                    found.disagreeing.append(f"{piece.segment} and {segment}: {error}")
+                    found.unsettled |= {other.segment, segment}
+                    found.disagreeing.append(f"{other.segment} and {segment}: {error}")
                     continue
                 if result.offset is not None:
-                    found.unsettled |= {piece.segment, segment}
-                    found.disagreeing.append(f"{piece.segment} and {segment}: offset {result.offset}, {result.detail}")
+                    found.unsettled |= {other.segment, segment}
+                    found.disagreeing.append(f"{other.segment} and {segment}: offset {result.offset}, {result.detail}")
                 elif not result.equal:
-                    found.subset_pairs.append(f"{piece.segment} and {segment}: {result.detail}")
+                    found.subset_pairs.append(f"{other.segment} and {segment}: {result.detail}")
         return found
 
 

@@ -153,8 +153,8 @@ class Verification(Closing):
         topic = (
             self.selection.renaming(source.topic) if is_restored else copied_as(self.selection, source, scope.cluster)
         )
-        if scope.beside is not None:
-            direct = self.source_as_target(source, scope.beside, scope.cluster, topic)
+        if scope.source_cluster is not None:
+            direct = self.source_as_target(source, scope.source_cluster, scope.cluster, topic)
             return {**entry_of(direct), "kind": DIRECT}, {}
         return entry_of(self.same_as_target(source, scope.cluster, topic, offsets=delivered)), {}
 

@@ -195,6 +195,24 @@ def test_a_corrupt_input_fails_its_plan_by_name_and_is_left_alone(at: int) -> No
     assert len(archive.segments()) == 1
 
 
+def test_a_corrupt_input_that_is_gone_meanwhile_is_not_quarantined() -> None:
+    archive = Archive()
+    names = three(archive)
+    damaged = bytearray(archive.bytes_of(names[0]))
+    damaged[len(damaged) // 3] ^= 1
+    archive.memory.replace(format_key(PREFIX, names[0]), bytes(damaged))
+    compactor = archive.compactor()
+
+    def execute(plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
+        outcomes = compactor.execute(plans, job)
+        archive.memory.delete_many([format_key(PREFIX, names[0])])
+        return outcomes
+
+    report = replace(compactor, execute=execute).run(job(), ALL)
+    assert any(outcome.bad for outcome in report.outcomes)
+    assert (dict(report.quarantined), dict(archive.control.quarantined(SOURCE.region))) == ({}, {})
+
+
 def test_a_corrupt_merged_segment_keeps_nothing() -> None:
     archive = Archive()
     names = three(archive)

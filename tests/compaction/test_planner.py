@@ -49,6 +49,11 @@ class TestMerging:
         a, b, c, d = segment(0, 4), segment(5, 9), segment(20, 24), segment(25, 29)
         assert [output for output, _ in merges(stored(a, b, c, d))] == [segment(0, 9, 1), segment(20, 29, 1)]
 
+    def test_segments_of_exactly_the_largest_size_are_one_row_also_after_a_gap(self) -> None:
+        a, b, c, d = segment(0, 4), segment(5, 9), segment(20, 24), segment(25, 29)
+        found = merges(stored(a, b, c, d, size_bytes=5), max_segment_size=10)
+        assert [output for output, _ in found] == [segment(0, 9, 1), segment(20, 29, 1)]
+
     def test_overlaps_are_resolved(self) -> None:
         short, long, after = segment(0, 9), segment(0, 14), segment(10, 30)
         assert merges(stored(short, long, after)) == [(segment(0, 30, 1), [(long, 0), (after, 15)])]

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
-from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
@@ -14,6 +13,7 @@ from formats.coverage import Extent, SegmentSlice, steps
 from formats.segment import OffsetRange, Segment, SegmentInfo
 from replicator.config import HeldOffsets, RetentionRule
 from tests.compaction.archive import T0, covered, ranges
+from tests.examples import property_examples
 from tests.formats.sample_records import SOURCE, segment
 
 DAY = timedelta(days=1)
@@ -187,7 +187,7 @@ def read(infos: list[SegmentInfo]) -> list[SegmentSlice]:
     return [step for step in steps(known, first) if isinstance(step, SegmentSlice)]
 
 
-@how(max_examples=100)
+@property_examples()
 @given(archives, rules)
 def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: RetentionRule) -> None:
     plan = plan_expiry(infos, rule, T0)
@@ -228,7 +228,7 @@ def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: R
     assert {one.segment for one in newest[-1:]} <= {info.segment for info in left}
 
 
-@how(max_examples=100)
+@property_examples()
 @given(archives, rules, st.data())
 def test_an_uncopied_segment_leaves_no_hole(infos: list[SegmentInfo], rule: RetentionRule, data: st.DataObject) -> None:
     plan = plan_expiry(infos, rule, T0)

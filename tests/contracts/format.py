@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import CorruptSegment, ReplicatorError, StoreUnavailable
@@ -18,6 +18,7 @@ from formats.footer import SegmentFooter, SegmentOrigin
 from formats.records.digest import digest_of
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
+from tests.examples import property_examples
 from tests.formats.sample_records import (
     BARE,
     ORIGIN,
@@ -79,8 +80,8 @@ class FormatContract:
         super().__init_subclass__()
         records = given(records=rows(), inner=cuts, outer=cuts, data=st.data())
         garbage = given(garbage=st.binary(max_size=400), ends=st.sampled_from([b"", b"PAR1", b"}"]))
-        cls.test_round_trip = settings(max_examples=100, deadline=None)(records(copied(cls.round_trip)))
-        cls.test_garbage_is_noticed = settings(max_examples=100, deadline=None)(garbage(copied(cls.notices_garbage)))
+        cls.test_round_trip = property_examples()(records(copied(cls.round_trip)))
+        cls.test_garbage_is_noticed = property_examples()(garbage(copied(cls.notices_garbage)))
 
     def make_format(self) -> SegmentFormat:
         raise NotImplementedError

@@ -92,3 +92,13 @@ def test_many_segments_beyond_the_commit_cost_little_each() -> None:
         assert session.overlapping(offsets) == (Segment(source(P), 0, offsets),)
         session.position(n * 10 + 10)
     assert (time.process_time() - began) / 10 < 0.005
+
+
+def test_segments_below_the_position_are_forgotten() -> None:
+    topic = ClaimedTopic(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id", incarnation=Incarnation("t"))
+    first, second = (Segment(source(P), 0, OffsetRange(start, start + 9)) for start in (0, 10))
+    session = session_at(StartAt(topic, source(P), Start(0, CommitMetadata(0, 1), ""), (second, first)), settings())
+    session.position(9)
+    assert list(session.beyond) == [first, second]
+    session.position(10)
+    assert list(session.beyond) == [second]

@@ -1085,6 +1085,12 @@ def test_rule_that_matches_no_topic_is_logged_once(make: Make, caplog: pytest.Lo
     assert idle_rules == ["^t\\..*", "slip"]
 
 
+def test_a_process_that_finds_no_topic_has_started_all_the_same(make: Make) -> None:
+    """It waits for the topic: nothing is wrong with it."""
+    process = joined(make(rule("slip")))
+    assert process.health.snapshot().is_started
+
+
 # --- rights -----------------------------------------------------------------------------------------------------------
 
 

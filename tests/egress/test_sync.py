@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import BytesIO
 
 import pytest
@@ -281,3 +282,49 @@ def test_health_names_what_differs_until_it_is_repaired(bench: Bench) -> None:
     loop.round()
     assert health.snapshot().problems == {}
     assert health.snapshot().is_ready
+
+
+class StopsAtWait(Stop):
+    """Set by the first wait."""
+
+    def wait(self, timeout: timedelta) -> bool:
+        assert timeout > timedelta()
+        self.set()
+        return super().wait(timeout)
+
+
+def test_a_loop_waits_between_its_rounds(bench: Bench) -> None:
+    stop = StopsAtWait()
+    rounds = Rounds()
+    SyncLoop(bench.sync, None, WAIT, timedelta(minutes=1), rounds, Health(), stop).run()
+    assert stop.is_set()
+    assert rounds.asked == 1, "the wait that follows the first round ends the loop"
+
+
+class Rounds(HandClock):
+    """Counts how often it is asked, and gives up when nothing ends the loop."""
+
+    asked = 0
+
+    def now(self) -> datetime:
+        self.asked += 1
+        assert self.asked < 100
+        return super().now()
+
+
+def test_a_loop_follows_the_queue_until_it_is_stopped(pool: ThreadPoolExecutor) -> None:
+    bench = Bench(pool)
+
+    class Last(Queue):
+        def delete(self, messages: Iterable[QueueMessage]) -> None:
+            super().delete(messages)
+            bench.stop.set()
+
+    queue = Last([created(name(0))])
+    bench.put(name(0))
+    loop = SyncLoop(bench.sync, queue, WAIT, WAIT, HandClock(), Health(), bench.stop)
+    following = threading.Thread(target=loop.follow, daemon=True)
+    following.start()
+    following.join(10)
+    bench.stop.set()
+    assert (bench.copied(), queue.messages) == ([name(0)], [])

@@ -20,6 +20,7 @@ from formats.coverage import (
     steps,
 )
 from formats.segment import OffsetRange, Segment, SourcePartition
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("r", "t", 0)
 SMALL = st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 2)).map(
@@ -31,7 +32,7 @@ def offsets_of(segments: list[Segment], start: int) -> set[int]:
     return {o for s in segments for o in range(s.offsets.start, s.offsets.end + 1) if o >= start}
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50))
 def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: int) -> None:
     read: list[int] = []
@@ -48,7 +49,7 @@ def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: i
     assert not set(missing) & stored
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 20))
 def test_parts_are_every_stored_offset_within_once_and_in_order(segments: list[Segment], start: int, more: int) -> None:
     found = list(parts(segments, OffsetRange(start, start + more)))
@@ -60,7 +61,7 @@ def test_parts_are_every_stored_offset_within_once_and_in_order(segments: list[S
     assert gaps == {o for o in range(start, start + more + 1) if first < o < last} - set(read)
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(SMALL, max_size=12, unique=True), st.integers(0, 50))
 def test_steps_is_next_step_repeated(segments: list[Segment], start: int) -> None:
     for step in steps(segments, start):
@@ -69,7 +70,7 @@ def test_steps_is_next_step_repeated(segments: list[Segment], start: int) -> Non
     assert next_step(segments, start) is None
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(SMALL, max_size=7, unique=True), st.integers(0, 50))
 def test_reads_the_fewest_objects(segments: list[Segment], start: int) -> None:
     reads = [s for s in steps(segments, start) if isinstance(s, SegmentSlice)]
@@ -91,7 +92,7 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
     assert covered_until(segments, start) == at
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
 def test_remaining_slices_are_those_after_the_offset(segments: list[Segment], start: int, next_offset: int) -> None:
     slices = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps(segments, start)))
@@ -107,7 +108,7 @@ def test_merged_copy_is_preferred_to_its_inputs() -> None:
     assert next_step([Segment(SOURCE, 0, OffsetRange(5, 9))], 0) == Gap(OffsetRange(0, 4))
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=8), st.integers(0, 40))
 def test_recorded_gaps_explain_an_unbroken_run(ranges: list[tuple[int, int]], start: int) -> None:
     recorded = {o for first, more in ranges for o in range(first, first + more + 1)}

@@ -61,14 +61,14 @@ MESSAGES = {
         f'{{"claimed_at":"{AT}","cluster_id":"c","number":4,"topic_id":"x","v":1}}',
         encode_topic_claim,
         decode_topic_claim,
-        "not a place",
+        "not a claim of an archive path",
     ),
     "claim behind a fork": Message(
         TopicClaim(topic_id="x", cluster_id="c", number=4, claimed_at=T0, fork=2, forked_from="t@x-fork1"),
         f'{{"claimed_at":"{AT}","cluster_id":"c","fork":2,"forked_from":"t@x-fork1","number":4,"topic_id":"x","v":1}}',
         encode_topic_claim,
         decode_topic_claim,
-        "not a place",
+        "not a claim of an archive path",
         absent=("fork", "forked_from"),
     ),
     "fork": Message(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice, parts
 from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery, read_splits
 from formats.segment import OffsetRange, Segment, SourcePartition
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("r", "t", 0)
 ALL = OffsetRange(0, 2**63 - 1)
@@ -41,7 +42,7 @@ def test_one_record_larger_than_a_split() -> None:
     assert planned({segment(5, 5): 10_000}, 100) == [[OffsetRange(5, 5)]]
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 40), st.integers(0, 8)).map(lambda t: segment(t[0], t[0] + t[1])),

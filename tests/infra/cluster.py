@@ -54,9 +54,8 @@ class Cluster:
                 if not late or deadline.expired:
                     raise
         deadline = Deadline(PATIENCE)
-        while (
-            topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics
-        ):  # the answer comes before the topic is visible
+        # the answer comes before the topic is visible
+        while topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics:
             assert not deadline.expired, f"{topic} was created, but is not visible"
         return [TopicPartition(topic, n) for n in range(partitions)]
 

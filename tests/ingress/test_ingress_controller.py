@@ -621,9 +621,9 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
 def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: World) -> None:
     world.put(0, 9)
     process = joined(world)
-    assigned = process.controller._assigned_partitions.of(SOURCE)
+    assigned = process.controller._assignment.of(SOURCE)
     assert assigned is not None
-    earlier = assigned.assignment
+    earlier = assigned.delivery_target
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)

@@ -352,10 +352,8 @@ class Process:
     def stop(self) -> None:
         """In order: what both `run`s do once the signal came."""
         self.stop_signal.set()
-        away, self.world.log.away = (
-            self.world.log.away,
-            False,
-        )  # `run` begins with the log, which a real one did long ago
+        # `run` begins with the log, which a real one did long ago
+        away, self.world.log.away = self.world.log.away, False
         self.controller.run()
         self.world.log.away = away
         self.delivery.run()

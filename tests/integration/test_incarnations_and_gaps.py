@@ -152,7 +152,13 @@ def many(word: str, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("refresh", "count"),
-    [("1h", 30), *(pytest.param(*case, marks=pytest.mark.long) for case in (("1s", 4), ("1s", 30), ("1h", 4)))],
+    [
+        ("1h", 30),
+        *(
+            pytest.param(*case, marks=(pytest.mark.long, pytest.mark.guard))
+            for case in (("1s", 4), ("1s", 30), ("1h", 4))
+        ),
+    ],
 )
 def test_created_again_while_egress_runs(source: Source, refresh: str, count: int) -> None:
     """Shorter than what was read, and longer: the consumer continues silently, and our refresh may come too late."""
@@ -230,6 +236,7 @@ def test_deleted_records_are_written_down_and_passed(source: Source) -> None:
     assert source.ranges()[1][0] == 12
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source: Source) -> None:
     """What comes behind it waits, whoever wrote it; then it is there, or a hole, and the archive goes on."""

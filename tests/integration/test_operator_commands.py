@@ -184,6 +184,7 @@ def test_a_parked_partition_is_seen_skipped_and_goes_on(desk: Desk) -> None:
     assert (code, told["ingress"]["problems"], sum(r["lag"] for r in told["ingress"]["partitions"])) == (0, [], 0)
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_release_lets_the_owner_try_again(desk: Desk) -> None:
     desk.b.create(desk.copy, 1)
@@ -201,6 +202,7 @@ def test_release_lets_the_owner_try_again(desk: Desk) -> None:
     assert (code, "is not parked" in out) == (0, True)
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_positions_of_others_are_taken_over(desk: Desk, unique: Callable[[str], str]) -> None:
     desk.a.create(desk.topic, 2)

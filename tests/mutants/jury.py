@@ -47,7 +47,7 @@ THEIRS = (
     "tenacity",
 )
 QUICK = "not long and not real_s3 and not integration and not cpu"
-BROKER = "not long and not real_s3 and integration"
+BROKER = "(guard or not long) and not real_s3 and integration"
 # Hypothesis neither shrinks nor remembers, and draws the same examples each time.
 PLUGIN = "tests.mutants.settled"
 

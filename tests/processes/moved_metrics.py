@@ -1,5 +1,8 @@
 """Fails a run in which a metric never moved in any process of this folder's tests. The run is judged at its end, over
-all workers of pytest-xdist."""
+all workers of pytest-xdist.
+
+Only a run of the whole folder is judged, as in `make test-long`. `make test` never is: some files of NEEDED have only
+long tests."""
 
 from __future__ import annotations
 

@@ -146,6 +146,12 @@ class TestUsage:
         assert "egress" in done.stdout
         assert time.monotonic() - started < 10  # 0.2 s alone; this machine may be busy
 
+    @pytest.mark.parametrize("module", ["replicator.services.retention", "replicator.services.clients"])
+    def test_gc_and_status_do_not_load_arrow(self, module: str) -> None:
+        code = f"import sys, {module}; assert 'pyarrow' not in sys.modules"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
     @pytest.mark.parametrize("columns", [80, 40])
     def test_help_cuts_nothing(self, run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
         """Every option has its whole name and every command a whole sentence, however narrow the terminal is."""

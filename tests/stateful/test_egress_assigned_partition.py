@@ -235,3 +235,18 @@ def test_what_ends_is_drained_and_what_is_drained_is_not_read() -> None:
     assert assigned.is_due(T0)
     assigned.seek(Seek(7, 2))
     assert assigned.reading is None
+
+
+def test_the_same_reason_again_is_asked_about_less_and_less_often() -> None:
+    assigned = AssignedPartition(P, source(P))
+
+    def delay(reason: str) -> timedelta:
+        assigned.stop(reason, None, T0)
+        assert isinstance(assigned.state, Stopped)
+        assert assigned.state.ask_at is not None
+        return assigned.state.ask_at - T0
+
+    delays = [delay("refused") for _ in range(6)]
+    assert delays == [STOPPED_RETRY.delay(times) for times in range(6)]
+    assert delays[0] < delays[1] < delays[-1] == delays[-2], "up to a limit"
+    assert delay("another reason") == delays[0]

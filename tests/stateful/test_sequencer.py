@@ -16,7 +16,7 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from ingress.segment_view import SegmentView
 from ingress.sequencer import (
     CHAIN_BYTES,
-    CHAIN_PIECES,
+    CHAIN_SLICES,
     Begin,
     Deliver,
     Effect,
@@ -68,7 +68,7 @@ class SequencerMachine(RuleBasedStateMachine):
         self.delivered: list[int] = []
         self.finished: list[int] = []  # offsets of the slices that were reported as finished
         self.at: int | None = None  # target's position by the model
-        self.pieces: list[SegmentSlice] = []  # being delivered
+        self.slices: list[SegmentSlice] = []  # being delivered
         self.listing: tuple[Relist, int] | None = None
         self.listed_recorded: list[OffsetRange] = []
         self.noticed: dict[int, datetime] = {}  # gaps by their first offset: when any owner saw them first
@@ -91,7 +91,7 @@ class SequencerMachine(RuleBasedStateMachine):
     def assign(self) -> None:
         """A process begins to work on it, with what the one before it has left."""
         self.view = SegmentView(limit=self.cap)
-        self.pieces, self.beginning, self.listing = [], False, None
+        self.slices, self.beginning, self.listing = [], False, None
         if self.begun_at is None:
             self.at = None
         self.core = Sequencer(
@@ -105,23 +105,23 @@ class SequencerMachine(RuleBasedStateMachine):
             match effect:
                 case Begin(offset=offset):
                     assert self.begun_at is None, "begun twice"
-                    assert not self.pieces
+                    assert not self.slices
                     assert offset == self.core.next_offset
                     self.check_begin(offset)
                     self.at, self.beginning = offset, True
-                case Deliver(pieces=pieces):
-                    assert not self.pieces, "two deliveries at once"
-                    assert pieces
+                case Deliver(slices=slices):
+                    assert not self.slices, "two deliveries at once"
+                    assert slices
                     assert self.begun_at is not None, "a record before the first checkpoint"
                     assert self.at is not None
                     next_offset = self.at
-                    for piece in pieces:
-                        assert piece.offsets.start == next_offset, "out of order"
-                        assert piece.offsets.start in piece.segment.offsets
-                        next_offset = piece.offsets.next_offset
-                    self.pieces = list(pieces)
-                case Finished(piece=piece):
-                    self.finished += range(piece.offsets.start, piece.offsets.next_offset)
+                    for segment_slice in slices:
+                        assert segment_slice.offsets.start == next_offset, "out of order"
+                        assert segment_slice.offsets.start in segment_slice.segment.offsets
+                        next_offset = segment_slice.offsets.next_offset
+                    self.slices = list(slices)
+                case Finished(segment_slice=segment_slice):
+                    self.finished += range(segment_slice.offsets.start, segment_slice.offsets.next_offset)
                 case Relist():
                     assert self.listing is None, "two listings at once"
                     self.begin_listing(effect)
@@ -251,16 +251,16 @@ class SequencerMachine(RuleBasedStateMachine):
         else:
             self.run(self.core.failed(self.now))
 
-    @precondition(lambda self: self.pieces)
+    @precondition(lambda self: self.slices)
     @rule(cut=st.integers(0, 6), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
     def delivery(self, cut: int, outcome: str) -> None:
         """Delivered as far as its segments exist; progress of a round is reported before the failure that ended it."""
         assert self.at is not None
-        gone = next((p for p in self.pieces if p.segment not in self.store and p.offsets.end >= self.at), None)
-        end = self.pieces[-1].offsets.next_offset if gone is None else max(gone.offsets.start, self.at)
+        gone = next((p for p in self.slices if p.segment not in self.store and p.offsets.end >= self.at), None)
+        end = self.slices[-1].offsets.next_offset if gone is None else max(gone.offsets.start, self.at)
         if outcome == "done" and gone is None:
             self.advance_to(end)
-            self.pieces = []
+            self.slices = []
             self.run(self.core.delivered(self.now))
             return
         reached = end if gone is not None and outcome == "done" else min(self.at + cut, end - (gone is None))
@@ -268,10 +268,10 @@ class SequencerMachine(RuleBasedStateMachine):
             self.advance_to(reached)
             self.run(self.core.progressed(self.at))
         if gone is not None and self.at == end:
-            self.pieces = []
+            self.slices = []
             self.run(self.core.vanished(gone.segment, self.now))
         elif outcome == "failed":
-            self.pieces = []
+            self.slices = []
             self.run(self.core.failed(self.now))
 
     def advance_to(self, next_offset: int) -> None:
@@ -279,13 +279,13 @@ class SequencerMachine(RuleBasedStateMachine):
         self.delivered += range(self.at, next_offset)
         self.at = next_offset
 
-    @precondition(lambda self: self.pieces)
+    @precondition(lambda self: self.slices)
     @rule()
     def corrupt(self) -> None:
         """The object is damaged, and is replaced by a good one of the same key before it is read again."""
         assert self.at is not None
-        piece, self.pieces = next(p for p in self.pieces if self.at in p.offsets), []
-        self.run(self.core.corrupt(piece.segment, self.now))
+        segment_slice, self.slices = next(p for p in self.slices if self.at in p.offsets), []
+        self.run(self.core.corrupt(segment_slice.segment, self.now))
 
     @precondition(lambda self: self.listing)
     @rule(outcome=st.sampled_from(["ok", "begun", "between", "error"]))
@@ -374,7 +374,7 @@ class SequencerMachine(RuleBasedStateMachine):
         for _ in range(300):
             if self.beginning:
                 self.first_checkpoint(True)
-            elif self.pieces:
+            elif self.slices:
                 self.delivery(0, "done")
             elif self.listing:
                 self.listing_answers("ok")
@@ -527,16 +527,16 @@ def test_listing_disturbed_by_a_removal_proves_no_absence() -> None:
     assert isinstance(effect, Deliver)
 
 
-# --- pieces that are delivered together -------------------------------------------------------------------------------
+# --- slices that are delivered together -------------------------------------------------------------------------------
 
 
 def test_what_adjoins_is_delivered_together() -> None:
     seq = core()
-    pieces = SegmentSlice.rest(segment(0, 4), 0), SegmentSlice.rest(segment(5, 9), 5)
-    assert stored(seq, segment(0, 4), segment(5, 9), segment(11, 12)) == [Deliver(pieces)]
+    slices = SegmentSlice.rest(segment(0, 4), 0), SegmentSlice.rest(segment(5, 9), 5)
+    assert stored(seq, segment(0, 4), segment(5, 9), segment(11, 12)) == [Deliver(slices)]
     assert seq.progressed(3) == []
-    assert seq.progressed(7) == [Finished(pieces[0])]
-    assert seq.delivered(T0) == [Finished(pieces[1]), Relist(False, "gap")]
+    assert seq.progressed(7) == [Finished(slices[0])]
+    assert seq.delivered(T0) == [Finished(slices[1]), Relist(False, "gap")]
 
 
 def test_large_segments_are_delivered_one_by_one() -> None:
@@ -550,9 +550,9 @@ def test_large_segments_are_delivered_one_by_one() -> None:
 
 def test_no_more_than_so_many_are_delivered_together() -> None:
     seq = core()
-    [effect] = stored(seq, *(segment(n, n) for n in range(CHAIN_PIECES + 5)))
+    [effect] = stored(seq, *(segment(n, n) for n in range(CHAIN_SLICES + 5)))
     assert isinstance(effect, Deliver)
-    assert len(effect.pieces) == CHAIN_PIECES
+    assert len(effect.slices) == CHAIN_SLICES
 
 
 def test_one_that_vanished_in_the_middle_is_replaced_from_there() -> None:
@@ -573,7 +573,7 @@ def test_recorded_gap_is_passed_over_at_once() -> None:
     passed, effect = list_again(seq, T0, later, recorded=[(0, 9)])
     assert passed == Passed(OffsetRange(0, 9))
     assert isinstance(effect, Deliver)
-    assert effect.pieces[0].offsets.start == 10
+    assert effect.slices[0].offsets.start == 10
 
 
 def test_recorded_gap_that_a_full_listing_shows_needs_no_other() -> None:
@@ -604,8 +604,8 @@ def test_segment_inside_a_recorded_gap_is_delivered() -> None:
     first, effect = list_again(seq, T0, segment(4, 5), segment(10, 19), recorded=[(0, 9)])
     assert first == Passed(OffsetRange(0, 3))
     assert isinstance(effect, Deliver)
-    assert effect.pieces == (SegmentSlice.rest(segment(4, 5), 4),)
-    assert seq.delivered(T0) == [Finished(effect.pieces[0]), Relist(True, "gap")]
+    assert effect.slices == (SegmentSlice.rest(segment(4, 5), 4),)
+    assert seq.delivered(T0) == [Finished(effect.slices[0]), Relist(True, "gap")]
 
 
 def test_gap_recorded_after_it_was_given_up_is_passed_over_by_the_next_listing() -> None:
@@ -675,7 +675,7 @@ def test_first_segment_elsewhere_waits_and_lists_before_choosing() -> None:
     assert [type(e) for e in seq.tick(now)] == [Relist]
     [effect] = begun(seq, list_again(seq, now, segment(5, 9), segment(10, 19)), 5, now)
     assert isinstance(effect, Deliver)
-    assert effect.pieces[0].offsets.start == 5
+    assert effect.slices[0].offsets.start == 5
 
 
 def test_the_delay_counts_from_the_first_sight_here_whatever_the_objects_age() -> None:
@@ -754,7 +754,7 @@ def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
     assert [type(e) for e in seq.vanished(segment(0, 4), T0)] == [Relist]
     [effect] = list_again(seq, T0, segment(0, 9, level=1))
     assert isinstance(effect, Deliver)
-    assert effect.pieces[0].segment.level == 1
+    assert effect.slices[0].segment.level == 1
 
 
 def test_after_a_failed_listing_the_wanted_listing_is_requested_again() -> None:
@@ -771,7 +771,7 @@ def test_damaged_segment_gives_way_to_another_that_covers_it() -> None:
     assert [type(e) for e in stored(seq, segment(0, 9), bogus)] == [Deliver]
     [effect] = seq.corrupt(bogus, T0)
     assert isinstance(effect, Deliver)
-    assert effect.pieces == (SegmentSlice.rest(segment(0, 9), 0),)
+    assert effect.slices == (SegmentSlice.rest(segment(0, 9), 0),)
 
 
 def test_damaged_segment_without_another_is_listed_again_after_a_pause() -> None:

@@ -106,9 +106,8 @@ class IdempotentProducer(Generic[FailureOwner]):
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[FailureOwner, KafkaError] = {}  # first cause by owner
-        self.rejected_by_client: set[FailureOwner] = (
-            set()
-        )  # rejected by the client itself: smaller batches would not help
+        # rejected by the client itself: smaller batches would not help
+        self.rejected_by_client: set[FailureOwner] = set()
         self.fatal: KafkaError | None = None
         self._ended = False
 
@@ -184,9 +183,8 @@ class IdempotentProducer(Generic[FailureOwner]):
 
     def record_rejection(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
-        if (
-            error.args[0].code() == KafkaError._FATAL
-        ):  # `produce` is the first to raise it if no report was served since
+        # `produce` is the first to raise it if no report was served since
+        if error.args[0].code() == KafkaError._FATAL:
             self._set_fatal(error)
         self.fail(owner, error.args[0])
 

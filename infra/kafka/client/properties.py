@@ -6,6 +6,7 @@ property that the user sets takes precedence over the derived value.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -20,12 +21,25 @@ ALWAYS: Mapping[str, str] = {
     "enable.partition.eof": "true",  # its offset reveals holes at the end that no record shows
     "allow.auto.create.topics": "false",
 }
+READER: Mapping[str, str] = {**ALWAYS, "isolation.level": "read_committed"}  # aborted checkpoints are not valid
 ASSIGNOR = "partition.assignment.strategy"
 _BROKER_DECIDES = (ASSIGNOR, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 """Properties that KIP-848 moves to the broker; the client rejects them with `group.protocol=consumer`."""
 
 REFRESH, MIN_REFRESH_MS, MAX_REFRESH_MS = "topic.metadata.refresh.interval.ms", 100, 3_600_000
 FETCH_SHARE, MIN_FETCH_BYTES, MAX_BYTES = 2, 1_000_000, 2_000_000_000
+
+
+def reader_properties(given: Mapping[str, object]) -> dict[str, object]:
+    """For a consumer that assigns partitions itself and commits nothing: its group id is random, so that no other
+    consumer of the topic is affected."""
+    return {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
+
+
+def for_bounded_reads(given: Mapping[str, object]) -> dict[str, object]:
+    """For a reader that ends at an offset: a broker says within 50 ms, not 500 ms, that no further record is there,
+    and most reads end with that. A reader that runs for days would ask ten times as often for it."""
+    return {"fetch.wait.max.ms": "50", **given}
 
 
 def source_properties(

@@ -7,11 +7,9 @@ records.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from datetime import timedelta
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
@@ -20,9 +18,8 @@ from formats.errors import TargetError
 from infra.contracts.cluster import Occupancy, TopicPartition, Watermarks
 from infra.kafka.client.errors import describe_error, translate
 from infra.kafka.client.log import client_log
-from infra.kafka.client.properties import lookup_properties
+from infra.kafka.client.properties import for_bounded_reads, lookup_properties, reader_properties
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.kafka.internal_topics.topic_log import READER
 from infra.runtime.lifecycle import Deadline
 
 POLL_TIMEOUT = timedelta(milliseconds=200)
@@ -48,12 +45,9 @@ class KafkaTargetRecords:
         return found
 
     def _read(self, marks: Mapping[TopicPartition, Watermarks]) -> Mapping[TopicPartition, Occupancy]:
-        given: dict[str, Any] = lookup_properties(self._properties)
         reader = Consumer(
             {
-                **given,
-                **READER,
-                "group.id": f"replicator.reader.{uuid.uuid4().hex}",
+                **reader_properties(for_bounded_reads(lookup_properties(self._properties))),
                 "queued.max.messages.kbytes": 1024,
                 "fetch.max.bytes": 4 << 20,
                 "max.partition.fetch.bytes": 64 << 10,  # larger records are delivered nevertheless

@@ -5,7 +5,6 @@ The group id is random and nothing is committed, so that other consumers of the 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
@@ -21,8 +20,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
+from infra.kafka.client.properties import for_bounded_reads, reader_properties
 from infra.kafka.consumer.decode import convert, items
-from infra.kafka.internal_topics.topic_log import QUICK, READER
 from infra.runtime.lifecycle import Deadline
 
 if TYPE_CHECKING:
@@ -52,10 +51,7 @@ def read_partition(
     given: dict[str, Any] = {**properties}
     consumer = Consumer(
         {
-            **QUICK,
-            **given,
-            **READER,
-            "group.id": f"replicator.reader.{uuid.uuid4().hex}",
+            **reader_properties(for_bounded_reads(given)),
             "queued.max.messages.kbytes": MEMORY_KBYTES,
         },
         logger=client_log,

@@ -3,7 +3,7 @@
     join ──> all are assigned ──> no earlier owner has a pending transaction ──> the caller writes ──> leave
                └ another member has, or gets, some of them: TargetError, nothing is written
 
-A worker that starts meanwhile is assigned them only after the command has assigned them up, and looks its position up
+A worker that starts meanwhile is assigned them only after the command has released them, and looks its position up
 after that.
 """
 

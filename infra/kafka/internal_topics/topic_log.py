@@ -7,7 +7,6 @@ hold any more, another incarnation of the topic and a new partition are reported
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -32,21 +31,9 @@ from formats.errors import BrokerUnavailable
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
 from infra.kafka.client.errors import describe_error, translate
 from infra.kafka.client.log import client_log
+from infra.kafka.client.properties import reader_properties
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT, TOPIC
-
-READER: Mapping[str, object] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # never jump silently
-    "isolation.level": "read_committed",  # aborted checkpoints are not valid
-    "enable.partition.eof": True,  # its offset lies after what yields no record: transaction markers, aborted records
-    "allow.auto.create.topics": False,
-}
-QUICK: Mapping[str, object] = {
-    "fetch.wait.max.ms": 100,  # when a broker reports that there is no further record, which ends most reads
-}
-"""Defaults that the configuration may change."""
 
 MAX_RECORDS = 1000  # of one `fetch`
 
@@ -98,9 +85,8 @@ class TopicLog:
             reraise=True,
         )
         given: dict[str, Any] = {**properties}
-        reader = {**QUICK, **given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
         self._admin = AdminClient({**CONNECTED, **given}, logger=client_log)
-        self._consumer = Consumer(reader, logger=client_log)
+        self._consumer = Consumer(reader_properties(given), logger=client_log)
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
@@ -147,8 +133,10 @@ class TopicLog:
             messages += self._consumer.consume(MAX_RECORDS, 0) if messages else []
         except (KafkaException, RuntimeError) as error:
             raise PositionLost(f"reading {self._topic} failed, and may have lost records: {error}") from error
-        if any(map(Message.error, messages)):
-            for message in filter(Message.error, messages):
+        if errors := list(filter(Message.error, messages)):
+            for message in errors:  # first: if one is raised, the records are dropped, and no position may move
+                self._raise_if_lost(message)
+            for message in errors:
                 self._on_error(message)
             messages = list(filterfalse(Message.error, messages))
         elif messages:
@@ -167,20 +155,27 @@ class TopicLog:
         self.has_received = True
         self.positions[partition] = max(self.positions.get(partition, 0), next_offset)
 
+    def _raise_if_lost(self, message: Message) -> None:
+        """Raise the errors with which records were dropped, or the position was lost."""
+        error = message.error()
+        if error is None:
+            return
+        if error.code() in LOST:
+            raise PositionLost(
+                f"{self._topic}/{message.partition()} does not hold offset {message.offset()} any more: "
+                f"{describe_error(error)}"
+            )
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._is_refused = True
+            raise translate(error, f"read {self._topic}", needs="READ")
+
     def _on_error(self, message: Message) -> None:
-        """Handle a message that is not a record."""
+        """Handle any other message that is not a record."""
         error, partition, offset = message.error(), message.partition(), message.offset()
         if error is None:
             return
         if error.code() == KafkaError._PARTITION_EOF and partition is not None and offset is not None:
             self._passed(partition, offset)
-        elif error.code() in LOST:
-            raise PositionLost(
-                f"{self._topic}/{partition} does not hold offset {offset} any more: {describe_error(error)}"
-            )
-        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._is_refused = True
-            raise translate(error, f"read {self._topic}", needs="READ")
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             pass  # the client looks up the coordinator of a group that it never joins
         elif error.name() != self._problem:  # log once, until records arrive again

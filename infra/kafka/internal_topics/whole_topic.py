@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable
+from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.internal_topics.topic_log import PositionLost, TopicLog
 from infra.runtime.lifecycle import Deadline
 
@@ -20,7 +21,9 @@ def read_whole(
     """Keys and values of the committed records, in the order of each partition, up to the end offsets at the time of
     the call. Raises BrokerUnavailable, also when there is no such topic."""
     deadline = Deadline(within)
-    with closing(TopicLog(properties, topic, answer_within=timedelta(seconds=10), check_every=NEVER)) as log:
+    with closing(
+        TopicLog(for_bounded_reads(properties), topic, answer_within=timedelta(seconds=10), check_every=NEVER)
+    ) as log:
         facts = log.facts()
         log.read_from(facts, facts.starts)
         records: list[tuple[bytes | None, bytes | None]] = []

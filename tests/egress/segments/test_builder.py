@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -17,10 +20,11 @@ from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import SegmentStored, SpoolLost, UploadConflict, UploadOutcome
 from egress.segments.spool import Spool
 from formats.errors import SegmentsDiffer
-from formats.footer import SegmentOrigin
+from formats.footer import SegmentFooter, SegmentOrigin
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
 from formats.records.schema import SCHEMA
+from formats.registry import SegmentFormat, SegmentReader, SegmentWriter
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
@@ -59,13 +63,19 @@ def source(partition: int = 0) -> SourcePartition:
 
 class World:
     def __init__(
-        self, tmp_path: Path, *, memory_bytes: int = 64 * MIB, on_disk: bool = False, thin: bool = False
+        self,
+        tmp_path: Path,
+        *,
+        memory_bytes: int = 64 * MIB,
+        on_disk: bool = False,
+        thin: bool = False,
+        format_: SegmentFormat = FORMAT,
     ) -> None:
         self.store = SegmentStore(MemoryObjectStore(), "data")
         self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
         uploader = Uploader(archive_of(self.store, FORMAT), source_compacted=lambda _: thin)
         self.builder = SegmentBuilder(
-            format=FORMAT,
+            format=format_,
             confirm=lambda topic, origin, answer: answer(True),
             uploader=uploader,
             spool=self.spool,
@@ -239,3 +249,78 @@ def fill_and_relieve(world: World, limit: int) -> None:
     assert all(isinstance(o, SegmentStored) for o in world.outcomes(2))
     assert wait_until(lambda: world.builder.may_resume, PATIENCE)
     assert world.builder.heaviest_open() == []
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """The format, with its writers inside others."""
+
+    wrap: Callable[[SegmentWriter], SegmentWriter]
+
+    @property
+    def name(self) -> str:
+        return FORMAT.name
+
+    def create(self, sink: BinaryIO) -> SegmentWriter:
+        return self.wrap(FORMAT.create(sink))
+
+    def open(self, source: BinaryIO, segment: Segment) -> SegmentReader:
+        return FORMAT.open(source, segment)
+
+
+@dataclass(frozen=True, slots=True)
+class Unclosable:
+    """Fails when it is closed, as on a disk that is full."""
+
+    writer: SegmentWriter
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self.writer.write(batches)
+
+    def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
+        raise OSError(f"no room for the footer of {segment} by {origin.writer}")
+
+    def abort(self) -> None:
+        self.writer.abort()
+
+
+def test_a_segment_that_cannot_be_closed_is_lost_and_named(tmp_path: Path) -> None:
+    with closing(World(tmp_path, format_=Wrapped(Unclosable))) as world:
+        world.builder.append(source(), 0, run(0, 10))
+        world.seal(0, 9, 10)
+        [lost] = world.outcomes()
+        assert isinstance(lost, SpoolLost)
+        assert (lost.source, lost.start) == (source(), 0)
+        assert "no room for the footer" in lost.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Writes once the test lets it, or after a moment."""
+
+    writer: SegmentWriter
+    let: threading.Event
+    written: threading.Event
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self.let.wait(0.5)
+        self.writer.write(batches)
+        self.written.set()
+
+    def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
+        return self.writer.close(segment, origin)
+
+    def abort(self) -> None:
+        self.writer.abort()
+
+
+def test_closing_waits_for_what_is_being_encoded(tmp_path: Path) -> None:
+    let, written = threading.Event(), threading.Event()
+    world = World(tmp_path, format_=Wrapped(lambda writer: Held(writer, let, written)))
+    world.builder.append(source(), 0, run(0, 10))
+    world.seal(0, 9, 10)
+    world.builder.close()
+    was_written = written.is_set()
+    let.set()
+    world.spool.close()
+    assert was_written, "nothing else let it write: close took as long"

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egress.segments.spool import Spool
@@ -18,6 +18,7 @@ from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.services.egress import open_spool
+from tests.examples import property_examples
 from tests.fakes.small_disk import Quota
 
 
@@ -78,7 +79,7 @@ def test_a_wiped_file_is_not_read_as_a_short_segment(tmp_path: Path) -> None:
 SIZES = st.integers(0, 40) | st.just(300_000)
 
 
-@settings(max_examples=100, deadline=None)
+@property_examples()
 @given(st.lists(st.tuples(st.integers(0, 3), SIZES, st.integers(0, 700_000))))
 def test_a_disk_that_is_full_at_times_loses_no_byte(writes: list[tuple[int, int, int]]) -> None:
     """Files are written in turns while the disk shrinks and grows."""

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup
-from formats.segment import OffsetRange
+from formats.control.fork import LogFork
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
 from tests.egress.world import FORMAT, World, rule, source
 
 P = TopicPartition("t", 0)
+FORK = LogFork(
+    source=SourcePartition("a", "t", 0),
+    next_offset=5,
+    leader_epoch=0,
+    end_offset=3,
+    found_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
 
 
 @pytest.fixture
@@ -22,6 +31,21 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.broker.create("t", partitions=1)
     yield world
     world.close()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        ArchivedSegments(has_begin=True),
+        ArchivedSegments(extent=[OffsetRange(0, 9)]),
+        ArchivedSegments(gaps=[OffsetRange(0, 9)]),
+        ArchivedSegments(forks=[FORK]),
+    ],
+    ids=["begin", "segments", "gap", "fork"],
+)
+def test_anything_recorded_makes_a_partition_known(one: ArchivedSegments) -> None:
+    assert ArchivedSegments().is_unknown
+    assert not one.is_unknown
 
 
 @pytest.mark.parametrize("offset", [0, 7, 10, 19, 20])

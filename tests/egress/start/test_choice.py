@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egress.start.choice import Rules, Start, StartFacts, added_later, choose_start, is_of, on_the_same_log
@@ -15,6 +15,7 @@ from formats.control.gap import RecordedGap
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, Watermarks
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("a", "t", 0)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,6 +108,12 @@ def test_stored_but_not_committed_is_read_again() -> None:
 
 def test_idle_partition_that_was_positioned_is_not_behind() -> None:
     assert offset(choose(ours(30, begun=30))) == 30
+
+
+def test_a_commit_without_metadata_takes_the_first_archived_offset_for_the_begin() -> None:
+    answer = choose(Committed(40, ""), (seg(30, 39), seg(10, 19)), accept=True)
+    assert isinstance(answer, Start)
+    assert answer.metadata.begun_at == 10
 
 
 def test_missing_archive_is_refused_with_both_numbers() -> None:
@@ -323,7 +330,7 @@ def test_metadata_round_trip(begun: int, count: int, incarnation_id: str) -> Non
 ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0], t[0] + t[1]))
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(
     committed=st.none() | st.integers(0, 90),
     archived=st.lists(ranges, max_size=6),

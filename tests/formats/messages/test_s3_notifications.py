@@ -7,12 +7,13 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from formats.messages.s3_notifications import Parsed, parse
 from formats.messages.segment_events import Created, Removed
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
+from tests.examples import property_examples
 
 SEGMENT = Segment(SourcePartition("eu-west-1", "sensor.events", 3, "AbC_-9"), 1, OffsetRange(100, 250))
 KEY = format_key("my data", SEGMENT)
@@ -290,7 +291,7 @@ def bent(draw: st.DrawFn) -> str:
         inner = inner[name]
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.text() | JSON.map(json.dumps) | bent() | bent().map(sns))
 @example('{"Records": [' + "9" * 5000 + "]}")
 def test_any_text_is_parsed_without_an_error(body: str) -> None:

@@ -3,14 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.records.compare import Comparison, compare
 from formats.records.schema import SCHEMA
+from tests.examples import property_examples
 from tests.formats.sample_records import Row, batch_of, cuts, rows, sample_rows, split
 
-PROPERTY = settings(max_examples=100, deadline=None)
+PROPERTY = property_examples()
 
 
 def compared(

@@ -5,15 +5,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from awscrt import checksums
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.footer import STREAMS, Digest, Stream
 from formats.records.digest import EMPTY, Digester, combine, digest_of
 from formats.records.schema import SCHEMA
+from tests.examples import property_examples
 from tests.formats.sample_records import Row, batch_of, cuts, rows, sample_rows, split
 
-PROPERTY = settings(max_examples=100, deadline=None)
+PROPERTY = property_examples()
 
 
 def numbers(width_bytes: int, values: list[int]) -> bytes:

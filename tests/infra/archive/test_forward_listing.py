@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import infra.archive.forward_listing as listing
@@ -16,6 +16,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.forward_listing import Ahead, ahead, all_ahead, covered
 from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("a", "t", 0)
 LEVELS = (0, 1, 2, 10)
@@ -106,7 +107,7 @@ class TestAgainstAll:
         found = ahead(stored(segments), SOURCE, begin + 7, reach={0: 7})
         assert segments_of(found) == [segments[5]]
 
-    @settings(max_examples=100, deadline=None)
+    @property_examples()
     @given(archives(), st.data(), st.integers(1, 6), st.dictionaries(st.sampled_from(LEVELS), st.integers(1, 10**10)))
     def test_needed_segments_are_not_missed(
         self, segments: list[Segment], data: st.DataObject, limit: int, reach: dict[int, int]
@@ -130,7 +131,7 @@ class TestAgainstAll:
             if not is_cut:
                 assert list(steps(segments_of(found), position)) == list(steps(segments, position))
 
-    @settings(max_examples=100, deadline=None)
+    @property_examples()
     @given(anything, st.data(), st.integers(1, 6))
     def test_ahead_finds_no_more_than_the_full_listing(
         self, segments: list[Segment], data: st.DataObject, limit: int
@@ -142,7 +143,7 @@ class TestAgainstAll:
         assert set(found) <= set(wanted)
         assert [s for s in found if s.offsets.start >= position] == [s for s in wanted if s.offsets.start >= position]
 
-    @settings(max_examples=100, deadline=None)
+    @property_examples()
     @given(anything, st.data(), st.integers(1, 6))
     def test_all_ahead_finds_every_segment(self, segments: list[Segment], data: st.DataObject, limit: int) -> None:
         store, position = stored(segments), near(segments, data)
@@ -154,12 +155,12 @@ class TestAgainstAll:
         else:  # a longer one of the same start may be left out: the next listing brings it
             assert type(of_found) is type(of_all)
 
-    @settings(max_examples=100, deadline=None)
+    @property_examples()
     @given(anything)
     def test_offsets_covered_by_all_segments(self, segments: list[Segment]) -> None:
         assert covered(stored(segments), SOURCE) == joined(s.offsets for s in segments)
 
-    @settings(max_examples=100, deadline=None)
+    @property_examples()
     @given(anything, st.data())
     def test_offsets_covered_by_segments_before_an_offset(self, segments: list[Segment], data: st.DataObject) -> None:
         before = near(segments, data)

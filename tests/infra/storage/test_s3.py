@@ -21,9 +21,10 @@ from infra.archive.compare_objects import CopyState, Likeness, Located, ObjectCo
 from infra.archive.control import ControlStore
 from infra.local.aws import CREDENTIALS
 from infra.local.ports import HOST, free_ports
+from infra.settings.storage import MAX_PARTS
 from infra.storage.aws import READ_TIMEOUT, AwsCredentials
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
-from infra.storage.s3_body import MAX_PARTS, Slice, part_ranges
+from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.s3_reader import open_object
 from replicator.config import S3Settings

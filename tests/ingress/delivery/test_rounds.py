@@ -133,7 +133,7 @@ def test_failed_run_ends_its_piece_only() -> None:
         pass
     reports = hand.reports()
     assert Progressed(second, 4, True) in reports
-    assert [r for r in reports if r.assignment is first] == [
+    assert [r for r in reports if r.delivery_target is first] == [
         DeliveryFailed(first, "NOPE: injected by the test", FailureKind.RETRY_LATER)
     ]
     assert world.checkpoint() is None
@@ -196,7 +196,9 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
         pass
     reports = hand.reports()
     denied = "DENIED: by the test"
-    assert {r for r in reports if r.assignment in bad} == {DeliveryFailed(b, denied, FailureKind.DENIED) for b in bad}
+    assert {r for r in reports if r.delivery_target in bad} == {
+        DeliveryFailed(b, denied, FailureKind.DENIED) for b in bad
+    }
     assert Progressed(good, 10, True) in reports
     assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
     assert world.offsets(C) == []
@@ -236,7 +238,7 @@ def test_a_writer_that_is_refused_halts_and_drops_nothing(exactly_once: bool) ->
     while hand.delivery.run_round():
         pass
     assert hand.delivery.halted == ""
-    assert {r.assignment for r in hand.reports() if isinstance(r, Progressed) and r.done} == set(given)
+    assert {r.delivery_target for r in hand.reports() if isinstance(r, Progressed) and r.done} == set(given)
     assert all(world.offsets(TopicPartition("copy", p)) == numbers((0, 9)) for p in range(3))
 
 
@@ -251,7 +253,7 @@ def test_a_partition_may_leave_while_the_writer_is_refused() -> None:
     world.clock.advance(60)
     while hand.delivery.run_round():
         pass
-    assert {r.assignment for r in hand.reports()} == {second}
+    assert {r.delivery_target for r in hand.reports()} == {second}
     assert world.offsets(C) == []
 
 
@@ -276,7 +278,7 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     while hand.delivery.run_round():
         pass
     failed = [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
-    assert [(f.assignment, f.kind, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
+    assert [(f.delivery_target, f.kind, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
@@ -354,7 +356,7 @@ def test_vanished_and_corrupt_and_unavailable_are_distinguished() -> None:
     world.damage(broken)
     bad = hand.begin(broken, epoch=2)
     hand.delivery.run_round()
-    reports = {r.assignment: r for r in hand.reports()}
+    reports = {r.delivery_target: r for r in hand.reports()}
     assert isinstance(reports[gone], Vanished)
     corrupt = reports[bad]
     assert isinstance(corrupt, Corrupt)
@@ -583,7 +585,7 @@ def test_its_own_thread_delivers_everything_and_ends_when_stopped() -> None:
             report = hand.delivery.reports.get(timeout=20)
             assert isinstance(report, Progressed)
             if report.done:
-                done.add(report.assignment)
+                done.add(report.delivery_target)
         hand.delivery.stop.set()
         loop.join(20)
         assert not loop.is_alive()

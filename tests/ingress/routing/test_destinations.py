@@ -284,7 +284,7 @@ def test_claim_that_cannot_be_read_is_not_absent() -> None:
     key = "data/a/_control/v1/places/t@third"
     world.objects.memory.replace(key, b"rubbish")
     finder_ = finder(world)
-    assert "not a place" in finder_.find().refused["a/t@third"]
+    assert "not a claim of an archive path" in finder_.find().refused["a/t@third"]
     world.objects.memory.delete_many([key])
     world.claim(2, "third")
     found = finder_.find()

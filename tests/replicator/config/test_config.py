@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import ConfigError
@@ -35,6 +35,7 @@ from replicator.config import (
 from replicator.config.explain import explain_topic
 from replicator.config.reference import entries, template
 from replicator.config.show import to_tables, to_toml
+from tests.examples import property_examples
 
 MIB = 1024 * 1024
 DEPLOY = Path(__file__).parents[3] / "infra" / "deploy"
@@ -759,7 +760,7 @@ def nearly_sound(draw: st.DrawFn) -> dict[str, Any]:
     return tree
 
 
-@settings(max_examples=100, deadline=None)
+@property_examples()
 @given(nearly_sound() | st.dictionaries(keys, values, max_size=6))
 def test_any_tables_give_a_config_or_a_config_error(tables: dict[str, Any]) -> None:
     try:

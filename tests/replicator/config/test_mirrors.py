@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.topic_selection import TopicPattern, TopicRule
 from ingress.settings import IngressSettings, IngressSource
 from replicator.config.mirrors import Loop, Mirror, loops
+from tests.examples import property_examples
 
 Sources = Sequence[tuple[str, str, str]]  # region, topic, destination
 
@@ -130,7 +131,7 @@ FILES = st.lists(
 
 
 @given(FILES)
-@settings(max_examples=100, deadline=None)
+@property_examples()
 def test_exactly_the_existing_loops_are_found(files: list[File]) -> None:
     mirrors, edges = [], set[tuple[tuple[str, str], tuple[str, str]]]()
     for region, file in zip(REGIONS, files, strict=False):
@@ -160,7 +161,7 @@ TEMPLATES = st.sampled_from(["{topic}", "y.{topic}", "{topic}.z", ""])
 
 
 @given(st.lists(st.tuples(st.lists(TEXTS, min_size=1, max_size=2), TEXTS, TEMPLATES), min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
+@property_examples()
 def test_every_loop_found_is_real(files: list[tuple[list[str], str, str]]) -> None:
     """In a ring of regions, each delivering from the previous one. Every reported loop is real, and every loop found by
     following names long enough is reported."""

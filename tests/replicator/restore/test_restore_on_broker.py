@@ -115,6 +115,7 @@ def one_segment(partition: int, start: int = 0, end: int = 29) -> History:
     return History(partition, "", [Stored(OffsetRange(start, end), 0)], [], ())
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_restores_that_share_a_topic_may_both_create_it(make_place: Callable[[], Place]) -> None:
     with closing(make_place()) as place, ExitStack() as opened:
@@ -194,6 +195,7 @@ def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> Non
             assert ConflictKind.OTHER_TARGET in {c.kind for c in restore.plan().all_conflicts}
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Callable[[], Place]) -> None:
     """Everything was delivered before the last check of the topic ids: the end of the restore checks them once more."""
@@ -213,6 +215,7 @@ def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Calla
         assert (outcome.is_whole, outcome.records) == (False, 0)
 
 
+@pytest.mark.guard
 @pytest.mark.long
 def test_a_missing_permission_fails_only_what_needs_it(
     make_place: Callable[[], Place], unique: Callable[[str], str]

@@ -32,6 +32,7 @@ from replicator.restore.conflicts import (
 )
 from replicator.restore.partition_plan import PartitionPlan, plan_partition
 from replicator.restore.plan import BYTES_PER_SECOND, RECORDS_PER_SECOND, START, RestorePlan, TopicPlan
+from tests.examples import property_examples
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -79,7 +80,7 @@ def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
     return [offset for r in ranges for offset in range(r.start, r.end + 1)]
 
 
-@settings(max_examples=100, deadline=None)
+@property_examples()
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted)
 def test_plan_equals_brute_force(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange) -> None:
     plan = planned(iter(infos), recorded=iter(recorded), wanted=wanted)
@@ -102,7 +103,7 @@ def test_plan_equals_brute_force(infos: list[SegmentInfo], recorded: list[Offset
     assert list(plan.recorded) == in_the_way
 
 
-@settings(max_examples=100, deadline=None)
+@property_examples()
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted, seed=st.randoms())
 def test_plan_is_the_same_for_the_same_listing(
     infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange, seed: Random

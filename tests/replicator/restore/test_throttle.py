@@ -97,7 +97,7 @@ class Runs:
     """A reader of three runs."""
 
     def runs(
-        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
     ) -> Generator[SegmentRun, None, None]:
         for n in range(3):
             yield SegmentRun((), max_records or 0, RATE, n, n == 2)

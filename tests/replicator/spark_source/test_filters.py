@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -28,6 +28,7 @@ from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery
 from formats.segment import SourcePartition
 from replicator.spark_source.filters import admits, narrowed
+from tests.examples import property_examples
 
 SOURCE = SourcePartition("a", "orders", 3)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,7 +84,7 @@ plain = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@property_examples()
 @given(st.lists(plain | plain.map(Not), max_size=3), st.integers(0, 5), st.integers(-3, 6))
 @example([Not(IsNull(("topic",)))], 0, 0)
 def test_no_matching_record_is_left_out(conditions: list[Filter], offset: int, stamp_ms: int) -> None:

@@ -21,10 +21,8 @@ from infra.kafka.client.topic_configs import (
         ({}, (NO_LIMIT, NO_LIMIT)),
         ({BEFORE: "5", AFTER: "6"}, (5, 6)),  # Kafka 4
         ({DIFFERENCE: "7"}, (7, 7)),  # before 3.6
-        (
-            {BEFORE: str(NO_LIMIT), AFTER: str(NO_LIMIT), DIFFERENCE: "7"},
-            (7, 7),
-        ),  # between: the new configs are not set, so the old one applies
+        # between: the new configs are not set, so the old one applies
+        ({BEFORE: str(NO_LIMIT), AFTER: str(NO_LIMIT), DIFFERENCE: "7"}, (7, 7)),
         ({BEFORE: "9", AFTER: str(NO_LIMIT), DIFFERENCE: "7"}, (9, 7)),
     ],
 )

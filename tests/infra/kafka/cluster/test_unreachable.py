@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BrokerUnavailable
@@ -21,6 +21,7 @@ from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.unreachable import MIN_WAIT, Failure, Unreachable, parse_failure
 from infra.runtime.log_fields import NEXT
+from tests.examples import property_examples
 
 AT_ONCE = 20.0  # seconds, on a busy machine; the call takes two, and its timeout is 30
 HEAD = "FAIL [rdkafka#producer-1] [thrd:{0}/bootstrap]: {0}/bootstrap: "
@@ -135,7 +136,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS, asked=st.floats(0, 20), patience=st.floats(0.1, 30))
-@settings(max_examples=100, deadline=None)
+@property_examples()
 def test_a_call_ends_early_only_when_all_brokers_are_down(
     events: list[tuple[float, tuple[object, ...]]], asked: float, patience: float
 ) -> None:

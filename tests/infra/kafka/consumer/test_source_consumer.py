@@ -177,9 +177,8 @@ class BrokerWorld(World):
         """Move the leadership of every partition: the only broker restarts."""
         self.broker.kill()
         self.broker.start()
-        self.admin.describe(
-            {partition.topic for partition in partitions}
-        )  # else its offsets are those of the previous leader
+        # else its offsets are those of the previous leader
+        self.admin.describe({partition.topic for partition in partitions})
 
     def truncate(self, ends: Mapping[TopicPartition, int]) -> None:
         lose_tails(self.broker, ends)
@@ -322,9 +321,8 @@ def test_compaction_leaves_holes(world: BrokerWorld) -> None:
     deadline = Deadline(timedelta(seconds=40))
     compacted = False
     while not compacted and not deadline.expired:
-        world.append_row(
-            p, key=b"roll", value=b"x", timestamp_ms=next(stamps)
-        )  # the cleaner skips the active log segment
+        # the cleaner skips the active log segment
+        world.append_row(p, key=b"roll", value=b"x", timestamp_ms=next(stamps))
         (high,) = (marks.high for marks in world.admin.watermarks([p]).values())
         consumer = world.member()
         member = Member(world, consumer, Listener(consumer))

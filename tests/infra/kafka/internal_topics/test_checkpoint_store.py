@@ -66,9 +66,8 @@ class TestKafkaCheckpointStore(CheckpointContract):
     @pytest.fixture
     def topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
         self._topic = unique("checkpoint")
-        cluster.create(
-            self._topic, configs={"cleanup.policy": "compact,delete"}
-        )  # delete: so that tests may delete records
+        # delete: so that tests may delete records
+        cluster.create(self._topic, configs={"cleanup.policy": "compact,delete"})
         return self._topic
 
     @pytest.fixture

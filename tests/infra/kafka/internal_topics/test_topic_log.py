@@ -1,0 +1,88 @@
+"""What a reader of a log makes of the messages that the client hands over in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from formats.errors import TargetError
+from infra.kafka.internal_topics import topic_log
+from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicLog
+
+FACTS = LogFacts(topic_id="id", starts={0: 0}, ends={0: 9})
+NOW = timedelta()
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+class Client:
+    """In place of the client's consumer: hands over what is queued, and forgets it when it is assigned anew."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.queued: list[Message] = []
+        self.assigned: list[TopicPartition] = []
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned, self.queued = partitions, []
+
+    def consume(self, count: int, _: float) -> list[Message]:
+        some, self.queued = self.queued[:count], self.queued[count:]
+        return some
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    made = Client()
+    monkeypatch.setattr(topic_log, "Consumer", lambda *_, **__: made)
+    return made
+
+
+@pytest.fixture
+def log(client: Client) -> Iterator[TopicLog]:
+    log = TopicLog(NOBODY, "t", answer_within=timedelta(seconds=1), check_every=timedelta(days=1))
+    with closing(log):
+        log.read_from(FACTS, {0: 5})
+        yield log
+
+
+def record(offset: int) -> Message:
+    return Message("t", 0, offset, b"key", b"value")
+
+
+def error(code: int, offset: int) -> Message:
+    return Message("t", 0, offset, error=KafkaError(code))
+
+
+def end(offset: int) -> Message:
+    return error(KafkaError._PARTITION_EOF, offset)
+
+
+def fetched(log: TopicLog, client: Client, messages: Sequence[Message]) -> list[int | None]:
+    client.queued += messages
+    return [message.offset() for message in log.fetch(NOW)]
+
+
+def test_records_and_the_end_after_them_move_the_position(log: TopicLog, client: Client) -> None:
+    assert fetched(log, client, [record(5), record(6), end(8)]) == [5, 6]
+    assert log.positions == {0: 8}
+
+
+@pytest.mark.parametrize("before", [[record(5)], [record(5), end(6)], [end(6)]], ids=["record", "both", "end"])
+def test_records_that_come_with_a_refusal_are_read_again(log: TopicLog, client: Client, before: list[Message]) -> None:
+    """They are dropped with it, so no position may lie behind them."""
+    with pytest.raises(TargetError, match="allow READ"):
+        fetched(log, client, [*before, error(KafkaError.TOPIC_AUTHORIZATION_FAILED, -1001)])
+    assert log.positions == {0: 5}
+    log.fetch(NOW)
+    assert [one.offset for one in client.assigned] == [5]
+
+
+def test_records_that_come_with_a_lost_position_move_nothing(log: TopicLog, client: Client) -> None:
+    with pytest.raises(PositionLost):
+        fetched(log, client, [record(5), end(6), error(KafkaError.OFFSET_OUT_OF_RANGE, 6)])
+    assert log.positions == {0: 5}
