@@ -1,0 +1,126 @@
+"""Desired minus actual, row by row; and whatever the difference, applying it once leaves nothing to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
+from ingress.catalog.differ import (
+    ActualTopic,
+    CatalogPlan,
+    ChangeConfigs,
+    CreateTopic,
+    DesiredTopic,
+    GrowTopic,
+    plan_changes,
+)
+
+WANTED = DesiredTopic(name="a.orders", source="a/orders", partitions=3, configs={"retention.ms": "5"})
+FIVE = ConfigValue("5", ConfigSource.TOPIC)
+HERE = ActualTopic(name="a.orders", topic_id="id", partitions=3, configs={"retention.ms": FIVE})
+OURS = {"a.orders": "id"}
+
+
+def plan(wanted: DesiredTopic, here: ActualTopic | None, owned: dict[str, str] = OURS) -> CatalogPlan:
+    return plan_changes([wanted], {} if here is None else {here.name: here}, owned, keep={})
+
+
+def test_nothing_to_do() -> None:
+    assert plan(WANTED, HERE) == CatalogPlan()
+
+
+def test_an_absent_topic_is_created_with_its_configs() -> None:
+    assert plan(WANTED, None).changes == (CreateTopic("a.orders", 3, {"retention.ms": "5"}),)
+    assert plan(replace(WANTED, is_removed=True), None) == CatalogPlan(), "but not one that the source has no longer"
+
+
+def test_a_topic_of_ours_grows_and_another_is_reported() -> None:
+    small = replace(HERE, partitions=1)
+    assert plan(WANTED, small).changes == (GrowTopic("a.orders", 1, 3),)
+    for owned in ({}, {"a.orders": "an earlier id"}):
+        found = plan(WANTED, small, owned)
+        assert found.changes == ()
+        assert "a.orders: has 1 partitions, a/orders has 3, and we did not create it: add" in str(found.reports[0])
+
+
+def test_no_topic_shrinks() -> None:
+    found = plan(WANTED, replace(HERE, partitions=4))
+    assert (found.changes, [str(one) for one in found.reports]) == (
+        (),
+        ["a.orders: has 4 partitions, a/orders has 3; topics never shrink"],
+    )
+
+
+def test_configs_are_set_and_unset_where_the_topic_is_ours() -> None:
+    actual = {"retention.ms": ConfigValue("9", ConfigSource.TOPIC), "segment.bytes": FIVE}
+    wanted = replace(WANTED, without=frozenset({"segment.bytes"}))
+    here = replace(HERE, configs=actual)
+    change = ConfigChange({"retention.ms": "5"}, frozenset({"segment.bytes"}))
+    assert plan(wanted, here).changes == (ChangeConfigs("a.orders", change),)
+    found = plan(wanted, here, {})
+    assert found.changes == ()
+    assert "its configs retention.ms, segment.bytes differ" in str(found.reports[0])
+    kept = plan_changes([wanted], {here.name: here}, OURS, keep={"a.orders": ["retention.ms", "segment.bytes"]})
+    assert kept == CatalogPlan()
+
+
+def test_a_topic_that_is_gone_at_the_source_stays() -> None:
+    found = plan(replace(WANTED, is_removed=True), HERE)
+    assert (found.changes, len(found.reports)) == ((), 1)
+
+
+names = st.sampled_from(["a", "b", "c"])
+configs = st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from("12"))
+desired = st.lists(
+    st.builds(
+        DesiredTopic,
+        name=names,
+        source=st.just("s/t"),
+        partitions=st.integers(1, 4),
+        configs=configs,
+        is_removed=st.booleans(),
+    ),
+    unique_by=lambda one: one.name,
+)
+actual = st.lists(
+    st.builds(
+        ActualTopic,
+        name=names,
+        topic_id=st.sampled_from(["1", "2"]),
+        partitions=st.integers(1, 4),
+        configs=st.none()
+        | configs.map(lambda some: {name: ConfigValue(value, ConfigSource.TOPIC) for name, value in some.items()}),
+    ),
+    unique_by=lambda one: one.name,
+)
+
+
+@given(desired, actual, st.dictionaries(names, st.sampled_from(["1", "2"])))
+def test_applied_once_nothing_is_left_and_only_what_is_ours_is_altered(
+    desired: list[DesiredTopic], actual: list[ActualTopic], owned: dict[str, str]
+) -> None:
+    here = {one.name: one for one in actual}
+    found = plan_changes(desired, here, owned, keep={})
+    after, owned = dict(here), dict(owned)
+    for change in found.changes:
+        match change:
+            case CreateTopic(name, partitions, configs_):
+                assert name not in here
+                made = {n: ConfigValue(value, ConfigSource.TOPIC) for n, value in configs_.items()}
+                after[name] = ActualTopic(name=name, topic_id="new", partitions=partitions, configs=made)
+                owned[name] = "new"
+            case GrowTopic(name, before, partitions):
+                assert owned[name] == here[name].topic_id
+                assert before == here[name].partitions < partitions
+                after[name] = replace(after[name], partitions=partitions)
+            case ChangeConfigs(name, change_):
+                assert owned[name] == here[name].topic_id
+                known = {n: v for n, v in (after[name].configs or {}).items() if n not in change_.unset}
+                known |= {n: ConfigValue(value, ConfigSource.TOPIC) for n, value in change_.set.items()}
+                after[name] = replace(after[name], configs=known)
+    again = plan_changes(desired, after, owned, keep={})
+    assert again.changes == ()
+    assert again.reports == found.reports
