@@ -54,8 +54,16 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("*/__init__.py", _row("")),
     ("*settings.py", _row("")),
     ("egress/partition.py", _row("egress", ("tests/stateful/test_egress_partition.py",), *EGRESS)),
+    (
+        "egress/assigned_partition.py",
+        _row("egress", ("tests/stateful/test_egress_assigned_partition.py",), *EGRESS, broker=(EGRESS_BROKER,)),
+    ),
     ("egress/*.py", _row("egress", *EGRESS, broker=(EGRESS_BROKER,))),
     ("ingress/partition_log.py", _row("")),  # words and metrics
+    (
+        "ingress/assigned_partition.py",
+        _row("ingress", ("tests/stateful/test_ingress_assigned_partition.py",), *INGRESS, broker=(INGRESS_BROKER,)),
+    ),
     ("ingress/sequencer.py", _row("ingress", ("tests/stateful/test_sequencer.py",), *INGRESS)),
     ("ingress/segment_view.py", _row("ingress", ("tests/stateful/test_view.py",), *INGRESS)),
     (
