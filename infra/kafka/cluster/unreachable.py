@@ -33,6 +33,10 @@ _FIRST_REQUEST = (
     "the connection is opened and then closed: security.protocol may not be that of this listener (TLS or SASL "
     "expected), or the broker is shutting down"
 )
+_CLOSED_IN_HANDSHAKE = (
+    "the connection was closed during the TLS handshake: the listener is plaintext (correct security.protocol, or the "
+    "port), or the broker is shutting down"
+)
 _PERMANENT: tuple[tuple[str, str], ...] = (
     ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
     (
@@ -82,6 +86,8 @@ def parse_failure(line: str) -> Failure | None:
     for sign, advice in _TEMPORARY:
         if sign in reason:
             return Failure(broker, reason, advice, is_permanent=False)
+    if "SSL connection closed by peer" in reason and state != "UP":  # seen where the listener is plaintext, too
+        return Failure(broker, reason, _CLOSED_IN_HANDSHAKE, is_permanent=False)
     cut_off = reason.startswith("Disconnected") and state in ("APIVERSION_QUERY", "UP")
     return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_permanent=False)
 
