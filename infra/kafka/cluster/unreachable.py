@@ -86,10 +86,18 @@ def parse_failure(line: str) -> Failure | None:
     for sign, advice in _TEMPORARY:
         if sign in reason:
             return Failure(broker, reason, advice, is_permanent=False)
-    if "SSL connection closed by peer" in reason and state != "UP":  # seen where the listener is plaintext, too
-        return Failure(broker, reason, _CLOSED_IN_HANDSHAKE, is_permanent=False)
-    cut_off = reason.startswith("Disconnected") and state in ("APIVERSION_QUERY", "UP")
-    return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_permanent=False)
+    return Failure(broker, reason, _advice_on_disconnect(reason, state), is_permanent=False)
+
+
+def _advice_on_disconnect(reason: str, state: str | None) -> str:
+    """By how far the connection had come; `state` None: the text does not say. Empty: no advice."""
+    if not reason.startswith("Disconnected"):
+        return ""
+    if state in ("APIVERSION_QUERY", "UP"):
+        return _FIRST_REQUEST
+    if "SSL" in reason and state in (None, "CONNECT", "SSL_HANDSHAKE"):
+        return _CLOSED_IN_HANDSHAKE
+    return ""
 
 
 class Unreachable:

@@ -56,6 +56,12 @@ LINES = [
     ("sasl_ssl://127.0.0.1:1", "Disconnected: SSL connection closed by peer", "the listener is plaintext", False),
     (
         "ssl://127.0.0.1:1",
+        "Disconnected: SSL connection closed by peer (after 1ms in state APIVERSION_QUERY)",
+        "TLS or SASL expected",
+        False,
+    ),
+    (
+        "ssl://127.0.0.1:1",
         "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker certificate could not be "
         "verified, verify that ssl.ca.location is correctly configured (after 3ms in state SSL_HANDSHAKE)",
         "ssl.ca.location",
