@@ -159,13 +159,11 @@ class Process:
         accept_missing_archive: bool = False,
         shutdown_seconds: float = 0.05,
         source_compacted: bool = False,
-        segment_format: SegmentFormat | None = None,
         consumer: FakeSourceConsumer | None = None,
         cluster_id: str = "cluster",
         disk: Quota | None = None,
     ) -> None:
         self.world = world
-        written = segment_format or world.format
         self.consumer = consumer or FakeSourceConsumer(world.broker)
         self.encoders, self.uploads, self.pool = HandExecutor(), HandExecutor(), HandExecutor()
         self.metrics, self.health = CountedMetrics(), Health()
@@ -176,7 +174,7 @@ class Process:
         self.confirmations = Confirmations(world.admin, self.asks)
         self.builder = make_builder(
             world.store,
-            written,
+            world.format,
             self.spool,
             memory_bytes=memory_bytes,
             encoders=self.encoders,
@@ -194,7 +192,7 @@ class Process:
             consumer=self.consumer,
             admin=world.admin,
             probe=world.probe,
-            archive=ArchiveLookup(Archive(world.store, world.control, written)),
+            archive=ArchiveLookup(Archive(world.store, world.control, world.format)),
             control=world.control,
             claims=claims,
             clock=world.clock,
