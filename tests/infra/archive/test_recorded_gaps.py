@@ -84,3 +84,9 @@ def test_only_gaps_that_adjoin_others_are_read(objects: Joining) -> None:
     control.record_gap(replace(GAP, offsets=OffsetRange(30, 39)))
     assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == [[GAP, next_one]]
     assert objects.opened == 2
+
+
+def test_gaps_that_adjoin_only_gaps_with_another_reason_are_not_joined(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    control.record_gap(replace(GAP, offsets=OffsetRange(10, 14), reason="retained"))
+    assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == []
