@@ -33,7 +33,7 @@ test-long: java
 	$(BIN)/python -m pytest $(LONG) tests/processes
 	$(BIN)/python -m pytest $(LONG) -m "long or real_s3" --ignore=tests/faults --ignore=tests/processes
 	$(BIN)/python -m pytest $(LONG) -m longest --override-ini faulthandler_timeout=3600 tests/faults
-	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) -m "not long and not real_s3 and not integration" --override-ini faulthandler_timeout=7200 tests
+	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) -m "hypothesis and not long and not integration" --override-ini faulthandler_timeout=7200 tests
 
 test-faults: java  # every crash point, and thirty random schedules
 	$(BIN)/python -m pytest $(LONG) -m "not longest" --override-ini faulthandler_timeout=1800 tests/faults

@@ -16,6 +16,6 @@ def machine(examples: int) -> settings:
     return settings(max_examples=count, stateful_step_count=50, deadline=None)
 
 
-def property_examples(examples: int = 100) -> settings:
+def property_examples() -> settings:
     """Of any other property; no time limit for one example."""
-    return settings(max_examples=LONG_PROPERTY_EXAMPLES if os.environ.get(LONG) else examples, deadline=None)
+    return settings(max_examples=LONG_PROPERTY_EXAMPLES if os.environ.get(LONG) else 100, deadline=None)

@@ -33,7 +33,8 @@ class Service(Protocol):
         """Request an orderly shutdown: finish work in flight, commit, close. Returns at once. May be called again."""
 
     def join(self, timeout: timedelta | None = None) -> None:
-        """Wait for the end, at most `timeout`. Raises the error that made the service fail."""
+        """Wait for the end, at most `timeout`. Raises the error that made the service fail. Waits in short steps: a
+        signal that arrives just before a wait begins is handled only when that wait ends."""
 
 
 def run_until_signalled(

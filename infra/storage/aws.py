@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.loaders import Loader, create_loader
+from botocore.loaders import Loader
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
@@ -44,7 +44,8 @@ def new_session() -> botocore.session.Session:
 
 @cache
 def _service_descriptions() -> Loader:
-    return create_loader(botocore.session.get_session().get_config_variable("data_path"))
+    loader: Loader = botocore.session.get_session().get_component("data_loader")
+    return loader
 
 
 def client_config(

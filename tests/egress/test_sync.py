@@ -293,14 +293,6 @@ class StopsAtWait(Stop):
         return super().wait(timeout)
 
 
-def test_a_loop_waits_between_its_rounds(bench: Bench) -> None:
-    stop = StopsAtWait()
-    rounds = Rounds()
-    SyncLoop(bench.sync, None, WAIT, timedelta(minutes=1), rounds, Health(), stop).run()
-    assert stop.is_set()
-    assert rounds.asked == 1, "the wait that follows the first round ends the loop"
-
-
 class Rounds(HandClock):
     """Counts how often it is asked, and gives up when nothing ends the loop."""
 
@@ -310,6 +302,14 @@ class Rounds(HandClock):
         self.asked += 1
         assert self.asked < 100
         return super().now()
+
+
+def test_a_loop_waits_between_its_rounds(bench: Bench) -> None:
+    stop = StopsAtWait()
+    rounds = Rounds()
+    SyncLoop(bench.sync, None, WAIT, timedelta(minutes=1), rounds, Health(), stop).run()
+    assert stop.is_set()
+    assert rounds.asked == 1, "the wait that follows the first round ends the loop"
 
 
 def test_a_loop_follows_the_queue_until_it_is_stopped(pool: ThreadPoolExecutor) -> None:

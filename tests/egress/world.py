@@ -66,8 +66,10 @@ def rule(pattern: str, **changes: Any) -> TopicRule[EgressTopicSettings]:
 class World:
     """What outlives a process."""
 
-    def __init__(self, directory: Path, *rules: TopicRule[EgressTopicSettings]) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, *rules: TopicRule[EgressTopicSettings], segment_format: SegmentFormat = FORMAT
+    ) -> None:
+        self.directory, self.format = directory, segment_format
         self.rules = rules or (rule("^.*"),)
         self.clock = HandClock()
         self.broker = FakeBroker()
@@ -107,7 +109,7 @@ class World:
         return [value for s in self.segments(partition, incarnation) for value in self.read(s).values()]
 
     def read(self, segment: Segment) -> dict[int, bytes]:
-        with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
+        with closing(self.format.open(self.peek.open(segment), segment)) as reader:
             return {
                 offset: value
                 for batch in reader.batches()
@@ -157,7 +159,6 @@ class Process:
         accept_missing_archive: bool = False,
         shutdown_seconds: float = 0.05,
         source_compacted: bool = False,
-        format: SegmentFormat = FORMAT,  # noqa: A002
         consumer: FakeSourceConsumer | None = None,
         cluster_id: str = "cluster",
         disk: Quota | None = None,
@@ -173,7 +174,7 @@ class Process:
         self.confirmations = Confirmations(world.admin, self.asks)
         self.builder = make_builder(
             world.store,
-            format,
+            world.format,
             self.spool,
             memory_bytes=memory_bytes,
             encoders=self.encoders,
@@ -191,7 +192,7 @@ class Process:
             consumer=self.consumer,
             admin=world.admin,
             probe=world.probe,
-            archive=ArchiveLookup(Archive(world.store, world.control, format)),
+            archive=ArchiveLookup(Archive(world.store, world.control, world.format)),
             control=world.control,
             claims=claims,
             clock=world.clock,

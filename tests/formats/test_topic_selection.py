@@ -125,3 +125,11 @@ def test_the_rules_of_selection(topics: list[str], texts: list[str], own: set[st
         )
         is_ours = topic in own or topic.startswith(("__", "replicator."))
         assert chosen.get(topic) == (None if is_ours or not ranked else ranked[0][2])
+
+
+def test_a_pattern_matches_any_of_several_names() -> None:
+    names = ["billing", "orders.eu"]
+    assert TopicPattern("^orders\\..*").matches_any(names)
+    assert TopicPattern("billing").matches_any(names)
+    assert not TopicPattern("^none").matches_any(names)
+    assert not TopicPattern("none").matches_any(names)

@@ -364,6 +364,22 @@ def test_the_listing_of_the_archive_continues_and_does_not_start_again() -> None
     assert lag_of(process) == {"a/t/1": 30_000}
 
 
+def test_a_running_partition_with_more_segments_than_are_kept_has_a_lag() -> None:
+    world = World()
+    world.broker.create("copy", partitions=1)
+    world.put(0, 3)
+    process = joined(world, C)
+    process.reading.holding = True  # the first of them is read for ever
+    for start in range(4, 120_004, 10):
+        world.peek.objects.put_new(f"data/a/t/0/0/{start:020d}-{start + 9:020d}", BytesIO(b""), 0)
+    for _ in range(3):
+        process.later(300)
+    (assigned,) = process.controller._assignment
+    assert assigned.view.truncated, "else the state proves nothing"
+    assert not process.stopped
+    assert lag_of(process)["a/t/0"] >= 10_000
+
+
 @pytest.mark.parametrize("first_is_stored", [True, False])
 def test_a_refused_topic_whose_first_incarnation_is_over(first_is_stored: bool) -> None:
     """False: retention has removed all of it."""

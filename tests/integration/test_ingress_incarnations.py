@@ -31,6 +31,7 @@ from replicator.config.load import from_mapping
 from replicator.services.ingress import build_ingress
 from tests.infra.cluster import Cluster
 from tests.ingress.world import numbers, records
+from tests.integration.running import running_services
 
 pytestmark = pytest.mark.integration
 
@@ -134,19 +135,8 @@ def archive(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[Archive
 
 @pytest.fixture
 def run() -> Iterator[Callable[[Config], Service]]:
-    services: list[Service] = []
-
-    def start(config: Config) -> Service:
-        service = build_ingress(config)
-        services.append(service)
-        service.start()
-        return service
-
-    yield start
-    for service in services:
-        service.stop()
-    for service in services:
-        service.join(timedelta(seconds=30))
+    with running_services() as start:
+        yield lambda config: start(build_ingress(config))
 
 
 def logged(caplog: pytest.LogCaptureFixture, event: str, words: str) -> Callable[[], bool]:

@@ -22,6 +22,7 @@ from replicator.config.load import from_mapping
 from replicator.services.egress import build_egress
 from replicator.services.ingress import build_ingress
 from replicator.services.sync import build_sync
+from tests.integration.running import running_services
 
 pytestmark = pytest.mark.integration
 
@@ -133,18 +134,8 @@ def flow(stack: LocalStack, unique: Callable[[str], str]) -> Flow:
 
 @pytest.fixture
 def run() -> Iterator[Callable[[Service], Service]]:
-    services: list[Service] = []
-
-    def start(service: Service) -> Service:
-        services.append(service)
-        service.start()
-        return service
-
-    yield start
-    for service in services:
-        service.stop()
-    for service in services:
-        service.join(timedelta(seconds=30))
+    with running_services() as start:
+        yield start
 
 
 def test_a_topic_arrives_whole_and_in_order(flow: Flow, run: Callable[[Service], Service]) -> None:

@@ -111,12 +111,16 @@ def guards_of(module: str) -> Guards | None:
 
 
 def nearest(module: str, root: Path = ROOT) -> Iterator[Stage]:
-    """Files of tests with the module's own name, which see most mistakes within a second."""
+    """Files of tests with the module's own name, which see most mistakes within a second. Of a state machine, the name
+    may begin with the package's: both flows have an assigned partition."""
     path = Path(module)
-    for folder in (path.parent.as_posix(), "stateful"):
-        file = root / "tests" / folder / f"test_{path.stem}.py"
-        if file.exists():
-            yield (file.relative_to(root).as_posix(),)
+    for name in (
+        f"{path.parent.as_posix()}/test_{path.stem}.py",
+        f"stateful/test_{path.stem}.py",
+        f"stateful/test_{path.parts[0]}_{path.stem}.py",
+    ):
+        if (root / "tests" / name).exists():
+            yield (f"tests/{name}",)
 
 
 def modules(root: Path = ROOT) -> Iterator[str]:

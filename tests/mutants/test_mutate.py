@@ -122,6 +122,9 @@ def test_every_module_that_works_on_records_is_guarded() -> None:
     )
     assert guards_of("replicator/main.py") is None
     assert list(nearest("ingress/sequencer.py")) == [("tests/stateful/test_sequencer.py",)]
+    for flow in ("egress", "ingress"):
+        machine = f"tests/stateful/test_{flow}_assigned_partition.py"
+        assert list(nearest(f"{flow}/assigned_partition.py")) == [(machine,)]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tests.egress.world import rule as rule_of
 from tests.examples import machine
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_consumer import FakeLog, FakeTransaction
+from tests.formats.json_lines import JsonLinesFormat
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
 POOLS = ("encoders", "uploads", "pool", "asks")
@@ -45,7 +46,7 @@ class EgressProcesses(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.directory.name))
+        self.world = World(Path(self.directory.name), segment_format=JsonLinesFormat())
         self.world.broker.create("t", partitions=2)
         self.verified: set[Segment] = set()
         self.logs: dict[tuple[str, TopicPartition], FakeLog] = {}  # of every incarnation, including deleted ones

@@ -17,6 +17,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
+from tests.formats.json_lines import JsonLinesFormat
 from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings
 
 RUN = 3  # records
@@ -57,7 +58,7 @@ class IngressProcesses(RuleBasedStateMachine):
     def begin(self, skip: bool, exactly_once: bool, begun: bool, written: bool, old: bool) -> None:
         """`begun`: something was delivered before; `written`: where the archive begins is; `old`: every object is a
         replica of one that is older than any timeout."""
-        self.world = World(source_settings(on_lost="skip" if skip else "stop"))
+        self.world = World(source_settings(on_lost="skip" if skip else "stop"), format=JsonLinesFormat())
         self.world.target.exactly_once = exactly_once
         self.world.objects.older = timedelta(seconds=LOST * 10 if old else 0)
         self.holes: dict[int, set[int]] = {p: set() for p in PARTITIONS}

@@ -164,3 +164,19 @@ def test_cap_keeps_the_nearest_and_says_so() -> None:
     assert len(view) <= 11
     view.listed(view.listing_begun(), [info(0)])
     assert not view.truncated
+
+
+def test_a_view_within_its_limit_is_not_truncated() -> None:
+    """A truncated view is listed again, which costs requests."""
+    view = SegmentView(limit=10)
+    for start in range(0, 50, 5):
+        assert view.created(info(start))
+    assert (len(view), view.truncated) == (10, False)
+
+
+def test_the_entries_furthest_ahead_are_dropped_first() -> None:
+    view = SegmentView(limit=10)
+    for start in range(55, -5, -5):
+        view.created(info(start))
+    assert sorted(segment.offsets.start for segment in view.segments) == [*range(0, 50, 5)]
+    assert view.truncated

@@ -16,7 +16,7 @@ from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
 from infra.kafka.client.epochs import parse_truncation
 from infra.kafka.client.errors import PARTITION_EOF, translate
 from infra.kafka.client.log import client_log
-from infra.kafka.client.properties import lookup_properties
+from infra.kafka.client.properties import for_bounded_reads, lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
 
@@ -81,7 +81,7 @@ class KafkaLogProbe:
         waiting, deadline = {TopicPartition(p.topic, p.partition) for p in positions}, Deadline(self._read_within)
         consumer = Consumer(
             {
-                **lookup_properties(self._properties),
+                **for_bounded_reads(lookup_properties(self._properties)),
                 "group.id": f"replicator.probe.{uuid.uuid4().hex}",
                 "isolation.level": "read_uncommitted",  # the records wanted may not be committed yet
                 "enable.auto.commit": False,

@@ -33,6 +33,10 @@ _FIRST_REQUEST = (
     "the connection is opened and then closed: security.protocol may not be that of this listener (TLS or SASL "
     "expected), or the broker is shutting down"
 )
+_CLOSED_IN_HANDSHAKE = (
+    "the connection was closed during the TLS handshake: the listener is plaintext (correct security.protocol, or the "
+    "port), or the broker is shutting down"
+)
 _PERMANENT: tuple[tuple[str, str], ...] = (
     ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
     (
@@ -82,8 +86,18 @@ def parse_failure(line: str) -> Failure | None:
     for sign, advice in _TEMPORARY:
         if sign in reason:
             return Failure(broker, reason, advice, is_permanent=False)
-    cut_off = reason.startswith("Disconnected") and state in ("APIVERSION_QUERY", "UP")
-    return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_permanent=False)
+    return Failure(broker, reason, _advice_on_disconnect(reason, state), is_permanent=False)
+
+
+def _advice_on_disconnect(reason: str, state: str | None) -> str:
+    """By how far the connection had come; `state` None: the text does not say. Empty: no advice."""
+    if not reason.startswith("Disconnected"):
+        return ""
+    if state in ("APIVERSION_QUERY", "UP"):
+        return _FIRST_REQUEST
+    if "SSL" in reason and state in (None, "CONNECT", "SSL_HANDSHAKE"):
+        return _CLOSED_IN_HANDSHAKE
+    return ""
 
 
 class Unreachable:

@@ -12,6 +12,7 @@ from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.topics.claims import Blocked
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
+from formats.forks import explain
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, Watermarks
@@ -114,6 +115,14 @@ def test_a_commit_without_metadata_takes_the_first_archived_offset_for_the_begin
     answer = choose(Committed(40, ""), (seg(30, 39), seg(10, 19)), accept=True)
     assert isinstance(answer, Start)
     assert answer.metadata.begun_at == 10
+
+
+def test_of_several_forks_the_first_is_explained() -> None:
+    """An operator resolves them in their order."""
+    first, second = fork(50, 40), fork(80, 70)
+    answer = choose(ours(80), (seg(0, 79),), forks=(first, second))
+    assert isinstance(answer, Blocked)
+    assert answer.reason == explain(first) != explain(second)
 
 
 def test_missing_archive_is_refused_with_both_numbers() -> None:

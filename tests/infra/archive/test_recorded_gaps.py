@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -72,3 +73,20 @@ def test_a_gap_that_is_always_absent_is_an_error_in_the_end(objects: Joining) ->
     with pytest.raises(SegmentNotFound):
         ControlStore(objects, "data").gaps(SOURCE)
     assert objects.opened == LIST_ATTEMPTS
+
+
+def test_only_gaps_that_adjoin_others_are_read(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    assert list(control.adjoining_gaps(SOURCE, "lost")) == []
+    assert objects.opened == 0, "the listing says that it adjoins none"
+    next_one = replace(GAP, offsets=OffsetRange(10, 14))
+    control.record_gap(next_one)
+    control.record_gap(replace(GAP, offsets=OffsetRange(30, 39)))
+    assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == [[GAP, next_one]]
+    assert objects.opened == 2
+
+
+def test_gaps_that_adjoin_only_gaps_with_another_reason_are_not_joined(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    control.record_gap(replace(GAP, offsets=OffsetRange(10, 14), reason="retained"))
+    assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == []

@@ -109,7 +109,8 @@ from infra.runtime.service import run_until_signalled
 class Stubborn:
     def start(self): print("started", flush=True)
     def stop(self): print("stopping", flush=True)
-    def join(self, timeout=None): threading.Event().wait(60)
+    def join(self, timeout=None):
+        for _ in range(600): threading.Event().wait(0.1)
 
 sys.exit(run_until_signalled(Stubborn()))
 """

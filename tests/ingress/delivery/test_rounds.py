@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
+from threading import Timer
 from typing import BinaryIO
 
 import pytest
@@ -33,7 +34,9 @@ C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 class Hand:
     """A Delivery whose pool is driven by hand."""
 
-    def __init__(self, world: World, *, records: int = 4, width: int = 8) -> None:
+    def __init__(
+        self, world: World, *, records: int = 4, width: int = 8, round_records: int = 1, linger: timedelta = timedelta()
+    ) -> None:
         world.broker.create("copy", partitions=8)
         self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
         self.abandon = Stop()
@@ -47,6 +50,8 @@ class Hand:
             stop=Stop(),
             abandon=self.abandon,
             width=width,
+            round_records=round_records,
+            linger=linger,
         )
 
     def begin(
@@ -121,6 +126,21 @@ def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
     assert hand.delivery.run_round()
     assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
     assert not hand.delivery.run_round()
+
+
+def test_a_round_waits_for_runs_that_are_still_being_read() -> None:
+    """A commit for each run would take most of the time."""
+    world = World()
+    hand = Hand(world, round_records=8, linger=timedelta(minutes=1))
+    hand.pool.holding = True
+    hand.begin(world.put(0, 7))
+    assert not hand.delivery.run_round()
+    hand.pool.run_next()
+    read_later = Timer(0.05, hand.pool.run_all)
+    read_later.start()
+    assert hand.delivery.run_round()
+    read_later.join()
+    assert world.target.rounds == [8]
 
 
 def test_failed_run_ends_its_piece_only() -> None:

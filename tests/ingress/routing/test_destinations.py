@@ -88,6 +88,18 @@ def test_too_few_partitions_are_listed_again_from_time_to_time() -> None:
     assert refused == {}
 
 
+def test_partitions_are_listed_with_every_tenth_call_only() -> None:
+    """A listing is a request for each topic."""
+    world = World()
+    world.put(0, 9)
+    world.broker.create("copy", partitions=1)
+    finder_ = finder(world)
+    finder_.find()
+    world.put(0, 9, partition=1)
+    refused = [set(finder_.find().refused) for _ in range(PARTITIONS_EVERY)]
+    assert refused == [set()] * (PARTITIONS_EVERY - 1) + [{"a/t/1"}]
+
+
 def test_creation_that_is_refused_stops_that_topic_only() -> None:
     world = World(source_settings("^.*", None))
     world.put(0, 9, topic="t")

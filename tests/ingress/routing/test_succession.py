@@ -70,6 +70,12 @@ def test_plain_path_whose_claim_cannot_be_read_is_not_taken_for_the_first() -> N
     assert (list(ordered), len(unordered)) == ([], 2)
 
 
+def test_plain_path_without_a_claim_is_the_first() -> None:
+    """An ancestor's archive has no claims."""
+    ordered, unordered = in_order([archived("A", 1), archived("", None)])
+    assert ([one.id for one in ordered], unordered) == (["", "A"], {})
+
+
 def checkpoint(topic_id: str) -> Checkpoint:
     return Checkpoint(5, topic_id, T0)
 

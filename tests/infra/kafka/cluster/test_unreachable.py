@@ -48,6 +48,19 @@ LINES = [
         True,
     ),
     (
+        "sasl_ssl://127.0.0.1:1",
+        "Disconnected: SSL connection closed by peer (after 2ms in state SSL_HANDSHAKE)",
+        "the listener is plaintext",
+        False,
+    ),
+    ("sasl_ssl://127.0.0.1:1", "Disconnected: SSL connection closed by peer", "the listener is plaintext", False),
+    (
+        "ssl://127.0.0.1:1",
+        "Disconnected: SSL connection closed by peer (after 1ms in state APIVERSION_QUERY)",
+        "TLS or SASL expected",
+        False,
+    ),
+    (
         "ssl://127.0.0.1:1",
         "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker certificate could not be "
         "verified, verify that ssl.ca.location is correctly configured (after 3ms in state SSL_HANDSHAKE)",
@@ -84,7 +97,9 @@ LINES = [
 
 
 @pytest.mark.parametrize(
-    ("broker", "line", "advice", "is_permanent"), LINES, ids=[line[:40] for _, line, _, _ in LINES]
+    ("broker", "line", "advice", "is_permanent"),
+    LINES,
+    ids=[f"{n} {line[:40]}" for n, (_, line, _, _) in enumerate(LINES)],
 )
 def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: str, is_permanent: bool) -> None:
     found = parse_failure(HEAD.format(broker) + line)
