@@ -77,6 +77,7 @@ class IngressParts:
     control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
+    catalog: CatalogSync
     pool: Executor  # listings and other reads of the archive
     checkpoint_pool: Executor
     clock: Clock
@@ -210,6 +211,7 @@ class IngressController:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
+            self._follow_catalogs(now)
             self._watcher.report_failures(now)
         parts.health.turn(now)
 
@@ -233,6 +235,13 @@ class IngressController:
         self._partition_metrics.count()
         self._targets.confirm_all()  # some were assigned before their route was known, or their topic has changed
         self.parts.health.started(True)
+
+    def _follow_catalogs(self, now: datetime) -> None:
+        """Topics, configs and ACLs of the sources, at the destinations that this process keeps."""
+        found = self._watcher.found
+        kept = {name: found.destinations[name].kept for name in self._targets.kept_topics & found.destinations.keys()}
+        if self.parts.catalog.poll(kept, found.catalogs, self._checkpoints.positions, now):
+            self._watcher.find_again()
 
     # --- group membership: called inside placement.poll and placement.close ---
 

@@ -10,6 +10,7 @@ from typing import Literal
 from formats.incarnation import fork_id, fork_number
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
+from ingress.catalog.settings import CatalogSettings
 
 TOPIC = "{topic}"  # replaced by the source topic's name in a destination
 TOPIC_ID_CHARS = 8  # characters of a topic id in the name of a destination for one incarnation
@@ -108,7 +109,7 @@ class IngressSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngressSettings:
+class IngressSettings(CatalogSettings):
     """Delivery of archived topics to this region's cluster."""
 
     sources: tuple[IngressSource, ...] = field(
@@ -141,7 +142,7 @@ class IngressSettings:
         ),
     )
     replication_factor: int = field(
-        default=-1,
+        default=2,
         metadata=setting(
             "replicas of destination topics that we create; -1 = the broker's default",
             minimum=-1,
@@ -188,7 +189,12 @@ class IngressSettings:
 
     @property
     def own_topics(self) -> frozenset[str]:
-        return frozenset({self.segment_events_topic, self.checkpoint_topic})
+        return frozenset({self.segment_events_topic, self.checkpoint_topic, self.ledger_topic})
+
+    @property
+    def regions(self) -> Sequence[str]:
+        """Source regions, in order."""
+        return sorted({source.region for source in self.sources})
 
     def source_of(self, region: str, topic: str) -> IngressSource | None:
         """The source that delivers `topic` of `region`: a name beats expressions, then the first in the file."""
@@ -207,6 +213,8 @@ class IngressSettings:
                 yield name, "must be -1 (the broker's default) or at least 1"
         if self.segment_events_topic == self.checkpoint_topic:
             yield "checkpoint_topic", f"{self.checkpoint_topic!r} is the segment_events_topic too; they are two topics"
+        if self.ledger_topic in (self.segment_events_topic, self.checkpoint_topic):
+            yield "ledger_topic", f"{self.ledger_topic!r} is another of our topics too; the ledger needs its own"
         yield from self._merged()
 
     def _merged(self) -> Iterator[Problem]:

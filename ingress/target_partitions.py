@@ -48,6 +48,11 @@ class TargetPartitions:
                 if partition in self._assigned:
                     self._add_sources(partition)
 
+    @property
+    def kept_topics(self) -> frozenset[str]:
+        """Topics whose partition 0 is assigned here: this process keeps them like their sources, and no other does."""
+        return frozenset(one.topic for one in self._assigned if one.partition == 0)
+
     def confirm_all(self) -> None:
         self._confirm(self._assigned)
 

@@ -1,6 +1,7 @@
 """The catalogue: what a source cluster has, as the egress of its region observed it. One object for each generation.
 
-    topics     name, id, partitions, replication factor, and configs with the source of each value
+    topics     name, id, partitions, replication factor, configs with the source of each value, and the clusters that
+               a topic's records went through before
     removed    topics that an earlier generation had: only this, never an absence, says that a topic is gone
     acls       bindings of topics and groups; none without permission to read them, or without an authorizer
 
@@ -33,6 +34,7 @@ class CatalogTopic:
     partitions: int
     replication_factor: int
     configs: Mapping[str, ConfigValue] | None  # None: not permitted to read them
+    lineage: tuple[str, ...] = ()  # ids of the clusters that its records went through before, the nearest first
 
     def __post_init__(self) -> None:
         if not self.name or self.partitions < 1 or self.replication_factor < 0:
@@ -57,6 +59,10 @@ class Catalog:
     removed: tuple[RemovedTopic, ...] = ()
     acls: frozenset[AclBinding] | None = None
     problems: Mapping[str, str] = field(default_factory=dict)  # what could not be observed → why, and the remedy
+
+    @property
+    def removed_names(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.removed)
 
     def says_the_same(self, other: Catalog) -> bool:
         """Whether both describe the same cluster state, whoever observed it and when."""
@@ -139,6 +145,8 @@ def _topic_to_json(topic: CatalogTopic, shared: Mapping[str, ConfigValue]) -> Ma
         "partitions": topic.partitions,
         "replicas": topic.replication_factor,
     }
+    if topic.lineage:
+        message["lineage"] = list(topic.lineage)
     if topic.configs is None:
         return message | {"configs": None}
     own = {name: _pair(value) for name, value in topic.configs.items() if shared.get(name) != value}
@@ -159,6 +167,7 @@ def _topic_from_json(message: Mapping[str, Any], shared: Mapping[str, ConfigValu
         partitions=int(message["partitions"]),
         replication_factor=int(message["replicas"]),
         configs=configs,
+        lineage=tuple(map(str, message.get("lineage", ()))),
     )
 
 

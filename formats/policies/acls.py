@@ -62,7 +62,7 @@ def _mirrored(
         kept = _crossing(binding, mode)
         if kept is None:
             continue
-        if kept.resource_type == GROUP or (kept.pattern_type == PREFIXED and not destinations(kept.resource_name)):
+        if kept.resource_type == GROUP or kept.pattern_type == PREFIXED:
             yield kept  # group ids and prefixes are not renamed
             continue
         for name in destinations(kept.resource_name):

@@ -28,8 +28,19 @@ DEFAULT_EXCLUDES = (  # of MirrorMaker 2: replication of the source's brokers, a
     r"unclean\.leader\.election\.enable",
     r"min\.insync\.replicas",
 )
-ALWAYS_OURS = frozenset({"message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
-"""Configs that a destination needs to keep every timestamp; the source's value never replaces them."""
+FOREVER = str(2**63 - 1)
+KEEPS_TIMESTAMPS: Mapping[str, str] = {
+    # old and future timestamps pass unchanged, and a timestamp of last year does not make the broker delete the record
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": FOREVER,
+    "message.timestamp.after.max.ms": FOREVER,
+}
+"""What a destination needs; the source's values never replace it."""
+RETENTION_MS = "retention.ms"
+RETENTION = (RETENTION_MS, "retention.bytes")
+CREATED_WITH: Mapping[str, str] = {**KEEPS_TIMESTAMPS, **dict.fromkeys(RETENTION, "-1")}
+"""Configs of every topic that we create, over those of its source: it keeps everything until its first copy is
+through."""
 
 
 class ConfigSource(StrEnum):
@@ -76,7 +87,7 @@ class ConfigFilter:
         object.__setattr__(self, "_compiled", re.compile("|".join(f"(?:{e})" for e in self.exclude) or r"(?!)"))
 
     def crosses(self, name: str) -> bool:
-        return name not in ALWAYS_OURS and self._compiled.fullmatch(name) is None
+        return name not in KEEPS_TIMESTAMPS and self._compiled.fullmatch(name) is None
 
 
 def wanted_configs(

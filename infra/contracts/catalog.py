@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from formats.errors import ReplicatorError
+from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigValue
 
@@ -21,6 +21,10 @@ class TopicShape:
     replication_factor: int  # of its first partition
 
 
+class NoAuthorizer(TargetError):
+    """The cluster has no authorizer, so it has no ACLs."""
+
+
 class CatalogAdmin(Protocol):
     """Safe to call from several threads. Raises BrokerUnavailable; TargetError when a call is not authorised."""
 
@@ -32,7 +36,7 @@ class CatalogAdmin(Protocol):
         error. Topics that do not exist are left out."""
 
     def acls(self) -> frozenset[AclBinding]:
-        """Every binding of a topic or a group. Raises TargetError also when the cluster has no authorizer."""
+        """Every binding of a topic or a group. Raises NoAuthorizer when the cluster has none."""
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions until there are so many. No error when there are as many or more already."""
@@ -40,3 +44,9 @@ class CatalogAdmin(Protocol):
     def change_configs(self, topic: str, change: ConfigChange) -> Mapping[str, str]:
         """Set and unset configs, each on its own if the cluster refuses them together: the refused ones with the
         cluster's reason."""
+
+    def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
+        """Those that the cluster refuses, with its reason. No error for a binding that exists."""
+
+    def delete_acls(self, bindings: Collection[AclBinding]) -> None:
+        """Exactly these. No error for a binding that does not exist."""

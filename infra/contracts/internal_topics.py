@@ -1,4 +1,4 @@
-"""Our own topics in the target cluster: the event log and the checkpoints."""
+"""Our own topics in the target cluster: the event log, the checkpoints and the ownership ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Protocol
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.messages.group_claim import GroupClaim
+from formats.messages.ledger import LedgerEntry, Ownership
 from formats.messages.segment_events import SegmentEvent
+from formats.policies.acls import AclBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,19 @@ class ParkedReporter(Protocol):
 
     def revoked(self, key: CheckpointKey) -> None:
         """The partition is no longer ours: a written record stays, a pending one is dropped."""
+
+
+class Ledger(Protocol):
+    """The compacted topic that says what in this cluster is the replicator's. Safe to call from several
+    threads. Raises BrokerUnavailable, and TargetError when the topic may not be read or written."""
+
+    def read(self) -> Ownership:
+        """The whole table, as of records acknowledged before this call began."""
+
+    def write(self, entries: Sequence[LedgerEntry]) -> None:
+        """Returns once the broker has acknowledged them; repeating a call is harmless."""
+
+    def remove_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """The ACLs are gone from the cluster."""
+
+    def close(self) -> None: ...

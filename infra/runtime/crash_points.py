@@ -34,6 +34,11 @@ class Step(StrEnum):
     # ingress
     CREATE_INTERNAL_TOPIC = "create-internal-topic"
     CREATE_TOPIC = "create-topic"
+    RECORD_OWNERSHIP = "record-ownership"
+    GROW_TOPIC = "grow-topic"
+    CHANGE_CONFIGS = "change-configs"
+    CREATE_ACLS = "create-acls"
+    DELETE_ACLS = "delete-acls"
     PUBLISH_EVENT = "publish-event"
     DELETE_MESSAGE = "delete-message"
     BEGIN_TRANSACTION = "begin-transaction"

@@ -22,6 +22,7 @@ class Attempt(StrEnum):
     TOPICS = "to list the source topics"
     COMMIT = "to commit the position"
     CATALOG = "to publish the catalogue"
+    CATALOG_CHANGES = "to make the destinations like their sources"
     COMPARISON = "to compare a segment with the stored one"
 
 

@@ -14,9 +14,9 @@ created is ever altered. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from formats.policies.topic_configs import ConfigChange, ConfigValue, config_change
+from formats.policies.topic_configs import RETENTION_MS, ConfigChange, ConfigValue, config_change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,9 @@ class DesiredTopic:
     name: str
     source: str  # region/topic, for people
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] | None = None  # None: not known, or not mirrored, so those it has are kept
     without: frozenset[str] = frozenset()  # configs that it should not have as its own
+    source_retention_ms: int | None = None  # in force at the source, also by its default; None: not known; -1: for ever
     is_removed: bool = False  # the source has it no longer
 
 
@@ -101,16 +102,18 @@ def plan_changes(
     owned: Mapping[str, str],
     *,
     keep: Mapping[str, Collection[str]],
+    created_with: Mapping[str, str] | None = None,
 ) -> CatalogPlan:
     """`owned`: topic → id that it had when we created it. `keep`: configs of a topic that are decided elsewhere, such
-    as its retention until the first copy is through."""
+    as its retention until the first copy is through. `created_with`: configs of every new topic, over the source's."""
+    created_with = created_with or {}
     changes: list[Change] = []
     reports: list[Report] = []
     for topic in sorted(desired, key=lambda one: one.name):
         here = actual.get(topic.name)
         if here is None:
             if not topic.is_removed:
-                changes.append(CreateTopic(topic.name, topic.partitions, topic.configs))
+                changes.append(CreateTopic(topic.name, topic.partitions, {**(topic.configs or {}), **created_with}))
             continue
         if topic.is_removed:
             reports.append(Report(topic.name, f"{topic.source} is gone at the source; this topic is kept"))
@@ -140,7 +143,7 @@ def _differences(
             f"has {here.partitions} partitions, {topic.source} has {topic.partitions}, and we did not create it: add "
             "partitions to it; until then the records of the others wait",
         )
-    if here.configs is None:
+    if here.configs is None or topic.configs is None:
         return
     change = config_change(topic.configs, topic.without, here.configs, keep=keep)
     if change and is_ours:
@@ -148,3 +151,18 @@ def _differences(
     elif change:
         names = ", ".join(sorted({*change.set, *change.unset}))
         yield Report(topic.name, f"its configs {names} differ from those of {topic.source}, and we did not create it")
+    retention = change.set.get(RETENTION_MS) or (found.value if (found := here.configs.get(RETENTION_MS)) else None)
+    wanted = topic.source_retention_ms
+    if retention is None or wanted is None or RETENTION_MS in (*keep, *change.unset):
+        return  # not known, for ever until the first copy is through, or known with the next comparison
+    if _is_shorter(int(retention), wanted):
+        yield Report(
+            topic.name,
+            f"keeps records for {retention} ms, {topic.source} for {wanted} ms: set retention_guard = 'raise' or "
+            "use_defaults_from = 'source', if they shall be kept as long",
+        )
+
+
+def _is_shorter(retention_ms: int, other_ms: int) -> bool:
+    """-1 keeps for ever."""
+    return retention_ms >= 0 and (other_ms < 0 or retention_ms < other_ms)

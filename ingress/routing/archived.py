@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import pairwise
+from types import MappingProxyType
 
+from formats.control.catalog import Catalog
 from formats.control.claim import TopicClaim
 from formats.errors import DataError
 from formats.incarnation import Incarnation
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
+from infra.runtime.lifecycle import Clock, SystemClock
+from ingress.catalog.desired import SourceTopic
 from ingress.routing.succession import ArchivedIncarnation, in_order
 from ingress.settings import IngressSettings, IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
+CLOCKS_DIFFER = timedelta(minutes=1)  # at most, between processes of one egress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,10 @@ class ArchivedTopic:
     @property
     def name(self) -> str:
         return f"{self.region}/{self.incarnations[0].path}"
+
+    @property
+    def source(self) -> SourceTopic:
+        return SourceTopic(region=self.region, name=self.incarnations[0].topic, partitions=self.settings.partitions)
 
     @property
     def destination(self) -> str:
@@ -52,6 +62,7 @@ class RoutingPlan:
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
+    passed_over: Sequence[RefusedTopic] = ()  # as it should be: copies of what is here already, or arrives otherwise
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
@@ -78,32 +89,53 @@ class ArchivedTopics:
     control: ControlStore
     settings: IngressSettings
     own_topics: Collection[str]
+    clock: Clock = field(default_factory=SystemClock)
+    cluster_id: str = ""  # of this cluster; empty: not known, and no cycle is found by it
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
-    def plan(self) -> RoutingPlan:
-        """Reads only the archive. Raises StoreUnavailable."""
+    def plan(self, catalogs: Mapping[str, Catalog] = MappingProxyType({})) -> RoutingPlan:
+        """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
+        their first segment is stored. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
-        for region in sorted({s.region for s in self.settings.sources}):
-            for archived_topic in self._of_region(region, withheld, idle):
-                wanted.setdefault(archived_topic.destination, []).append(archived_topic)
+        passed_over: list[RefusedTopic] = []
+        for region in self.settings.regions:
+            for archived_topic in self._of_region(region, catalogs.get(region), withheld, idle):
+                if reason := self._cycle(archived_topic, catalogs):
+                    passed_over.append(RefusedTopic(archived_topic, reason))
+                else:
+                    wanted.setdefault(archived_topic.destination, []).append(archived_topic)
+        for destination, rivals in wanted.items():
+            wanted[destination] = _nearest(rivals, catalogs, passed_over)
         chosen, refused = _choose(wanted)
-        return RoutingPlan(chosen, withheld, refused, frozenset(idle))
+        return RoutingPlan(chosen, withheld, refused, frozenset(idle), passed_over)
+
+    def _cycle(self, archived_topic: ArchivedTopic, catalogs: Mapping[str, Catalog]) -> str:
+        """Why the topic's records are here already; empty when they are not."""
+        source = archived_topic.source
+        if not self.cluster_id or self.cluster_id not in source.lineage(catalogs)[1:]:
+            return ""
+        return f"{source} is a copy whose records come from this cluster ({self.cluster_id}): they are not copied back"
 
     def _of_region(
-        self, region: str, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
+        self, region: str, catalog: Catalog | None, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
     ) -> Iterator[ArchivedTopic]:
         """Adds to `withheld` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
         for one in self.store.incarnations(region):
             topics.setdefault(one.topic, []).append(one)
+        if catalog is not None:
+            for name in sorted(catalog.topics.keys() - topics.keys()):
+                topics[name] = [Incarnation(name)]  # nothing of it is stored yet
         idle.update(self._idle(region, topics))
         claimed: Sequence[Incarnation] | None = None
         for topic, stored in topics.items():
             source = self.settings.source_of(region, topic)
             if source is None or is_internal(topic, self.own_topics):
                 continue
+            if catalog is not None and self._is_newer(region, topic, stored, catalog, source):
+                continue  # the next catalogue says whether it is a copy of one of this cluster's topics
             if source.on_recreate == "follow" and any(one.id for one in stored):
                 claimed = self.control.claimed(region) if claimed is None else claimed
                 # an incarnation without stored segments has a number, too, and must not be skipped
@@ -122,6 +154,20 @@ class ArchivedTopics:
                     withheld.append(RefusedTopic(archived_topic, _stopped(incarnation)))
                 else:
                     yield archived_topic
+
+    def _is_newer(
+        self, region: str, topic: str, stored: Sequence[Incarnation], catalog: Catalog, source: IngressSource
+    ) -> bool:
+        """Whether the topic was first archived after the catalogue was observed, which does not list it. Limited in
+        time: a topic that is removed before it is observed is in no catalogue at all."""
+        if topic in catalog.topics or topic in catalog.removed_names:
+            return False
+        claim = self._with_claim(region, stored[0], {}).claim
+        return (
+            claim is not None
+            and claim.claimed_at > catalog.observed_at - CLOCKS_DIFFER
+            and self.clock.now() < claim.claimed_at + source.first_segment_delay
+        )
 
     def _idle(self, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
         for source in self.settings.sources:
@@ -157,6 +203,24 @@ def _stopped(incarnation: ArchivedIncarnation) -> str:
         f"{what}, and on_recreate = 'stop': nothing of it is delivered. Set on_recreate for this source: 'follow' "
         "delivers it after everything of the previous incarnation, 'new-topic' to a separate topic"
     )
+
+
+def _nearest(
+    rivals: Sequence[ArchivedTopic], catalogs: Mapping[str, Catalog], passed_over: list[RefusedTopic]
+) -> list[ArchivedTopic]:
+    """One of several copies of one topic: the one that went through the fewest clusters, or else the first region's.
+    Adds the others to `passed_over`. Topics that are not known to be copies of one topic are all returned."""
+    lineages = [one.source.lineage(catalogs) for one in rivals]
+    names = {one.source.name for one in rivals}
+    if len(rivals) < 2 or len(names) > 1 or not all(lineages) or len({lineage[-1] for lineage in lineages}) > 1:
+        return list(rivals)
+    if any(one.settings.allow_merge for one in rivals):
+        return list(rivals)
+    (_, nearest), *others = sorted(zip(lineages, rivals, strict=True), key=lambda pair: (len(pair[0]), pair[1].region))
+    for _, other in others:
+        reason = f"the same records arrive from {nearest.region}, through fewer clusters or in a region named before"
+        passed_over.append(RefusedTopic(other, reason))
+    return [nearest]
 
 
 def _choose(

@@ -1,7 +1,8 @@
 """Which archived topics are delivered to which destination topics.
 
-The archive is listed at an interval. A missing destination is created with the source's partition count, and configured
-to accept every timestamp of the source and to delete nothing by age; an existing one is used as it is.
+The archive is listed at an interval. A missing destination is created as the source's catalogue says, and configured to
+accept every timestamp of the source and to delete nothing; an existing one is used as it is: `ingress.catalog` keeps
+those that we created like their sources.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from formats.control.catalog import Catalog
 from formats.errors import DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
+from infra.archive.catalogs import Catalogs
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
-from infra.runtime.crash_points import Step, durable
+from ingress.catalog.creator import TopicCreator
+from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation, Succession
 from ingress.settings import IngressSettings, IngressSource
@@ -25,14 +29,6 @@ log = logging.getLogger(__name__)
 
 # calls of `find` between listings of partitions, which cost a request each; events name new ones, unless they are lost
 PARTITIONS_EVERY = 10
-FOREVER = str(2**63 - 1)
-CREATED_WITH = {
-    # old and future timestamps pass unchanged, and a timestamp of last year does not make the broker delete the record
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": FOREVER,
-    "message.timestamp.after.max.ms": FOREVER,
-    "retention.ms": "-1",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +38,10 @@ class Route:
     region: str
     incarnations: Sequence[ArchivedIncarnation]  # of one source topic, in the order of delivery; at least one
     settings: IngressSource
+
+    @property
+    def source(self) -> SourceTopic:
+        return SourceTopic(region=self.region, name=self.incarnations[0].topic, partitions=self.settings.partitions)
 
     def sources(self, partition: int) -> Sequence[SourcePartition]:
         """The source partitions delivered to a partition: one of each incarnation, in their order."""
@@ -68,6 +68,15 @@ class Destination:
         """Whether a partition may have to switch to another incarnation. Seldom true, and read in every loop turn."""
         return any(len(route.incarnations) > 1 for route in self.routes)
 
+    @property
+    def kept(self) -> KeptTopic:
+        """The topic as `ingress.catalog` keeps it."""
+        return KeptTopic(
+            sources=[route.source for route in self.routes],
+            archived=[(route.region, one.incarnation) for route in self.routes for one in route.incarnations],
+            first_segment_delay=max(route.settings.first_segment_delay for route in self.routes),
+        )
+
     def route_of(self, source: SourcePartition) -> Route | None:
         """None when no route delivers it here."""
         return next((route for route in self.routes if source in route.sources(source.partition)), None)
@@ -83,6 +92,7 @@ class RoutingTable:
     refused_partitions: Mapping[CheckpointKey, str] = field(default_factory=dict)
     withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused, and not reported by parked notes
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict)  # in force, by region
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
@@ -121,6 +131,8 @@ class DestinationFinder:
     archived_topics: ArchivedTopics
     admin: ClusterAdmin
     settings: IngressSettings
+    creator: TopicCreator
+    catalogs: Catalogs
     cluster_id: str = ""  # empty: not known
     _calls: int = 0
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
@@ -133,7 +145,8 @@ class DestinationFinder:
             return self._elsewhere(reason)
         renew = self._calls % PARTITIONS_EVERY == 0
         self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
-        plan = self.archived_topics.plan()
+        catalogs = self.catalogs.refresh(self.settings.regions)
+        plan = self.archived_topics.plan(catalogs)
         self._log_idle(plan.idle)
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused]}
         chosen = plan.chosen
@@ -141,7 +154,7 @@ class DestinationFinder:
         for name, archived_topics in chosen.items():
             if name not in facts and not any(archived_topic.name in refused for archived_topic in archived_topics):
                 try:
-                    self._create(name, archived_topics)
+                    self._create(name, archived_topics, catalogs)
                 except (TargetError, DataError) as error:
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
@@ -172,7 +185,7 @@ class DestinationFinder:
             refused_partitions |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
         self._calls += 1
         earlier = self._earlier([*refusals, *plan.withheld])
-        return RoutingTable(found, refused, refused_partitions, self._by_partition(plan.withheld), earlier)
+        return RoutingTable(found, refused, refused_partitions, self._by_partition(plan.withheld), earlier, catalogs)
 
     def _elsewhere(self, reason: str) -> RoutingTable:
         """The routing table for another cluster: everything is refused for `reason`."""
@@ -242,15 +255,39 @@ class DestinationFinder:
         }
         return facts
 
-    def _create(self, name: str, archived_topics: Sequence[ArchivedTopic]) -> None:
-        """Create it with the configured partition count, or that of the largest source."""
-        count = max(self._partition_count(name, archived_topic) for archived_topic in archived_topics)
-        with durable(Step.CREATE_TOPIC):
-            created = self.admin.create_topic(
-                name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
+    def _create(self, name: str, archived_topics: Sequence[ArchivedTopic], catalogs: Mapping[str, Catalog]) -> None:
+        """Create it as the source's catalogue says; without one, with the partition count of the largest source."""
+        desired = desired_topics({name: [one.source for one in archived_topics]}, catalogs, self.settings)
+        known = [one for one in desired if not one.is_removed]
+        count = (
+            max(known[0].partitions, self._stored_count(archived_topics))
+            if known
+            else max(self._partition_count(name, archived_topic) for archived_topic in archived_topics)
+        )
+        if not self.settings.create_topics:
+            raise TargetError(
+                f"destination topic {name} does not exist, and create_topics = false: create it with {count} "
+                "partitions; until then its records wait"
             )
-        if created:
-            log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: count})
+        source = archived_topics[0].source
+        self.creator.create(
+            name,
+            count,
+            (known[0].configs or {}) if known else {},
+            source=str(source),
+            lineage=source.lineage(catalogs),
+        )
+
+    def _stored_count(self, archived_topics: Sequence[ArchivedTopic]) -> int:
+        """Partitions that a destination needs for what is stored."""
+        stored = (
+            number
+            for one in archived_topics
+            if one.settings.partitions is None
+            for incarnation in one.incarnations
+            for number in self._partitions(one.region, incarnation)
+        )
+        return max(stored, default=-1) + 1
 
     def _partition_count(self, name: str, archived_topic: ArchivedTopic) -> int:
         if archived_topic.settings.partitions is not None:

@@ -72,6 +72,10 @@ class DestinationWatcher:
             self._refresh.ask(self.finder.find, self._asked)
         return isinstance(outcome, Answer)
 
+    def find_again(self) -> None:
+        """Refresh with the next `poll`: topics of this cluster have changed."""
+        self._refresh.due_at = None
+
     def stored(self, source: SourcePartition) -> None:
         """Handle a creation event. A partition without a destination is not left to the next complete refresh, which is
         rare."""

@@ -11,6 +11,7 @@ from formats.footer import SegmentFooter
 from formats.incarnation import parse_incarnation
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
+from formats.policies.topic_configs import CREATED_WITH
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import is_internal
@@ -21,7 +22,6 @@ from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.storage import ColdStore, Thaw
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
-from ingress.routing.destinations import CREATED_WITH
 from ingress.routing.succession import ArchivedIncarnation, in_order
 from replicator.restore.conflicts import (
     BATCH_OVERHEAD_BYTES,

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 
 from formats.errors import ConfigError, MalformedKey
+from infra.archive.catalogs import Catalogs
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import with_metadata_refresh
@@ -31,6 +32,7 @@ from infra.kafka.producer.transactional import TransactionalWriter
 from infra.runtime import log_fields
 from infra.runtime.metrics import Metrics
 from infra.runtime.service import Service
+from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from ingress.group_ownership import GroupOwnership
@@ -40,6 +42,7 @@ from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
 from replicator.config import Config, IngressSettings
 from replicator.services.archive import archive_in
+from replicator.services.catalog import applier_of, creator_of, ledger_of
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
@@ -66,8 +69,12 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
             segment_events_topic=settings.segment_events_topic,
             segment_events_retention=settings.segment_events_retention,
             checkpoint_topic=settings.checkpoint_topic,
+            ledger_topic=settings.ledger_topic if settings.alters_cluster else "",
             replication_factor=settings.internal_replication_factor,
         )
+        cluster_id = admin.cluster_id()
+        ledger = ledger_of(config, settings)
+        around.resources.callback(ledger.close)
         malformed = _MalformedKeys(around.metrics)
         objects = around.objects(config.s3, threads=16)
         archive = archive_in(objects, config, malformed)
@@ -129,12 +136,24 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                 control=archive.control,
                 finder=DestinationFinder(
                     archive,
-                    ArchivedTopics(archive.segments, archive.control, settings, settings.own_topics),
+                    ArchivedTopics(
+                        archive.segments, archive.control, settings, settings.own_topics, around.clock, cluster_id
+                    ),
                     admin,
                     settings,
-                    cluster_id=admin.cluster_id(),
+                    creator_of(settings, admin, ledger, around.clock),
+                    Catalogs(objects, config.s3.prefix),
+                    cluster_id=cluster_id,
                 ),
                 delivery=delivery,
+                catalog=CatalogSync(
+                    applier_of(config, settings, admin=admin, ledger=ledger, archive=archive, clock=around.clock)
+                    if settings.alters_cluster
+                    else None,
+                    around.pool(1, "catalog"),
+                    settings.topic_refresh_interval,
+                    around.health,
+                ),
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),
                 clock=around.clock,

@@ -15,6 +15,7 @@ from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
+from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
@@ -25,7 +26,6 @@ from infra.local.waiting import wait_until
 from infra.runtime.service import Service
 from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
-from ingress.routing.destinations import CREATED_WITH
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.ingress import build_ingress

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclBinding as ClientAcl  # type: ignore[attr-defined]
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AclBindingFilter,
     AclOperation,
@@ -24,7 +25,7 @@ from confluent_kafka.admin import ConfigSource as ClientSource  # type: ignore[a
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import GROUP, TOPIC, AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
-from infra.contracts.catalog import TopicShape
+from infra.contracts.catalog import NoAuthorizer, TopicShape
 from infra.kafka.client.errors import describe_error, error_of, translate
 from infra.kafka.cluster.admin import ABSENT, KNOWN_WITHIN, POLL_INTERVAL, topic_id_of
 from infra.kafka.cluster.admin_connection import AdminConnection
@@ -134,6 +135,26 @@ class KafkaCatalogAdmin:
         refused = ((entry.name, self._change(topic, [entry])) for entry in entries)
         return {name: reason for name, reason in refused if reason}
 
+    def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
+        ours = {_client_binding(ClientAcl, one): one for one in bindings}
+        refused: dict[AclBinding, str] = {}
+        if not ours:
+            return refused
+        for binding, future in self._client.create_acls(list(ours), request_timeout=self._seconds).items():
+            operation = f"create the ACL {ours[binding]}"
+            try:
+                self._answer(future, operation, needs="ALTER on the cluster")
+            except TargetError as error:
+                refused[ours[binding]] = str(error)
+        return refused
+
+    def delete_acls(self, bindings: Collection[AclBinding]) -> None:
+        filters = [_client_binding(AclBindingFilter, one) for one in bindings]
+        if not filters:
+            return
+        for future in self._client.delete_acls(filters, request_timeout=self._seconds).values():
+            self._answer(future, "delete ACLs", needs="ALTER on the cluster")
+
     def _change(self, topic: str, entries: Sequence[Any]) -> str:
         """The reason if the cluster refuses them; empty once they are applied."""
         operation = f"change the configs of topic {topic}"
@@ -161,8 +182,20 @@ class KafkaCatalogAdmin:
             return self._connection.wait(future, operation)
         except KafkaException as error:
             if error_of(error).code() == KafkaError.SECURITY_DISABLED:
-                raise TargetError(f"{operation}: the cluster has no authorizer") from error
+                raise NoAuthorizer(f"{operation}: the cluster has no authorizer") from error
             raise translate(error, operation, needs=needs) from error
+
+
+def _client_binding(kind: Any, binding: AclBinding) -> Any:
+    return kind(
+        ResourceType[binding.resource_type],
+        binding.resource_name,
+        ResourcePatternType[binding.pattern_type],
+        binding.principal,
+        binding.host,
+        AclOperation[binding.operation],
+        AclPermissionType[binding.permission],
+    )
 
 
 def _entry(name: str, value: str | None, operation: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Creates our two topics in the target cluster with the required configs, or checks those of existing topics.
+"""Creates our topics in the target cluster with the required configs, or checks those of existing topics.
 
-Segment events are a log with time-based retention; checkpoints are a compacted table. Either fails silently with the
-other's cleanup policy: a compacted event log drops events, and a checkpoint topic with time-based retention loses
-positions.
+Segment events are a log with time-based retention; checkpoints and the ledger are compacted tables. Either kind fails
+silently with the other's cleanup policy: a compacted event log drops events, and a checkpoint topic with time-based
+retention loses positions.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def ensure_internal_topics(
     segment_events_topic: str,
     segment_events_retention: timedelta,
     checkpoint_topic: str,
+    ledger_topic: str = "",
     replication_factor: int,
 ) -> None:
-    """Create missing topics and check existing ones. All instances may call this at the same time. Raises TargetError
-    with every problem found, and BrokerUnavailable."""
+    """Create missing topics and check existing ones; no ledger without a name. All instances may call this at the same
+    time. Raises TargetError with every problem found, and BrokerUnavailable."""
     retention_ms = segment_events_retention // timedelta(milliseconds=1)
     events = {CLEANUP_POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
     problems: list[str] = []
@@ -51,6 +52,8 @@ def ensure_internal_topics(
         problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
     if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
         problems += checkpoint_problems(admin, checkpoint_topic)
+    if ledger_topic and not _created(admin, ledger_topic, replication_factor, CHECKPOINTS):
+        problems += _ledger_problems(ledger_topic, admin.configs(ledger_topic))
     if problems:
         raise TargetError("; ".join(problems))
 
@@ -110,4 +113,13 @@ def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
         f"checkpoint topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so positions would be lost and "
         f"records delivered again or skipped; set it to 'compact' alone, or name another topic in "
         "ingress.checkpoint_topic"
+    ]
+
+
+def _ledger_problems(topic: str, found: Mapping[str, str]) -> list[str]:
+    if TopicConfigs(found).cleanup_policies == {"compact"}:
+        return []
+    return [
+        f"ledger topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so the replicator would forget "
+        "which topics and ACLs are its own; set it to 'compact' alone, or name another topic in ingress.ledger_topic"
     ]

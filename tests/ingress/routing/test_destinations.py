@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from formats.errors import BrokerUnavailable, StoreUnavailable, TargetError
+from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
-from ingress.routing.destinations import CREATED_WITH, PARTITIONS_EVERY, DestinationFinder
+from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
 from tests.ingress.world import World, key, source_settings
 
 

@@ -13,6 +13,7 @@ from formats.control.claim import TopicClaim
 from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
@@ -20,7 +21,6 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.storage import ObjectInfo
-from ingress.routing.destinations import CREATED_WITH
 from replicator.restore import planner as restore_planner
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan, TopicPlan

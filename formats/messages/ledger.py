@@ -1,0 +1,138 @@
+"""The ownership ledger: which topics and ACLs of the target cluster are the replicator's. Only these are ever altered.
+
+    key                                            value
+    {"kind":"intent","name":T}                     before T is created: whoever finds T later knows who meant to
+    {"kind":"topic","name":T,"id":ID}              T was created, with this id: another T is somebody else's
+    {"kind":"acl", …each field of the binding}     before the ACL is created; without a value once it is removed
+
+A record of one topic incarnation has one key, so several processes that record the same fact do no harm. Pure: records
+in, a table out; the last record of a key wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+
+from formats.codec import Codec, dump, malformed
+from formats.errors import MalformedEvent
+from formats.policies.acls import AclBinding
+
+INTENT, TOPIC, ACL = "intent", "topic", "acl"  # kinds, as written in the keys
+_ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreationIntent:
+    """A topic is about to be created."""
+
+    name: str
+    at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedTopic:
+    """A topic that the replicator created."""
+
+    name: str
+    topic_id: str  # empty where brokers have none
+    source: str  # region/topic
+    at: datetime  # UTC
+    lineage: tuple[str, ...] = ()  # ids of the clusters that its records went through, the nearest first
+    is_copied: bool = False  # everything that the archive held when it was first complete here was delivered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedAcl:
+    """An ACL that the replicator created."""
+
+    binding: AclBinding
+    at: datetime  # UTC
+
+
+LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The table."""
+
+    intents: Mapping[str, CreationIntent] = field(default_factory=dict)  # by topic
+    topics: Mapping[tuple[str, str], OwnedTopic] = field(default_factory=dict)  # by name and id
+    acls: frozenset[AclBinding] = frozenset()
+
+    def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
+        """None for a topic that somebody else created, or created anew."""
+        return self.topics.get((name, topic_id))
+
+
+_INTENT = Codec(CreationIntent, "the intent to create a topic", outside=("name",))
+_TOPIC = Codec(OwnedTopic, "the owner of a topic", outside=("name", "topic_id"), omitted=("lineage", "is_copied"))
+
+
+def encode_key(entry: LedgerEntry) -> bytes:
+    match entry:
+        case CreationIntent(name=name):
+            return dump({"kind": INTENT, "name": name})
+        case OwnedTopic(name=name, topic_id=topic_id):
+            return dump({"kind": TOPIC, "name": name, "id": topic_id})
+        case OwnedAcl(binding=binding):
+            return acl_key(binding)
+
+
+def acl_key(binding: AclBinding) -> bytes:
+    return dump({"kind": ACL} | {name: getattr(binding, name) for name in _ACL_FIELDS})
+
+
+def encode(entry: LedgerEntry) -> bytes:
+    match entry:
+        case CreationIntent():
+            return _INTENT.encode(entry)
+        case OwnedTopic():
+            return _TOPIC.encode(entry)
+        case OwnedAcl(at=at):
+            return dump({"at": at.isoformat(), "v": 1})
+
+
+def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Ownership, str]:
+    """The table of a topic's records, in the order of the log, and the error of the last one that is none of ours;
+    empty when all are. A damaged record owns nothing, so what it was about is left as it is."""
+    table: dict[bytes, bytes] = {}
+    for key, value in records:
+        if value is None:
+            table.pop(key or b"", None)
+        else:
+            table[key or b""] = value
+    intents: dict[str, CreationIntent] = {}
+    topics: dict[tuple[str, str], OwnedTopic] = {}
+    acls: set[AclBinding] = set()
+    problem = ""
+    for key, value in table.items():
+        try:
+            match _decode(key, value):
+                case CreationIntent() as intent:
+                    intents[intent.name] = intent
+                case OwnedTopic() as topic:
+                    topics[topic.name, topic.topic_id] = topic
+                case OwnedAcl(binding=binding):
+                    acls.add(binding)
+        except MalformedEvent as error:
+            problem = str(error)
+    return Ownership(intents, topics, frozenset(acls)), problem
+
+
+def _decode(key: bytes, value: bytes) -> LedgerEntry:
+    """Raises MalformedEvent, also for another version."""
+    with malformed("an entry of the ledger", key):
+        names = json.loads(key)
+        kind = names["kind"]
+        if kind == INTENT:
+            return _INTENT.decode(value, name=str(names["name"]))
+        if kind == TOPIC:
+            return _TOPIC.decode(value, name=str(names["name"]), topic_id=str(names["id"]))
+        if kind == ACL:
+            binding = AclBinding(**{name: str(names[name]) for name in _ACL_FIELDS})
+            return OwnedAcl(binding=binding, at=datetime.fromisoformat(json.loads(value)["at"]))
+        raise ValueError(f"unknown kind {kind!r}")

@@ -1,0 +1,94 @@
+"""Makes the ACLs of the destinations of this process like those of their sources."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from formats.control.catalog import Catalog
+from formats.policies.acls import LITERAL, TOPIC, AclBinding
+from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
+from ingress.catalog.acl_differ import AclPlan, plan_acls
+from ingress.catalog.desired import SourceTopic, desired_acls
+from ingress.catalog.ownership import LedgerView
+from ingress.catalog.settings import CatalogSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class AclApplier:
+    """Use from one thread at a time. Raises BrokerUnavailable, and TargetError when ACLs may not be read or changed."""
+
+    admin: CatalogAdmin
+    ledger: LedgerView
+    settings: CatalogSettings
+    clock: Clock
+    own_principals: Collection[str] = ()  # empty: not known, and nothing is denied to anybody
+
+    def plan(
+        self,
+        destinations: Mapping[str, Sequence[SourceTopic]],
+        catalogs: Mapping[str, Catalog],
+        owned: Collection[str],
+    ) -> AclPlan:
+        """`owned`: those of the destinations that we created. A cluster without an authorizer has nothing to change."""
+        if self.settings.acls == "off" or not catalogs or not destinations:
+            return AclPlan()
+        try:
+            actual = self.admin.acls()
+        except NoAuthorizer:
+            return AclPlan()
+        regions = {source.region for sources in destinations.values() for source in sources}
+        return plan_acls(
+            {one for one in desired_acls(destinations, catalogs, self.settings) if _is_kept(one, destinations)},
+            actual,
+            {one for one in self.ledger.table.acls if _is_kept(one, destinations)},
+            protected=[name for name in owned if self._is_protected(name, destinations[name])],
+            own_principals=self.own_principals,
+            are_all_known=all(region in catalogs and catalogs[region].acls is not None for region in regions),
+        )
+
+    def apply(self, plan: AclPlan) -> str:
+        """The cluster's reason for what it refuses; empty when nothing is."""
+        refused: Mapping[AclBinding, str] = {}
+        if plan.create:
+            # written down first: an ACL of ours that the ledger does not have could never be revoked
+            self.ledger.own(plan.create, self.clock.now())
+            with durable(Step.CREATE_ACLS):
+                refused = self.admin.create_acls(sorted(plan.create))
+        if plan.delete:
+            with durable(Step.DELETE_ACLS):
+                self.admin.delete_acls(sorted(plan.delete))
+            self.ledger.disown(plan.delete)
+        for text in plan.texts:
+            log.info("acls_changed", extra={log_fields.REASON: text})
+        return "; ".join(sorted(set(refused.values())))
+
+    def _is_protected(self, name: str, sources: Sequence[SourceTopic]) -> bool:
+        if not self.own_principals:
+            return False
+        if self.settings.protect is not None:
+            return self.settings.protect
+        return all(name != source.name for source in sources)
+
+
+def principals_of(properties: Mapping[str, str], configured: Collection[str]) -> Collection[str]:
+    """Principals of this process, by the Kafka properties of its clients; empty when these do not say: a certificate, a
+    ticket or a token has it, or a rule of the broker."""
+    if configured:
+        return frozenset(configured)
+    protocol = properties.get("security.protocol", "plaintext").lower()
+    if protocol.startswith("sasl") and (name := properties.get("sasl.username")):
+        return frozenset({f"User:{name}"})
+    return frozenset({"User:ANONYMOUS"}) if protocol == "plaintext" else frozenset()
+
+
+def _is_kept(binding: AclBinding, destinations: Collection[str]) -> bool:
+    """ACLs of one topic are kept by the process that keeps it; others, which are the same for all, by every process."""
+    is_of_one = binding.resource_type == TOPIC and binding.pattern_type == LITERAL
+    return not is_of_one or binding.resource_name in destinations

@@ -1,0 +1,209 @@
+"""Makes the destinations of this process like their sources: reads what is, plans, and applies.
+
+    catalogues ─> desired ─┐
+    cluster ────> actual ──┼─> plan_changes, plan_acls ─> admin calls, each on its own: one refusal stops no other
+    ledger ─────> ours ────┘
+
+Each topic is kept by the process that has its partition 0, so no two apply different generations for long. A process
+that dies leaves nothing half done: what it did not reach is a difference still, and the next one finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from formats.control.catalog import Catalog
+from formats.errors import ReplicatorError, TargetError
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.ledger import OwnedTopic
+from formats.policies.topic_configs import CREATED_WITH, KEEPS_TIMESTAMPS, RETENTION, ConfigValue
+from infra.contracts.catalog import CatalogAdmin
+from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
+from ingress.catalog.acl_applier import AclApplier
+from ingress.catalog.acl_differ import AclPlan
+from ingress.catalog.creator import TopicCreator, is_unfinished
+from ingress.catalog.desired import KeptTopic, desired_topics
+from ingress.catalog.differ import (
+    ActualTopic,
+    CatalogPlan,
+    Change,
+    ChangeConfigs,
+    DesiredTopic,
+    GrowTopic,
+    Report,
+    plan_changes,
+)
+from ingress.catalog.first_copy import CopiedTopic, FirstCopies
+from ingress.catalog.ownership import LedgerView
+from ingress.catalog.settings import CatalogSettings
+
+log = logging.getLogger(__name__)
+
+ACLS = "ACLs"  # among the problems
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What is to change in this cluster, and what is left as it is."""
+
+    topics: CatalogPlan = field(default_factory=CatalogPlan)
+    acls: AclPlan = field(default_factory=AclPlan)
+    problems: Mapping[str, str] = field(default_factory=dict)  # destination, or ACLS → what was refused, and why
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """In plain words, in the order in which they are made."""
+        return [*map(str, self.topics.changes), *self.acls.texts]
+
+    @property
+    def reports(self) -> Sequence[str]:
+        """Differences that are left as they are."""
+        return [*map(str, self.topics.reports), *self.acls.unprotected]
+
+
+@dataclass(slots=True, kw_only=True)
+class CatalogApplier:
+    """Use from one thread at a time. Raises BrokerUnavailable and StoreUnavailable, and TargetError when the ledger may
+    not be read or written; what else the cluster refuses is among the plan's problems."""
+
+    admin: ClusterAdmin
+    catalog_admin: CatalogAdmin
+    ledger: LedgerView
+    creator: TopicCreator
+    acls: AclApplier
+    copies: FirstCopies
+    settings: CatalogSettings
+    clock: Clock
+
+    def plan(
+        self,
+        kept: Mapping[str, KeptTopic],
+        catalogs: Mapping[str, Catalog],
+        positions: Mapping[CheckpointKey, object],
+    ) -> ClusterPlan:
+        """`positions`: checkpoints of all processes. Changes nothing but the ledger, which gets entries about what was
+        done before."""
+        problems: dict[str, str] = {}
+        destinations = {name: one.sources for name, one in kept.items()}
+        desired = desired_topics(destinations, catalogs, self.settings)
+        facts, refused = describe_each(self.admin, [one.name for one in desired])
+        problems |= {name: str(error) for name, error in refused.items()}
+        configs = self._configs((one for one in desired if one.name in facts), problems)
+        self.ledger.refresh({(one.name, one.topic_id) for one in facts.values()})
+        owned = self._owned(kept, facts, configs, catalogs)
+        keep = {
+            name: self._not_compared(kept[name], owned.get(name), configs.get(name, {}), positions) for name in facts
+        }
+        actual = {
+            name: ActualTopic(
+                name=name, topic_id=one.topic_id, partitions=one.partition_count, configs=configs.get(name)
+            )
+            for name, one in facts.items()
+        }
+        topics = plan_changes(
+            [one for one in desired if one.name not in refused],
+            actual,
+            {name: one.topic_id for name, one in owned.items()},
+            keep=keep,
+            created_with=CREATED_WITH,
+        )
+        try:
+            acls = self.acls.plan(destinations, catalogs, owned.keys())
+        except TargetError as error:
+            acls, problems[ACLS] = AclPlan(), str(error)
+        return ClusterPlan(self._permitted(topics), acls, problems)
+
+    def apply(self, plan: ClusterPlan) -> ClusterPlan:
+        """The plan, with what was refused among its problems. Missing topics are left to `TopicCreator`: they exist
+        before their first record."""
+        problems = dict(plan.problems)
+        for change in plan.topics.changes:
+            if refused := self._refused(change):
+                problems[change.name] = refused
+        try:
+            refused = self.acls.apply(plan.acls)
+        except TargetError as error:
+            refused = str(error)
+        if refused:
+            problems[ACLS] = refused
+        return replace(plan, problems=problems)
+
+    def _refused(self, change: Change) -> str:
+        """Apply it; the cluster's reason if it refuses."""
+        refused = ""
+        try:
+            match change:
+                case GrowTopic(name, _, partitions):
+                    with durable(Step.GROW_TOPIC):
+                        self.catalog_admin.grow(name, partitions)
+                case ChangeConfigs(name, configs):
+                    with durable(Step.CHANGE_CONFIGS):
+                        left = self.catalog_admin.change_configs(name, configs)
+                    refused = "; ".join(f"{key}: {reason}" for key, reason in sorted(left.items()))
+                case _:
+                    return ""
+        except TargetError as error:
+            return str(error)
+        log.info("destination_changed", extra={log_fields.DESTINATION: change.name, log_fields.REASON: str(change)})
+        return f"the cluster refuses configs of its source: {refused}" if refused else ""
+
+    def _configs(
+        self, desired: Iterable[DesiredTopic], problems: dict[str, str]
+    ) -> Mapping[str, Mapping[str, ConfigValue]]:
+        names = [one.name for one in desired if one.configs is not None]
+        if not names:
+            return {}
+        found: dict[str, Mapping[str, ConfigValue]] = {}
+        for name, answer in self.catalog_admin.config_values(names).items():
+            if isinstance(answer, ReplicatorError):
+                problems[name] = str(answer)
+            else:
+                found[name] = answer
+        return found
+
+    def _owned(
+        self,
+        kept: Mapping[str, KeptTopic],
+        facts: Mapping[str, TopicFacts],
+        configs: Mapping[str, Mapping[str, ConfigValue]],
+        catalogs: Mapping[str, Catalog],
+    ) -> Mapping[str, OwnedTopic]:
+        for name, one in facts.items():
+            if is_unfinished(self.ledger.table, name, one.topic_id, configs.get(name, {})):
+                source = kept[name].sources[0]
+                self.creator.own(name, one.topic_id, source=str(source), lineage=source.lineage(catalogs))
+                self.ledger.read()
+        found = {name: self.ledger.table.topic(name, one.topic_id) for name, one in facts.items()}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def _not_compared(
+        self,
+        kept: KeptTopic,
+        owned: OwnedTopic | None,
+        configs: Mapping[str, ConfigValue],
+        positions: Mapping[CheckpointKey, object],
+    ) -> Collection[str]:
+        """Configs that this cluster's brokers are too old for, and the retention until the first copy is through."""
+        unknown = KEEPS_TIMESTAMPS.keys() - configs.keys()
+        if owned is None or owned.is_copied:
+            return unknown
+        copied = CopiedTopic(owned=owned, sources=kept.archived, delay=kept.first_segment_delay)
+        if not self.copies.is_through(copied, positions, self.clock.now()):
+            return {*unknown, *RETENTION}
+        self.ledger.copied(owned)  # before the retention changes: from now on it is the source's
+        return unknown
+
+    def _permitted(self, plan: CatalogPlan) -> CatalogPlan:
+        if self.settings.add_partitions:
+            return plan
+        grown = [change for change in plan.changes if isinstance(change, GrowTopic)]
+        reports = [
+            Report(one.name, f"has {one.before} of {one.partitions} partitions, and add_partitions = false")
+            for one in grown
+        ]
+        return CatalogPlan(tuple(one for one in plan.changes if one not in grown), (*plan.reports, *reports))

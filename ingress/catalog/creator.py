@@ -1,0 +1,82 @@
+"""Creates destination topics, and writes down that they are ours.
+
+    intent ──> create ──> topic with its id ──> the ledger has it
+
+A process may die between any two of these. A topic that exists, that no entry names, whose intent is in the ledger, and
+that has what only we create topics with, is ours, too: whoever finds it completes the entry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from formats.errors import TargetError
+from formats.messages.ledger import CreationIntent, OwnedTopic, Ownership
+from formats.policies.topic_configs import CREATED_WITH, FOREVER, ConfigSource, ConfigValue
+from infra.contracts.cluster import ClusterAdmin
+from infra.contracts.internal_topics import Ledger
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreator:
+    """Use from one thread at a time. Raises BrokerUnavailable, and TargetError with the remedy."""
+
+    admin: ClusterAdmin
+    ledger: Ledger
+    clock: Clock
+    replication_factor: int
+
+    def create(
+        self, name: str, partitions: int, configs: Mapping[str, str], *, source: str, lineage: tuple[str, ...]
+    ) -> None:
+        """`configs`: those of the source; what keeps every record is added. Nothing happens when it exists already:
+        then another process created it, and wrote it down."""
+        self.ledger.write([CreationIntent(name=name, at=self.clock.now())])
+        if not self._create(name, partitions, {**configs, **CREATED_WITH}, bool(configs)):
+            return
+        log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: partitions})
+        facts = self.admin.describe([name]).get(name)
+        if facts is not None:
+            self.own(name, facts.topic_id, source=source, lineage=lineage)
+
+    def own(self, name: str, topic_id: str, *, source: str, lineage: tuple[str, ...]) -> None:
+        owned = OwnedTopic(name=name, topic_id=topic_id, source=source, at=self.clock.now(), lineage=lineage)
+        self.ledger.write([owned])
+
+    def _create(self, name: str, partitions: int, configs: Mapping[str, str], has_others: bool) -> bool:
+        try:
+            with durable(Step.CREATE_TOPIC):
+                return self.admin.create_topic(
+                    name, partitions=partitions, replication_factor=self.replication_factor, configs=configs
+                )
+        except TargetError as error:
+            if not has_others:
+                raise TargetError(self._with_remedy(str(error))) from error
+            # perhaps because of one config of the source, which is reported by its name when configs are compared
+            log.warning(
+                "destination_configs_refused", extra={log_fields.DESTINATION: name, log_fields.ERROR: str(error)}
+            )
+            return self._create(name, partitions, CREATED_WITH, has_others=False)
+
+    def _with_remedy(self, error: str) -> str:
+        return (
+            f"{error}. The request has ingress.replication_factor = {self.replication_factor}: fewer brokers need a "
+            "smaller one, or -1 for the broker's default"
+        )
+
+
+def is_unfinished(ownership: Ownership, name: str, topic_id: str, configs: Mapping[str, ConfigValue]) -> bool:
+    """Whether we created the topic, and died before that was written down: nobody else creates topics with these limits
+    of timestamps."""
+    return (
+        name in ownership.intents
+        and ownership.topic(name, topic_id) is None
+        and any(found.source is ConfigSource.TOPIC and found.value == FOREVER for found in configs.values())
+    )

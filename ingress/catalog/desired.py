@@ -1,0 +1,128 @@
+"""What the destinations should be, by the catalogues of the source regions. Pure.
+
+    source topic       destination
+    partitions         as many, or as the source's setting `partitions` says
+    configs            `formats.policies.topic_configs`, and what keeps every timestamp
+    retention          -1 until the first copy is through; then the source's
+    ACLs               `formats.policies.acls`
+
+Of several sources with one destination (allow_merge), the largest partition count counts, and the configs of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from formats.control.catalog import Catalog, CatalogTopic
+from formats.incarnation import Incarnation
+from formats.policies.acls import AclBinding, mirrored
+from formats.policies.topic_configs import KEEPS_TIMESTAMPS, RETENTION_MS, ConfigValue, wanted_configs
+from ingress.catalog.differ import DesiredTopic
+from ingress.catalog.settings import CatalogSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """A source topic that goes to a destination."""
+
+    region: str
+    name: str
+    partitions: int | None = None  # as configured for its destination; None: as many as the source has
+
+    def __str__(self) -> str:
+        return f"{self.region}/{self.name}"
+
+    def found_in(self, catalogs: Mapping[str, Catalog]) -> CatalogTopic | None:
+        catalog = catalogs.get(self.region)
+        return None if catalog is None else catalog.topics.get(self.name)
+
+    def was_removed(self, catalogs: Mapping[str, Catalog]) -> bool:
+        """Whether the source had it, and has it no longer. A topic that is in no catalogue was not removed."""
+        catalog = catalogs.get(self.region)
+        return catalog is not None and self.name not in catalog.topics and self.name in catalog.removed_names
+
+    def lineage(self, catalogs: Mapping[str, Catalog]) -> tuple[str, ...]:
+        """Ids of the clusters that its records went through, the nearest first; empty when they are not known."""
+        catalog, topic = catalogs.get(self.region), self.found_in(catalogs)
+        return () if catalog is None or topic is None else (catalog.cluster_id, *topic.lineage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTopic:
+    """A destination that this process keeps like its sources."""
+
+    sources: Sequence[SourceTopic]  # at least one
+    archived: Sequence[tuple[str, Incarnation]]  # what is delivered to it: region and incarnation
+    first_segment_delay: timedelta
+
+
+def desired_topics(
+    destinations: Mapping[str, Sequence[SourceTopic]], catalogs: Mapping[str, Catalog], settings: CatalogSettings
+) -> Sequence[DesiredTopic]:
+    """Destinations without a source in any catalogue are left out: they stay as they are."""
+    found = (_desired(name, sources, catalogs, settings) for name, sources in destinations.items())
+    return [one for one in found if one is not None]
+
+
+def _desired(
+    name: str, sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog], settings: CatalogSettings
+) -> DesiredTopic | None:
+    known = [(source, topic) for source in sources if (topic := source.found_in(catalogs)) is not None]
+    if not known:
+        removed = [source for source in sources if source.was_removed(catalogs)]
+        if not removed or len(removed) < len(sources):
+            return None
+        return DesiredTopic(name=name, source=str(removed[0]), partitions=0, is_removed=True)
+    source, first = known[0]
+    configs, without = _configs(first.configs, settings)
+    return DesiredTopic(
+        name=name,
+        source=str(source),
+        partitions=max(source.partitions or topic.partitions for source, topic in known),
+        configs=configs,
+        without=without,
+        source_retention_ms=retention_ms(first.configs),
+    )
+
+
+def _configs(
+    source: Mapping[str, ConfigValue] | None, settings: CatalogSettings
+) -> tuple[Mapping[str, str] | None, frozenset[str]]:
+    if settings.configs == "off" or source is None:
+        return None, frozenset()
+    configs, without = wanted_configs(source, settings.config_filter, settings.use_defaults_from)
+    if settings.retention_guard == "raise" and RETENTION_MS in without:
+        # said at the topic, since this cluster's default may be shorter
+        configs, without = {**configs, RETENTION_MS: source[RETENTION_MS].value}, without - {RETENTION_MS}
+    return {**configs, **KEEPS_TIMESTAMPS}, without
+
+
+def retention_ms(configs: Mapping[str, ConfigValue] | None) -> int | None:
+    """The retention in force; -1: for ever; None: not known."""
+    if configs is None or (found := configs.get(RETENTION_MS)) is None:
+        return None
+    try:
+        return int(found.value)
+    except ValueError:
+        return None
+
+
+def desired_acls(
+    destinations: Mapping[str, Sequence[SourceTopic]], catalogs: Mapping[str, Catalog], settings: CatalogSettings
+) -> frozenset[AclBinding]:
+    """ACLs that the destinations should have, those of `protect` not included."""
+    found: set[AclBinding] = set()
+    for region, catalog in catalogs.items():
+        names: dict[str, list[str]] = {}
+        for destination, sources in destinations.items():
+            for source in sources:
+                if source.region == region:
+                    names.setdefault(source.name, []).append(destination)
+        found |= mirrored(catalog.acls or (), settings.acls, lambda topic, names=names: _of(names, topic))  # type: ignore[misc]
+    return frozenset(found)
+
+
+def _of(names: Mapping[str, Collection[str]], topic: str) -> Collection[str]:
+    return names.get(topic, ())

@@ -1,0 +1,45 @@
+"""What in this cluster is ours, as the ledger has it, with what this process wrote since it read the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from formats.messages.ledger import OwnedAcl, OwnedTopic, Ownership
+from formats.policies.acls import AclBinding
+from infra.contracts.internal_topics import Ledger
+
+
+@dataclass(slots=True)
+class LedgerView:
+    """Use from one thread at a time. Raises BrokerUnavailable and TargetError."""
+
+    ledger: Ledger
+    table: Ownership = field(default_factory=Ownership)
+    _read_for: frozenset[tuple[str, str]] = frozenset()
+
+    def refresh(self, topics: Collection[tuple[str, str]]) -> None:
+        """Read the ledger for these topics, by name and id, unless it was read for all of them: what other processes
+        write is about topics that they keep."""
+        if not self._read_for.issuperset(topics):
+            self.read()
+        self._read_for = frozenset(topics)
+
+    def read(self) -> None:
+        self.table = self.ledger.read()
+
+    def copied(self, topic: OwnedTopic) -> OwnedTopic:
+        """Write down that its first copy is through, and return what is written."""
+        done = replace(topic, is_copied=True)
+        self.ledger.write([done])
+        self.table = replace(self.table, topics={**self.table.topics, (done.name, done.topic_id): done})
+        return done
+
+    def own(self, bindings: Collection[AclBinding], at: datetime) -> None:
+        self.ledger.write([OwnedAcl(binding=one, at=at) for one in sorted(bindings)])
+        self.table = replace(self.table, acls=self.table.acls | frozenset(bindings))
+
+    def disown(self, bindings: Collection[AclBinding]) -> None:
+        self.ledger.remove_acls(sorted(bindings))
+        self.table = replace(self.table, acls=self.table.acls - frozenset(bindings))

@@ -1,0 +1,98 @@
+"""How the topics of this cluster follow those of the source: settings of `[ingress]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from formats.policies.acls import AclMode
+from formats.policies.topic_configs import DEFAULT_EXCLUDES, ConfigFilter, UseDefaults
+from infra.settings.field import setting, topic_name
+
+
+def _expression(text: object) -> str | None:
+    try:
+        ConfigFilter(tuple(text) if isinstance(text, tuple) else (str(text),))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """Topics, partitions, configs and ACLs of the source, as its catalogue lists them."""
+
+    create_topics: bool = field(
+        default=True,
+        metadata=setting(
+            "whether missing destination topics are created; false = their records wait until somebody creates them"
+        ),
+    )
+    add_partitions: bool = field(
+        default=True,
+        metadata=setting(
+            "whether partitions are added to destination topics that we created, when the source has more"
+        ),
+    )
+    configs: Literal["mirror", "off"] = field(
+        default="mirror",
+        metadata=setting(
+            "mirror = configs of the source's topics, set and unset, are those of the destinations that we created; "
+            "off = they stay as they were created: retention.ms is -1"
+        ),
+    )
+    use_defaults_from: UseDefaults = field(
+        default="target",
+        metadata=setting(
+            "what a destination gets for a config that is not set at the source's topic: target = this cluster's "
+            "default; source = the source's default, set at the topic"
+        ),
+    )
+    config_properties_exclude: tuple[str, ...] = field(
+        default=DEFAULT_EXCLUDES,
+        metadata=setting("configs that do not cross: expressions that match a whole name", check=_expression),
+    )
+    retention_guard: Literal["warn", "raise"] = field(
+        default="warn",
+        metadata=setting(
+            "when a destination keeps records for less time than the source does: warn = status and plan say so; "
+            "raise = it gets the source's retention"
+        ),
+    )
+    acls: AclMode = field(
+        default="mirror",
+        metadata=setting(
+            "ACLs of destinations: mirror = those of the source's topics, as MirrorMaker 2 does: no WRITE, READ for "
+            "ALL; strict-read = READ for those who may read the source; dr-full = all, also WRITE, prefixed ones and "
+            "those of groups; off = none"
+        ),
+    )
+    protect: bool | None = field(
+        default=None,
+        metadata=setting(
+            "whether principals that may write to a destination are denied that; default: where destinations have "
+            "names of their own"
+        ),
+    )
+    own_principals: tuple[str, ...] = field(
+        default=(),
+        metadata=setting(
+            'principals of the replicator, such as "User:replicator", which `protect` never denies anything; default: '
+            "the one that sasl.username names, and User:ANONYMOUS without authentication"
+        ),
+    )
+    ledger_topic: str = field(
+        default="replicator.ledger",
+        metadata=setting(
+            "compacted topic that lists what we created here: only that is altered or removed", check=topic_name
+        ),
+    )
+
+    @property
+    def alters_cluster(self) -> bool:
+        """Whether anything is created or altered here, which needs a ledger."""
+        return self.create_topics or self.add_partitions or self.configs != "off" or self.acls != "off"
+
+    @property
+    def config_filter(self) -> ConfigFilter:
+        return ConfigFilter(self.config_properties_exclude)

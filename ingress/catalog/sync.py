@@ -1,0 +1,90 @@
+"""Keeps the destinations of this process like their sources: plans and applies on a pool, at an interval.
+
+assigned with partition 0 ──> kept ──every `interval`──> CatalogApplier ──> problems in health, reports in the log
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from formats.control.catalog import Catalog
+from formats.messages.delivery_checkpoint import CheckpointKey
+from infra.runtime import log_fields
+from infra.runtime.failures import Attempt, Failures
+from infra.runtime.health import Health
+from infra.runtime.lookups import Answer, Failed, Lookup
+from ingress.catalog.applier import CatalogApplier, ClusterPlan
+from ingress.catalog.desired import KeptTopic
+
+log = logging.getLogger(__name__)
+
+CATALOG = "catalog"  # in health
+
+
+@dataclass(slots=True)
+class CatalogSync:
+    """Use from the controller's thread only; the requests run on `pool`."""
+
+    applier: CatalogApplier | None  # None: nothing in this cluster is to be altered
+    pool: Executor
+    interval: timedelta
+    health: Health
+    _lookup: Lookup[ClusterPlan] = field(init=False)
+    _failures: Failures = field(default_factory=Failures)
+    _problems: Mapping[str, str] = field(default_factory=dict)  # in health
+    _reports: frozenset[str] = frozenset()  # logged
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
+
+    def poll(
+        self,
+        kept: Mapping[str, KeptTopic],
+        catalogs: Mapping[str, Catalog],
+        positions: Mapping[CheckpointKey, object],
+        now: datetime,
+    ) -> bool:
+        """`kept`: by destination. `positions`: checkpoints of all processes. True when topics have changed: find them
+        again."""
+        if self.applier is None:
+            return False
+        outcome = self._lookup.collect()
+        if self._lookup.is_due(now) and catalogs and kept:
+            self._lookup.due_at = now + self.interval
+            self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions))
+        match outcome:
+            case Failed(error=error):
+                log.warning("catalog_not_applied", extra={log_fields.ERROR: str(error)})
+                self._failures.failed(Attempt.CATALOG_CHANGES, str(error), now)
+            case Answer(value=plan):
+                self._failures.succeeded(Attempt.CATALOG_CHANGES)
+                self._report(plan)
+                self.health.problem(CATALOG, self._failures.alarm(now))
+                return bool(plan.topics.changes)
+        self.health.problem(CATALOG, self._failures.alarm(now))
+        return False
+
+    def _report(self, plan: ClusterPlan) -> None:
+        for report in sorted(set(plan.reports) - self._reports):
+            log.warning("destination_differs", extra={log_fields.REASON: report})
+        self._reports = frozenset(plan.reports)
+        before, self._problems = self._problems, {f"{name} at the source": why for name, why in plan.problems.items()}
+        for subject in before.keys() - self._problems.keys():
+            self.health.solved(subject)
+        for subject, why in self._problems.items():
+            if before.get(subject) != why:
+                log.warning("destination_not_changed", extra={log_fields.DESTINATION: subject, log_fields.REASON: why})
+            self.health.problem(subject, why)
+
+
+def _sync(
+    applier: CatalogApplier,
+    kept: Mapping[str, KeptTopic],
+    catalogs: Mapping[str, Catalog],
+    positions: Mapping[CheckpointKey, object],
+) -> ClusterPlan:
+    return applier.apply(applier.plan(kept, catalogs, positions))

@@ -1,0 +1,52 @@
+"""Builds what keeps the destinations of a cluster like their sources."""
+
+from __future__ import annotations
+
+from infra.archive.archive import Archive
+from infra.contracts.internal_topics import Ledger
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from infra.kafka.internal_topics.ledger import KafkaLedger
+from infra.runtime.lifecycle import Clock
+from ingress.catalog.acl_applier import AclApplier, principals_of
+from ingress.catalog.applier import CatalogApplier
+from ingress.catalog.creator import TopicCreator
+from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.ownership import LedgerView
+from ingress.settings import IngressSettings
+from replicator.config import Config
+
+
+def ledger_of(config: Config, settings: IngressSettings) -> KafkaLedger:
+    """To be closed. Raises ConfigError."""
+    return KafkaLedger(
+        settings.ledger_topic,
+        consumer=config.cluster.properties("consumer"),
+        producer=config.cluster.properties("producer"),
+    )
+
+
+def creator_of(settings: IngressSettings, admin: KafkaAdmin, ledger: Ledger, clock: Clock) -> TopicCreator:
+    return TopicCreator(admin, ledger, clock, settings.replication_factor)
+
+
+def applier_of(
+    config: Config, settings: IngressSettings, *, admin: KafkaAdmin, ledger: Ledger, archive: Archive, clock: Clock
+) -> CatalogApplier:
+    catalog_admin, view = KafkaCatalogAdmin(admin.connection), LedgerView(ledger)
+    return CatalogApplier(
+        admin=admin,
+        catalog_admin=catalog_admin,
+        ledger=view,
+        creator=creator_of(settings, admin, ledger, clock),
+        acls=AclApplier(
+            admin=catalog_admin,
+            ledger=view,
+            settings=settings,
+            clock=clock,
+            own_principals=principals_of(config.cluster.properties("admin"), settings.own_principals),
+        ),
+        copies=FirstCopies(archive.segments),
+        settings=settings,
+        clock=clock,
+    )
