@@ -22,6 +22,8 @@ class Attempt(StrEnum):
     TOPICS = "to list the source topics"
     COMMIT = "to commit the position"
     CATALOG = "to publish the catalogue"
+    WATERMARKS = "to publish the watermarks"
+    HEARTBEAT = "to store a heartbeat"
     COMPARISON = "to compare a segment with the stored one"
 
 
