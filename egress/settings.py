@@ -90,7 +90,14 @@ class EgressSettings:
         default=timedelta(seconds=5),
         metadata=setting(
             "how often the process that writes the catalogue stores a heartbeat: one small object each time; 0 = no "
-            "heartbeats, and no catalogue of topics, configs and ACLs",
+            "heartbeats, no catalogue of topics, configs and ACLs, and no watermarks",
+            minimum=timedelta(0),
+        ),
+    )
+    watermark_interval: timedelta = field(
+        default=timedelta(seconds=30),
+        metadata=setting(
+            "how often that process stores the partitions' log ends and archived positions, if they changed; 0 = never",
             minimum=timedelta(0),
         ),
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.control.heartbeat import Heartbeat
+from formats.control.heartbeat import WriterHeartbeat
 
 PATIENCE = 3  # intervals without a heartbeat
 LEAST_PATIENCE = timedelta(seconds=15)
@@ -33,7 +33,7 @@ class Election:
     is_writer: bool = False
     _stored_at: datetime | None = None  # our last heartbeat
     _seen_at: datetime | None = None  # when `number` was seen first
-    _standing: Heartbeat | None = field(default=None, repr=False)  # the heartbeat of that number
+    _standing: WriterHeartbeat | None = field(default=None, repr=False)  # the heartbeat of that number
 
     def may_take_over(self, now: datetime) -> bool:
         """Whether a standby should put the next heartbeat. Call `seen` before."""
@@ -47,10 +47,17 @@ class Election:
         """Whether the writer should put its next heartbeat."""
         return self.is_writer and (self._stored_at is None or now - self._stored_at >= self.interval)
 
-    def seen(self, number: int, heartbeat: Heartbeat | None, now: datetime) -> None:
-        """The newest heartbeat there is; None with a number: it cannot be decoded."""
+    def must_read(self, number: int) -> bool:
+        """Whether the heartbeat `number`, the newest there is, says anything that matters now. While new ones come,
+        only the first that this process finds does; then the one that no new one follows, once."""
+        return number > 0 and (self._seen_at is None or (number == self.number and self._standing is None))
+
+    def seen(self, number: int, heartbeat: WriterHeartbeat | None, now: datetime) -> None:
+        """The newest heartbeat there is; None with a number: not read, or it cannot be decoded."""
         if self._seen_at is None or number != self.number:
             self.number, self._standing, self._seen_at = number, heartbeat, now
+        elif heartbeat is not None:
+            self._standing = heartbeat
 
     def stored(self, now: datetime) -> bool:
         """Our heartbeat `number + 1` is stored. True when that makes this process the writer."""
@@ -66,6 +73,6 @@ class Election:
         """Whether another process may have taken over because none of our heartbeats was stored for so long."""
         return self.is_writer and self._stored_at is not None and now - self._stored_at >= self._patience(None)
 
-    def _patience(self, standing: Heartbeat | None) -> timedelta:
+    def _patience(self, standing: WriterHeartbeat | None) -> timedelta:
         interval = self.interval if standing is None else standing.interval
         return max(interval * PATIENCE, LEAST_PATIENCE)

@@ -14,26 +14,36 @@ from formats.control.catalog import Catalog, CatalogTopic, with_removals
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigValue
-from infra.contracts.catalog import CatalogAdmin
+from infra.contracts.catalog import CatalogAdmin, TopicShape
 from infra.contracts.cluster import ClusterAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTopics:
+    """The topics of the source cluster that are replicated."""
+
+    admin: ClusterAdmin
+    catalog_admin: CatalogAdmin
+    select: Callable[[Collection[str]], Collection[str]]  # of all topics those that are replicated
+
+    def shapes(self) -> Mapping[str, TopicShape]:
+        """By name. Raises BrokerUnavailable."""
+        return self.catalog_admin.shapes(self.select(frozenset(self.admin.topics())))
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogObserver:
     """Blocks: use from a thread of its own."""
 
-    admin: ClusterAdmin
-    catalog_admin: CatalogAdmin
-    select: Callable[[Collection[str]], Collection[str]]  # of all topics those that are replicated
+    topics: SelectedTopics
     writer: str
 
     def observe(self, before: Catalog | None, now: datetime) -> Catalog:
         """`before`: the generation that this one follows. Raises BrokerUnavailable, and TargetError when the topics may
         not be described."""
-        cluster_id = self.admin.cluster_id()
-        names = self.select(frozenset(self.admin.topics()))
-        shapes = self.catalog_admin.shapes(names)
-        configs = self.catalog_admin.config_values(shapes.keys())
+        cluster_id = self.topics.admin.cluster_id()
+        shapes = self.topics.shapes()
+        configs = self.topics.catalog_admin.config_values(shapes.keys())
         acls, no_acls = self._acls()
         topics = {
             name: CatalogTopic(
@@ -58,15 +68,20 @@ class CatalogObserver:
     def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why there are none."""
         try:
-            return self.catalog_admin.acls(), ""
+            return self.topics.catalog_admin.acls(), ""
         except TargetError as error:
             return None, str(error)
 
 
 def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> Mapping[str, str]:
     found = {"acls": no_acls} if no_acls else {}
-    refused = {name: str(error) for name, error in configs.items() if isinstance(error, ReplicatorError)}
+    refused = {name: error for name, error in configs.items() if isinstance(error, ReplicatorError)}
     if refused:
-        first = min(refused)
-        found["configs"] = f"of {len(refused)} topics, first {first}: {refused[first]}"
+        found["configs"] = first_of(refused, "topics")
     return found
+
+
+def first_of(errors: Mapping[str, ReplicatorError], what: str) -> str:
+    """Many errors of one kind as one text, which stays the same while they do."""
+    first = min(errors)
+    return f"of {len(errors)} {what}, first {first}: {errors[first]}"

@@ -11,20 +11,16 @@ that most topics share are written once. The object is gzip'd JSON, the same byt
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, dump, load, malformed
-from formats.errors import MalformedEvent
+from formats.codec import VERSION, load, malformed
+from formats.control.packed import pack, unpack
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigSource, ConfigValue
-
-LARGEST_BYTES = 256 << 20  # of a generation, unpacked: an object that claims more is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,18 +94,12 @@ def encode_catalog(catalog: Catalog) -> bytes:
         "acls": None if catalog.acls is None else [_acl_to_json(one) for one in sorted(catalog.acls)],
         "problems": dict(catalog.problems),
     }
-    return gzip.compress(dump(message), mtime=0)
+    return pack(message)
 
 
 def decode_catalog(data: bytes) -> Catalog:
     """Raises MalformedEvent, also for another version."""
-    try:
-        packed = zlib.decompressobj(wbits=31)
-        text = packed.decompress(data, LARGEST_BYTES)
-        if packed.unconsumed_tail or not packed.eof:
-            raise MalformedEvent(f"not a catalogue: {len(data)} bytes that do not unpack to a whole one")
-    except zlib.error as error:
-        raise MalformedEvent(f"not a catalogue: {error}") from error
+    text = unpack("a catalogue", data)
     with malformed("a catalogue", text):
         message = load(text)
         shared = {name: _config(pair) for name, pair in message["configs"].items()}

@@ -9,12 +9,13 @@ from formats.codec import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class WriterHeartbeat:
     writer: str  # the process
     written_at: datetime  # UTC, by its own clock: for people and for lag, never to decide who may write
     interval_ms: int  # until the next one
     is_last: bool = False  # the writer ends: another may take over at once
     catalog: int = 0  # newest generation of the catalogue; 0: none yet
+    watermarks: int = 0  # the same of the watermarks
 
     def __post_init__(self) -> None:
         if self.interval_ms < 1:
@@ -25,5 +26,5 @@ class Heartbeat:
         return timedelta(milliseconds=self.interval_ms)
 
 
-_CODEC = Codec(Heartbeat, "a heartbeat")
+_CODEC = Codec(WriterHeartbeat, "a heartbeat")
 encode_heartbeat, decode_heartbeat = _CODEC.encode, _CODEC.decode

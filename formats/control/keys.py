@@ -9,12 +9,13 @@
     quarantine/{path}/{partition}/{level}/{range}      a segment that does not match its key or footer
     leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
     catalog/{number:020d}                              what the source cluster has: the highest number counts
-    heartbeat/{number:020d}                            the process that writes the catalogue is alive
+    watermarks/{number:020d}                           offsets of its partitions: the highest number counts
+    heartbeat/{number:020d}                            the process that writes these two is alive
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
 
-Each is a small JSON object, written once by a conditional put and never changed.
+Each is a JSON object, written once by a conditional put and never changed.
 """
 
 from __future__ import annotations
@@ -84,6 +85,10 @@ def lease_prefix(prefix: str, region: str, name: str) -> str:
 
 def catalog_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}catalog/"
+
+
+def watermarks_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}watermarks/"
 
 
 def heartbeat_prefix(prefix: str, region: str) -> str:

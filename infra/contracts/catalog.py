@@ -1,4 +1,4 @@
-"""What the control plane asks of a cluster and changes in it: topics with their configs, and ACLs."""
+"""What the control plane asks of a cluster and changes in it: topics with their configs, ACLs, ends of logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigValue
+from infra.contracts.cluster import LogEnds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +51,10 @@ class CatalogAdmin(Protocol):
 
     def delete_acls(self, bindings: Collection[AclBinding]) -> None:
         """Exactly these. No error for a binding that does not exist."""
+
+class LogEndReader(Protocol):
+    """Ends of logs, of which some may not be read. Safe to call from several threads. Raises BrokerUnavailable."""
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
+        """Or the partition's own error, such as a missing right or a leader that is away. Partitions that do not exist
+        are left out."""

@@ -23,6 +23,8 @@ class Attempt(StrEnum):
     COMMIT = "to commit the position"
     CATALOG = "to publish the catalogue"
     CATALOG_CHANGES = "to make the destinations like their sources"
+    WATERMARKS = "to publish the watermarks"
+    HEARTBEAT = "to store a heartbeat"
     COMPARISON = "to compare a segment with the stored one"
 
 

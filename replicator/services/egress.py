@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from egress.catalog.election import Election
-from egress.catalog.observer import CatalogObserver
-from egress.catalog.publisher import CatalogPublisher
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
 from egress.open_transactions import StuckTransactions
@@ -19,25 +16,20 @@ from egress.start_lookup import StartLookup
 from egress.topics.claims import TopicClaims
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.watcher import TopicWatcher
-from formats.control.keys import catalog_prefix, heartbeat_prefix
 from formats.errors import ConfigError
 from formats.segment import Segment
-from formats.topic_selection import select
-from infra.archive.generations import Generations
-from infra.archive.lease import this_process
 from infra.archive.upload import Uploader
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.storage import ObjectStore
 from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.service import Service
 from replicator.config import Config, EgressSettings
 from replicator.services.archive import archive_in
+from replicator.services.control_publisher import control_publisher
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -135,30 +127,8 @@ def build_egress(config: Config) -> Service:
         )
         loops = {"egress": controller.run}
         if settings.heartbeat_interval:
-            loops["catalog"] = _catalog_publisher(config, settings, around, objects, admin).run
+            loops["catalog"] = control_publisher(config, around, objects, admin, consumer.committed).run
         return around.service(loops, settings.shutdown_timeout)
-
-
-def _catalog_publisher(
-    config: Config, settings: EgressSettings, around: ServiceContext, objects: ObjectStore, admin: KafkaAdmin
-) -> CatalogPublisher:
-    own = frozenset() if config.ingress is None else config.ingress.own_topics
-    writer = this_process()
-    return CatalogPublisher(
-        observer=CatalogObserver(
-            admin,
-            KafkaCatalogAdmin(admin.connection),
-            select=lambda names: select(names, settings.topics, own).keys(),
-            writer=writer,
-        ),
-        catalogs=Generations(objects, catalog_prefix(config.s3.prefix, config.region)),
-        heartbeats=Generations(objects, heartbeat_prefix(config.s3.prefix, config.region)),
-        election=Election(writer, settings.heartbeat_interval),
-        refresh=settings.topic_refresh_interval,
-        clock=around.clock,
-        health=around.health,
-        stop=around.stop,
-    )
 
 
 def open_spool(settings: EgressSettings) -> Spool:

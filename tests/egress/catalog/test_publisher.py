@@ -2,80 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from egress.catalog.election import LEAST_PATIENCE, Election
-from egress.catalog.publisher import CATALOG, CatalogPublisher
-from formats.control.catalog import Catalog, CatalogTopic, decode_catalog, with_removals
+from egress.catalog.observer import CatalogObserver, SelectedTopics
+from egress.catalog.publication import Publication
+from egress.catalog.publisher import CATALOG, ControlPublisher
+from egress.catalog.watermark_observer import WatermarkObserver
+from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.heartbeat import decode_heartbeat
-from formats.errors import BrokerUnavailable
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
+from formats.errors import TargetError
 from infra.archive.generations import Generations
+from infra.contracts.catalog import TopicShape
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from tests.examples import machine
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
+from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.surroundings import FailingStore, HandClock
 
 INTERVAL, REFRESH = timedelta(seconds=5), timedelta(seconds=30)
 
 
-@dataclass
-class Cluster:
-    """What there is to observe: one topic, whose partitions count the changes."""
+@dataclass(slots=True)
+class Interrupted(FakeCatalogAdmin):
+    """Something happens once after the topics were described, before they are put."""
 
-    partitions: int = 1
-    away: bool = False
+    meanwhile: Callable[[], None] = lambda: None
 
-    def catalog(self, writer: str, now: datetime) -> Catalog:
-        if self.away:
-            raise BrokerUnavailable("planned")
-        topic = CatalogTopic(name="t", topic_id="id", partitions=self.partitions, replication_factor=1, configs={})
-        return Catalog(cluster_id="c", writer=writer, observed_at=now, topics={"t": topic})
-
-
-@dataclass
-class Observer:
-    cluster: Cluster
-    writer: str
-    meanwhile: Callable[[], None] = lambda: None  # what happens between the observation and its put
-
-    def observe(self, before: Catalog | None, now: datetime) -> Catalog:
-        found = with_removals(self.cluster.catalog(self.writer, now), before)
+    def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
+        found = FakeCatalogAdmin.shapes(self, names)
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
         return found
 
 
 @dataclass
+class Process:
+    publisher: ControlPublisher
+    source: Interrupted
+
+    @property
+    def is_writer(self) -> bool:
+        return self.publisher.election.is_writer
+
+
+@dataclass
 class Region:
+    """One topic, whose partitions and records count the changes."""
+
     clock: HandClock = field(default_factory=HandClock)
-    cluster: Cluster = field(default_factory=Cluster)
+    broker: FakeBroker = field(default_factory=FakeBroker)
     store: FailingStore = field(init=False)
+    admin: FakeAdmin = field(init=False)
+    ends: FakeLogEnds = field(init=False)
+    no_positions: str = ""  # why the group's offsets may not be read
 
     def __post_init__(self) -> None:
         self.store = FailingStore(self.clock)
+        self.admin, self.ends = FakeAdmin(self.broker), FakeLogEnds(self.broker)
+        self.grow(1)
 
-    def process(self, name: str) -> CatalogPublisher:
-        return CatalogPublisher(
-            observer=Observer(self.cluster, name),  # type: ignore[arg-type]  # the method that it has is all that is used
-            catalogs=Generations(self.store, "catalog/"),
+    def process(self, name: str, *, watermarks: bool = True) -> Process:
+        source = Interrupted(self.admin)
+        topics = SelectedTopics(self.admin, source, select=lambda names: names)
+        publisher = ControlPublisher(
+            catalog=Publication(
+                attempt=Attempt.CATALOG,
+                generations=Generations(self.store, "catalog/"),
+                encode=encode_catalog,
+                decode=decode_catalog,
+                observe=CatalogObserver(topics, name).observe,
+                says_the_same=Catalog.says_the_same,
+                interval=REFRESH,
+                clock=self.clock,
+            ),
+            watermarks=Publication(
+                attempt=Attempt.WATERMARKS,
+                generations=Generations(self.store, "watermarks/"),
+                encode=encode_watermarks,
+                decode=decode_watermarks,
+                observe=WatermarkObserver(topics, self.ends, self.committed, name).observe,
+                says_the_same=SourceWatermarks.says_the_same,
+                interval=REFRESH,
+                clock=self.clock,
+            )
+            if watermarks
+            else None,
             heartbeats=Generations(self.store, "heartbeat/"),
             election=Election(name, INTERVAL),
-            refresh=REFRESH,
             clock=self.clock,
             health=Health(),
             stop=Stop(),
         )
+        return Process(publisher, source)
+
+    @property
+    def partitions(self) -> int:
+        return self.admin.describe(["t"])["t"].partition_count
+
+    def grow(self, partitions: int) -> None:
+        self.broker.create("t", partitions=partitions)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        if self.no_positions:
+            raise TargetError(self.no_positions)
+        return {p: one for p, one in self.broker.committed("group").items() if p in partitions}
+
+    def turn(self, *processes: Process, times: int = 1) -> None:
+        """Each at the same time; then an interval passes."""
+        for _ in range(times):
+            for one in processes:
+                one.publisher.turn(self.clock.now())
+            self.later()
 
     def catalogs(self) -> list[Catalog]:
         """Every generation that is stored, in the order of their numbers."""
-        found = Generations(self.store.memory, "catalog/")
-        return [decode_catalog(found.read(int(info.key[-20:]))) for info in self.store.memory.list("catalog/")]
+        return [decode_catalog(data) for data in self._generations("catalog/")]
+
+    def watermarks(self) -> list[SourceWatermarks]:
+        return [decode_watermarks(data) for data in self._generations("watermarks/")]
+
+    def _generations(self, prefix: str) -> Iterator[bytes]:
+        found = Generations(self.store.memory, prefix)
+        return (found.read(int(info.key[-20:])) for info in self.store.memory.list(prefix))
 
     def later(self, pause: timedelta = INTERVAL) -> None:
         self.clock.at += pause
@@ -88,109 +148,206 @@ def region() -> Region:
 
 def test_the_first_process_publishes_and_writes_again_only_when_something_changed(region: Region) -> None:
     one = region.process("one")
-    for _ in range(20):
-        one.turn(region.clock.now())
-        region.later()
+    region.turn(one, times=20)
     assert [found.topics["t"].partitions for found in region.catalogs()] == [1]
-    region.cluster.partitions = 2
-    for _ in range(7):
-        one.turn(region.clock.now())
-        region.later()
+    region.grow(2)
+    region.turn(one, times=7)
     assert [found.topics["t"].partitions for found in region.catalogs()] == [1, 2]
-    beats = list(region.store.memory.list("heartbeat/"))
-    assert len(beats) == 27
+    assert [found.topics["t"].partitions for found in region.watermarks()] == [1, 2]
+    assert len(list(region.store.memory.list("heartbeat/"))) == 27
+
+
+def test_watermarks_say_how_far_logs_go_and_what_is_archived(region: Region) -> None:
+    one = region.process("one")
+    region.grow(2)
+    region.turn(one)
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    region.broker.append(first, b"1", b"2", b"3")
+    region.broker.trim(first, 1)
+    region.broker.begin(first, b"4")
+    region.broker.committed("group")[first] = Committed(2, "")
+    region.turn(one, times=7)
+    before, after = region.watermarks()
+    nothing = TopicWatermarks(topic_id="id-t", low=(0, 0), high=(0, 0), stable=(0, 0), position=(None, None))
+    assert before.topics == {"t": nothing}
+    assert after.topics == {
+        "t": TopicWatermarks(topic_id="id-t", low=(1, 0), high=(4, 0), stable=(3, 0), position=(2, None))
+    }
+    assert len(region.catalogs()) == 1
+    assert second not in region.broker.committed("group")
+
+
+def test_heartbeats_name_the_newest_generations(region: Region) -> None:
+    one = region.process("one")
+    region.turn(one)
+    region.broker.append(TopicPartition("t", 0), b"x")
+    region.turn(one, times=7)
+    newest = Generations(region.store.memory, "heartbeat/")
+    beat = decode_heartbeat(newest.read(newest.newest()))
+    assert (beat.writer, beat.catalog, beat.watermarks) == ("one", 1, 2)
+
+
+def test_watermarks_may_be_off(region: Region) -> None:
+    region.turn(region.process("one", watermarks=False), times=7)
+    assert (len(region.catalogs()), region.watermarks()) == (1, [])
+
+
+class TestRights:
+    """A missing right leaves out what it is for, in the object's `problems` and once in the log."""
+
+    def test_without_read_on_the_group(self, region: Region, caplog: pytest.LogCaptureFixture) -> None:
+        one = region.process("one")
+        region.broker.committed("group")[TopicPartition("t", 0)] = Committed(0, "")
+        region.no_positions = "allow READ on the group"
+        region.turn(one, times=20)
+        [found] = region.watermarks()
+        assert found.problems == {"position": "allow READ on the group"}
+        assert (found.topics["t"].high, found.topics["t"].position) == ((0,), (None,))
+        assert [record.message for record in caplog.records].count("not_observed") == 1
+        region.no_positions = ""
+        region.turn(one, times=7)
+        assert region.watermarks()[-1].topics["t"].position == (0,)
+        assert region.watermarks()[-1].problems == {}
+
+    def test_without_a_right_on_some_partitions(self, region: Region) -> None:
+        region.grow(2)
+        region.ends.refuses[TopicPartition("t", 1)] = "allow DESCRIBE on the topic"
+        region.turn(region.process("one"))
+        [found] = region.watermarks()
+        assert found.problems == {"offsets": "of 1 partitions, first t/1: allow DESCRIBE on the topic"}
+        assert found.topics["t"].low == found.topics["t"].high == found.topics["t"].stable == (0, None)
+
+    def test_without_rights_on_configs_and_acls(self, region: Region) -> None:
+        one = region.process("one")
+        one.source.no_acls, one.source.refuses_configs["t"] = "no authorizer", "allow DESCRIBE_CONFIGS"
+        region.turn(one)
+        [found] = region.catalogs()
+        assert found.problems == {"acls": "no authorizer", "configs": "of 1 topics, first t: allow DESCRIBE_CONFIGS"}
+        assert (found.acls, found.topics["t"].configs) == (None, None)
+        assert one.publisher.health.snapshot().problems == {}
 
 
 def test_a_second_process_waits_as_long_as_the_first_one_beats(region: Region) -> None:
     one, two = region.process("one"), region.process("two")
-    for _ in range(20):
-        one.turn(region.clock.now())
-        two.turn(region.clock.now())
-        region.later()
-    assert (one.election.is_writer, two.election.is_writer) == (True, False)
+    region.turn(one, two, times=20)
+    assert (one.is_writer, two.is_writer) == (True, False)
     assert {found.writer for found in region.catalogs()} == {"one"}
 
 
 def test_it_takes_over_once_no_heartbeat_came_for_long_enough_and_publishes_at_once(region: Region) -> None:
     one, two = region.process("one"), region.process("two")
-    one.turn(region.clock.now())
-    two.turn(region.clock.now())
-    region.later(LEAST_PATIENCE - timedelta(seconds=1))
-    two.turn(region.clock.now())
-    assert not two.election.is_writer
+    region.turn(one, two)
+    region.later(LEAST_PATIENCE - INTERVAL - timedelta(seconds=1))
+    two.publisher.turn(region.clock.now())
+    assert not two.is_writer
     region.later(timedelta(seconds=1))
-    two.turn(region.clock.now())
-    assert two.election.is_writer
+    two.publisher.turn(region.clock.now())
+    assert two.is_writer
     assert [found.writer for found in region.catalogs()] == ["one", "two"], "also though nothing changed"
+    assert [found.writer for found in region.watermarks()] == ["one", "two"]
+
+
+def test_a_writer_with_a_longer_interval_is_waited_for_as_long_as_it_says(region: Region) -> None:
+    one, two = region.process("one"), region.process("two")
+    one.publisher.election = Election("one", 4 * INTERVAL)
+    region.turn(one, two, times=12)
+    assert (one.is_writer, two.is_writer) == (True, False)
+    region.turn(two, times=8)
+    assert not two.is_writer
+    region.turn(two)
+    assert two.is_writer
 
 
 def test_a_process_that_ends_is_succeeded_at_once(region: Region) -> None:
     one, two = region.process("one"), region.process("two")
-    one.turn(region.clock.now())
-    one.stop.set()
-    one.run()
+    region.turn(one, two)
+    one.publisher.stop.set()
+    one.publisher.run()
     last = max(info.key for info in region.store.memory.list("heartbeat/"))
     assert decode_heartbeat(Generations(region.store.memory, "heartbeat/").read(int(last[-20:]))).is_last
-    two.turn(region.clock.now())
-    assert two.election.is_writer
+    three = region.process("three")
+    region.turn(three)
+    assert three.is_writer, "one that starts"
+    three.publisher.stop.set()
+    three.publisher.run()
+    region.turn(two, times=2)
+    assert two.is_writer, "one that waits reads what was the last once no new one comes"
 
 
 def test_a_frozen_writer_does_not_put_an_older_truth_over_a_newer_one(region: Region) -> None:
     one, two = region.process("one"), region.process("two")
-    one.turn(region.clock.now())
-    region.cluster.partitions = 2
+    region.turn(one)
+    region.grow(2)
     region.later(REFRESH)
 
     def frozen() -> None:
         """`one` has observed two partitions; it is frozen, and the cluster is as it was before."""
-        region.cluster.partitions = 1
-        two.turn(region.clock.now())
+        del region.broker.logs[TopicPartition("t", 1)]
+        region.turn(two)
         region.later(LEAST_PATIENCE)
-        two.turn(region.clock.now())
-        assert two.election.is_writer
+        region.turn(two)
+        assert two.is_writer
 
-    assert isinstance(one.observer, Observer)
-    one.observer.meanwhile = frozen
-    one.turn(region.clock.now())
-    assert not one.election.is_writer
+    one.source.meanwhile = frozen
+    one.publisher.turn(region.clock.now())
+    assert not one.is_writer
     assert [found.topics["t"].partitions for found in region.catalogs()] == [1, 1]
+    assert [found.writer for found in region.watermarks()] == ["one", "two"]
 
 
-def test_a_generation_that_cannot_be_decoded_is_followed_by_the_next(region: Region) -> None:
-    Generations(region.store.memory, "catalog/").put(3, b"{")
-    one = region.process("one")
-    one.turn(region.clock.now())
-    newest = Generations(region.store.memory, "catalog/")
+@pytest.mark.parametrize("kind", ["catalog", "watermarks"])
+def test_a_generation_that_cannot_be_decoded_is_followed_by_the_next(region: Region, kind: str) -> None:
+    newest = Generations(region.store.memory, f"{kind}/")
+    newest.put(3, b"{")
+    region.turn(region.process("one"), times=20)
     assert newest.newest() == 4
-    assert decode_catalog(newest.read(4)).topics.keys() == {"t"}
+    decode = decode_catalog if kind == "catalog" else decode_watermarks
+    assert decode(newest.read(4)).topics.keys() == {"t"}
+
+
+def test_generations_begin_anew_in_an_emptied_bucket(region: Region) -> None:
+    one = region.process("one")
+    region.turn(one)
+    region.store.memory.delete_many(region.store.keys())
+    region.turn(one, times=7)
+    assert (len(region.catalogs()), len(region.watermarks())) == (1, 1)
 
 
 def test_a_cluster_that_does_not_answer_is_reported_and_heartbeats_go_on(region: Region) -> None:
     one = region.process("one")
-    region.cluster.away = True
-    for _ in range(14):
-        one.turn(region.clock.now())
-        region.later()
-    assert "to publish the catalogue" in one.health.snapshot().problems[CATALOG]
+    region.admin.away = True
+    region.turn(one, times=14)
+    assert "to publish the catalogue" in one.publisher.health.snapshot().problems[CATALOG]
     assert len(list(region.store.memory.list("heartbeat/"))) == 14
-    region.cluster.away = False
-    one.turn(region.clock.now())
-    assert one.health.snapshot().problems == {}
+    region.admin.away = False
+    region.turn(one)
+    assert one.publisher.health.snapshot().problems == {}
     assert len(region.catalogs()) == 1
+
+
+def test_what_fails_does_not_hold_up_the_other(region: Region) -> None:
+    one = region.process("one")
+    region.ends.away = True
+    region.turn(one, times=14)
+    assert "to publish the watermarks" in one.publisher.health.snapshot().problems[CATALOG]
+    assert (len(region.catalogs()), len(region.watermarks())) == (1, 0)
+    region.ends.away = False
+    region.turn(one)
+    assert len(region.watermarks()) == 1
 
 
 def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     one = region.process("one")
-    one.turn(region.clock.now())
+    region.turn(one)
     region.store.away = {"put_new"}
-    region.later(LEAST_PATIENCE)
-    one.turn(region.clock.now())
-    assert not one.election.is_writer, "another process may have taken over meanwhile"
+    region.later(LEAST_PATIENCE - INTERVAL)
+    one.publisher.turn(region.clock.now())
+    assert not one.is_writer, "another process may have taken over meanwhile"
     region.store.away = set()
-    one.turn(region.clock.now())
+    one.publisher.turn(region.clock.now())
     region.later(LEAST_PATIENCE)
-    one.turn(region.clock.now())
-    assert one.election.is_writer
+    one.publisher.turn(region.clock.now())
+    assert one.is_writer
 
 
 class Publishers(RuleBasedStateMachine):
@@ -205,26 +362,24 @@ class Publishers(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2), pause=st.sampled_from([0, 1, 5, 16, 40]))
     def turn(self, which: int, pause: int) -> None:
         self.region.later(timedelta(seconds=pause))
-        self.processes[which].turn(self.region.clock.now())
+        self.processes[which].publisher.turn(self.region.clock.now())
 
     @rule()
     def change(self) -> None:
-        self.region.cluster.partitions += 1
+        self.region.grow(self.region.partitions + 1)
 
     @rule(which=st.integers(0, 2), others=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 16])), max_size=4))
     def freeze(self, which: int, others: list[tuple[int, int]]) -> None:
         """The next observation of one process is put only after turns of others."""
-        observer = self.processes[which].observer
-        assert isinstance(observer, Observer)
 
         def meanwhile() -> None:
             for other, pause in others:
                 if other != which:
                     self.region.later(timedelta(seconds=pause))
-                    self.region.cluster.partitions += 1
-                    self.processes[other].turn(self.region.clock.now())
+                    self.change()
+                    self.processes[other].publisher.turn(self.region.clock.now())
 
-        observer.meanwhile = meanwhile
+        self.processes[which].source.meanwhile = meanwhile
 
     @rule(what=st.sampled_from(["put_new", "list", "open"]), away=st.booleans())
     def fail(self, what: str, away: bool) -> None:
@@ -232,11 +387,12 @@ class Publishers(RuleBasedStateMachine):
 
     @invariant()
     def numbers_are_in_the_order_of_observations(self) -> None:
-        observed = [found.observed_at for found in self.region.catalogs()]
-        assert observed == sorted(observed)
-        counts = [found.topics["t"].partitions for found in self.region.catalogs()]
-        assert counts == sorted(counts)
+        for stored in (self.region.catalogs(), self.region.watermarks()):
+            observed = [found.observed_at for found in stored]
+            assert observed == sorted(observed)
+            counts = [found.topics["t"].partitions for found in stored]
+            assert counts == sorted(counts)
 
 
 TestPublishers = Publishers.TestCase
-TestPublishers.settings = machine(100)
+TestPublishers.settings = machine(60)

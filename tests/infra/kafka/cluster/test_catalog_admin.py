@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -20,14 +21,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from formats.errors import TargetError
 from formats.policies.acls import AclBinding
-from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
+from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.local.stack import LocalStack
-from infra.local.waiting import wait_until
+from tests.contracts.catalog_admin import CatalogAdminContract, LogEndContract
 from tests.infra.cluster import Cluster
+from tests.infra.principal import DESCRIBE, TOPIC, Principal
 
 pytestmark = pytest.mark.integration
+
+TIMEOUT = timedelta(seconds=20)
+ANYTHING: Any = None  # which the client takes for a name, a principal and a host
 
 
 @pytest.fixture
@@ -37,97 +43,95 @@ def cluster(stack: LocalStack) -> Cluster:
 
 @pytest.fixture
 def connection(cluster: Cluster) -> AdminConnection:
-    return AdminConnection(cluster.properties, timeout=timedelta(seconds=20))
+    return AdminConnection(cluster.properties, timeout=TIMEOUT)
 
 
-@pytest.fixture
-def admin(connection: AdminConnection) -> KafkaCatalogAdmin:
-    return KafkaCatalogAdmin(connection)
-
-
-@pytest.fixture
-def topic(cluster: Cluster, topic_name: str) -> str:
-    cluster.create(topic_name, 3, {"retention.ms": "777000", "cleanup.policy": "compact"})
-    return topic_name
-
-
-def test_topics_with_ids_partitions_and_replicas(admin: KafkaCatalogAdmin, topic: str) -> None:
-    found = admin.shapes([topic, "no-such-topic"])
-    assert list(found) == [topic]
-    shape = found[topic]
-    assert (shape.name, shape.partitions, shape.replication_factor) == (topic, 3, 1)
-    assert shape.topic_id
-    assert "/" not in shape.topic_id
-
-
-def test_configs_with_their_source(admin: KafkaCatalogAdmin, topic: str) -> None:
-    found = admin.config_values([topic, "no-such-topic"])
-    assert list(found) == [topic]
-    configs = found[topic]
-    assert not isinstance(configs, Exception)
-    assert configs["retention.ms"] == ConfigValue("777000", ConfigSource.TOPIC)
-    assert configs["cleanup.policy"] == ConfigValue("compact", ConfigSource.TOPIC)
-    assert configs["segment.bytes"].source is ConfigSource.DEFAULT
-
-
-def test_partitions_are_added_once(admin: KafkaCatalogAdmin, topic: str) -> None:
-    for _ in range(2):
-        admin.grow(topic, 5)
-    assert admin.shapes([topic])[topic].partitions == 5
-    admin.grow(topic, 4)
-    assert admin.shapes([topic])[topic].partitions == 5
-    with pytest.raises(TargetError, match="no-such-topic"):
-        admin.grow("no-such-topic", 2)
-
-
-def test_configs_are_set_and_unset_and_a_refused_one_holds_up_no_other(admin: KafkaCatalogAdmin, topic: str) -> None:
-    change = ConfigChange({"retention.ms": "5000", "segment.bytes": "not a number"}, frozenset({"cleanup.policy"}))
-    refused = admin.change_configs(topic, change)
-    assert list(refused) == ["segment.bytes"]
-    assert "not a number" in refused["segment.bytes"]
-    configs = admin.config_values([topic])[topic]
-    assert not isinstance(configs, Exception)
-    assert configs["retention.ms"] == ConfigValue("5000", ConfigSource.TOPIC)
-    assert configs["cleanup.policy"] == ConfigValue("delete", ConfigSource.DEFAULT)
-    assert admin.change_configs(topic, ConfigChange()) == {}
-
-
-@pytest.fixture
-def granted(connection: AdminConnection, topic: str, unique: Callable[[str], str]) -> Iterator[str]:
-    """A principal that may read the topic, and write whatever begins with its name."""
-    principal = f"User:{unique('alice')}"
-    bindings = [
-        ClientBinding(ResourceType.TOPIC, topic, pattern, principal, "*", operation, AclPermissionType.ALLOW)
-        for pattern, operation in (
-            (ResourcePatternType.LITERAL, AclOperation.READ),
-            (ResourcePatternType.PREFIXED, AclOperation.WRITE),
+class TestKafkaCatalogAdmin(CatalogAdminContract):
+    @pytest.fixture
+    def admin(self, connection: AdminConnection, unique: Callable[[str], str]) -> Iterator[KafkaCatalogAdmin]:
+        self.connection, self.principal = connection, f"User:{unique('alice')}"
+        yield KafkaCatalogAdmin(connection)
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            ANYTHING,
+            ResourcePatternType.ANY,
+            self.principal,
+            ANYTHING,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
         )
-    ]
-    for future in connection.client.create_acls(bindings).values():
-        future.result()
-    yield principal
-    anything: Any = None
-    every = AclBindingFilter(
-        ResourceType.ANY,
-        anything,
-        ResourcePatternType.ANY,
-        principal,
-        anything,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    for future in connection.client.delete_acls([every]).values():
-        future.result()
+        for future in connection.client.delete_acls([every]).values():
+            future.result()
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, topic_name: str) -> str:
+        cluster.create(topic_name, 3, self.CONFIGS)
+        return topic_name
+
+    def grant(self, topic: str, pattern: str = "LITERAL") -> AclBinding:
+        binding = ClientBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType[pattern],
+            self.principal,
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        for future in self.connection.client.create_acls([binding]).values():
+            future.result()
+        return AclBinding(
+            resource_type="TOPIC",
+            resource_name=topic,
+            pattern_type=pattern,
+            principal=self.principal,
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+        )
 
 
-def test_acls_of_topics_by_pattern(admin: KafkaCatalogAdmin, granted: str, topic: str) -> None:
-    common = {"resource_type": "TOPIC", "resource_name": topic, "principal": granted, "host": "*"}
-    expected = {
-        AclBinding(**common, pattern_type="LITERAL", operation="READ", permission="ALLOW"),
-        AclBinding(**common, pattern_type="PREFIXED", operation="WRITE", permission="ALLOW"),
-    }
+class TestKafkaCatalogAdminByPrefix(TestKafkaCatalogAdmin):
+    """ACLs whose pattern is a prefix."""
 
-    def ours() -> set[AclBinding]:
-        return {acl for acl in admin.acls() if acl.principal == granted}
+    def grant(self, topic: str, pattern: str = "PREFIXED") -> AclBinding:
+        return super().grant(topic, pattern)
 
-    assert wait_until(lambda: ours() == expected, timedelta(seconds=20)), ours()
+
+class TestKafkaLogEnds(LogEndContract):
+    @pytest.fixture
+    def reader(self, cluster: Cluster, connection: AdminConnection, unique: Callable[[str], str]) -> KafkaLogEnds:
+        self.cluster, self.unique = cluster, unique
+        return KafkaLogEnds(connection)
+
+    @pytest.fixture
+    def partition(self, cluster: Cluster, topic_name: str) -> TopicPartition:
+        return cluster.create(topic_name)[0]
+
+    def append(self, partition: TopicPartition, count: int) -> None:
+        for _ in range(count):
+            self.cluster.put(partition.topic, None, b"x")
+
+    def trim(self, partition: TopicPartition, low: int) -> None:
+        self.cluster.cut(partition.topic, low)
+
+    @contextmanager
+    def transaction(self, partition: TopicPartition) -> Iterator[None]:
+        with self.cluster.producer(**{"transactional.id": self.unique("open")}) as producer:
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            producer.produce(partition.topic, b"x", None, partition.partition)
+            producer.flush(20)
+            yield
+            producer.abort_transaction(20)
+
+    def test_a_topic_that_may_not_be_described_holds_up_no_other(
+        self, reader: KafkaLogEnds, partition: TopicPartition, stack: LocalStack
+    ) -> None:
+        [hidden] = self.cluster.create(self.unique("hidden"))
+        limited = Principal(stack.brokers["a"], self.unique("limited"))
+        limited.allow(TOPIC, partition.topic, DESCRIBE)
+        ends = KafkaLogEnds(AdminConnection(limited.properties, timeout=TIMEOUT)).log_ends([partition, hidden])
+        assert ends[partition] == LogEnds(low=0, stable=0, high=0)
+        assert isinstance(ends[hidden], TargetError)
+        assert "allow DESCRIBE" in str(ends[hidden])

@@ -1,0 +1,73 @@
+"""Builds the publisher of this region's control objects: heartbeats, catalogue, watermarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from egress.catalog.election import Election
+from egress.catalog.observer import CatalogObserver, SelectedTopics
+from egress.catalog.publication import Publication
+from egress.catalog.publisher import ControlPublisher
+from egress.catalog.watermark_observer import WatermarkObserver
+from formats.control.catalog import Catalog, decode_catalog, encode_catalog
+from formats.control.keys import catalog_prefix, heartbeat_prefix, watermarks_prefix
+from formats.control.watermarks import SourceWatermarks, decode_watermarks, encode_watermarks
+from formats.topic_selection import select
+from infra.archive.generations import Generations
+from infra.archive.lease import this_process
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.storage import ObjectStore
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from infra.kafka.cluster.log_ends import KafkaLogEnds
+from infra.runtime.failures import Attempt
+from replicator.config import Config
+from replicator.services.wiring import ServiceContext
+
+
+def control_publisher(
+    config: Config,
+    around: ServiceContext,
+    objects: ObjectStore,
+    admin: KafkaAdmin,
+    committed: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Committed]],
+) -> ControlPublisher:
+    """For a configuration with [egress]. `committed`: of its group, from any thread."""
+    assert config.egress is not None
+    settings = config.egress
+    own = frozenset() if config.ingress is None else config.ingress.own_topics
+    writer = this_process()
+    topics = SelectedTopics(
+        admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, settings.topics, own).keys()
+    )
+    catalog = Publication(
+        attempt=Attempt.CATALOG,
+        generations=Generations(objects, catalog_prefix(config.s3.prefix, config.region)),
+        encode=encode_catalog,
+        decode=decode_catalog,
+        observe=CatalogObserver(topics, writer).observe,
+        says_the_same=Catalog.says_the_same,
+        interval=settings.topic_refresh_interval,
+        clock=around.clock,
+    )
+    watermarks = None
+    if settings.watermark_interval:
+        watermarks = Publication(
+            attempt=Attempt.WATERMARKS,
+            generations=Generations(objects, watermarks_prefix(config.s3.prefix, config.region)),
+            encode=encode_watermarks,
+            decode=decode_watermarks,
+            observe=WatermarkObserver(topics, KafkaLogEnds(admin.connection), committed, writer).observe,
+            says_the_same=SourceWatermarks.says_the_same,
+            interval=settings.watermark_interval,
+            clock=around.clock,
+        )
+    return ControlPublisher(
+        catalog=catalog,
+        watermarks=watermarks,
+        heartbeats=Generations(objects, heartbeat_prefix(config.s3.prefix, config.region)),
+        election=Election(writer, settings.heartbeat_interval),
+        clock=around.clock,
+        health=around.health,
+        stop=around.stop,
+    )
