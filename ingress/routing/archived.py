@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from formats.control.claim import TopicClaim
-from formats.errors import DataError
-from formats.incarnation import Incarnation
+from formats.errors import DataError, PluginFailed
+from formats.incarnation import LEGAL_NAME, Incarnation
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from ingress.routing.succession import ArchivedIncarnation, in_order
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
 
@@ -51,12 +52,13 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
+    unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
         """Why an incarnation is not delivered, by region and archive path."""
-        refusals = [*self.withheld, *self.refused]
+        refusals = [*self.withheld, *self.refused, *self.unnamed]
         return {(r.topic.region, incarnation.path): r.reason for r in refusals for incarnation in r.topic.incarnations}
 
     @property
@@ -83,13 +85,20 @@ class ArchivedTopics:
     def plan(self) -> RoutingPlan:
         """Reads only the archive. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
+        unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
             for archived_topic in self._of_region(region, withheld, idle):
-                wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        chosen, refused = _choose(wanted)
-        return RoutingPlan(chosen, withheld, refused, frozenset(idle))
+                if reason := _without_name(archived_topic):
+                    unnamed.append(RefusedTopic(archived_topic, reason))
+                else:
+                    wanted.setdefault(archived_topic.destination, []).append(archived_topic)
+        for refusal in [one for one in withheld if _without_name(one.topic)]:
+            withheld.remove(refusal)
+            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic)))
+        chosen, refused = _choose(wanted, self.own_topics)
+        return RoutingPlan(chosen, withheld, refused, unnamed, frozenset(idle))
 
     def _of_region(
         self, region: str, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
@@ -159,8 +168,20 @@ def _stopped(incarnation: ArchivedIncarnation) -> str:
     )
 
 
+def _without_name(archived_topic: ArchivedTopic) -> str:
+    """Why the topic has no destination; empty when it has one."""
+    try:
+        archived_topic.destination  # noqa: B018
+    except PluginFailed as error:
+        return (
+            f"the replication policy of its source gives it no name: {error}. Correct the policy and restart ingress, "
+            f"or give {archived_topic.incarnations[0].topic} a source with a destination_topic"
+        )
+    return ""
+
+
 def _choose(
-    wanted: Mapping[str, Sequence[ArchivedTopic]],
+    wanted: Mapping[str, Sequence[ArchivedTopic]], own_topics: Collection[str]
 ) -> tuple[Mapping[str, Sequence[ArchivedTopic]], Sequence[RefusedTopic]]:
     """Which topics are delivered to each destination, and which are refused."""
     chosen: dict[str, Sequence[ArchivedTopic]] = {}
@@ -170,6 +191,9 @@ def _choose(
             for archived_topic in rivals:
                 reason = f"its destination {name} has {len(name)} characters, Kafka's limit is {LONGEST_NAME}"
                 refused.append(RefusedTopic(archived_topic, reason))
+        elif not LEGAL_NAME.fullmatch(name) or is_internal(name, own_topics):
+            what = "is internal" if LEGAL_NAME.fullmatch(name) else "is no topic name"
+            refused += [RefusedTopic(one, f"its destination {name!r} {what}: give it another one") for one in rivals]
         elif len(rivals) == 1 or all(archived_topic.settings.allow_merge for archived_topic in rivals):
             chosen[name] = rivals
         else:

@@ -19,7 +19,8 @@ from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation, Succession
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class DestinationFinder:
         self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
         plan = self.archived_topics.plan()
         self._log_idle(plan.idle)
-        refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused]}
+        refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
         for name, archived_topics in chosen.items():

@@ -6,9 +6,11 @@ Files are of one cluster when they name the same region, or one broker of their 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import combinations
 
 from egress.settings import EgressSettings
+from formats.errors import PluginFailed
 from formats.topic_selection import is_internal, select
 from infra.settings.field import dotted
 from infra.settings.kafka import ROLES, SERVERS
@@ -139,6 +141,8 @@ def _destinations(settings: IngressSettings, other: IngressSettings) -> dict[str
     for region in dict.fromkeys(source.region for source in settings.sources):
         for name in samples_of(source.topic for source in sources if source.region == region):
             source = settings.source_of(region, name)
-            if source is not None and not is_internal(name, settings.own_topics):
+            if source is None or is_internal(name, settings.own_topics):
+                continue
+            with suppress(PluginFailed):  # the topic is refused
                 found.setdefault(source.destination(name), f"{name} of {region}")
     return found

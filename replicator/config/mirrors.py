@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from egress.settings import EgressSettings
+from formats.errors import PluginFailed
 from formats.incarnation import LEGAL_NAME
 from formats.topic_selection import is_internal, select
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.samples import samples_of
 
 ROUNDS = 3  # applications of every source before a growing name counts as a loop
@@ -119,7 +121,10 @@ def _hops(mirrors: Sequence[Mirror], cluster: str, topic: str) -> Iterator[Hop]:
             source = _source_of(delivers, archives.region, topic)
             if source is None or delivers.ingress is None:
                 continue
-            destination = source.destination(topic)
+            try:
+                destination = source.destination(topic)
+            except PluginFailed:  # the topic is refused
+                continue
             if LEGAL_NAME.fullmatch(destination):
                 yield Hop(archives, topic, delivers, delivers.ingress.sources.index(source), destination)
 

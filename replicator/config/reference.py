@@ -19,7 +19,8 @@ from infra.settings.field import FieldInfo, of, settings_of, written
 from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.show import toml_value
 

@@ -792,3 +792,76 @@ def from_error(tables: dict[str, object]) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         from_mapping(tables)
     return caught.value
+
+
+class TestReplicationPolicies:
+    @staticmethod
+    def destination(*sources: str, more: str = "", topic: str = "t") -> str | None:
+        settings = parse(ingress(*sources, more=more)).ingress
+        assert settings is not None
+        source = settings.source_of("a", topic)
+        return None if source is None else source.destination(topic)
+
+    @pytest.mark.parametrize(
+        ("source", "more", "wanted"),
+        [
+            ("", "", "t.ingress"),
+            ('replication_policy = "default"', "", "a.t"),
+            ('replication_policy = "identity"', "", "t"),
+            ("", 'replication_policy = "default"', "a.t"),
+            ("", 'replication_policy = "default"\nreplication_policy_separator = "__"', "a__t"),
+            ('replication_policy_separator = "-"', 'replication_policy = "default"', "a-t"),
+            ('alias = "east"', 'replication_policy = "default"', "east.t"),
+            ('replication_policy = "identity"', 'replication_policy = "default"', "t"),
+            ('destination_topic = "{topic}.copy"', 'replication_policy = "default"', "t.copy"),
+            ('replication_policy = "tests.formats.policies.user_policies:Suffixed"', "", "t-from-a"),
+        ],
+    )
+    def test_names(self, source: str, more: str, wanted: str) -> None:
+        assert self.destination(f'region = "a"\ntopic = "^t.*"\n{source}', more=more) == wanted
+
+    def test_a_sources_policy_beats_the_destination_of_defaults(self) -> None:
+        text = ingress('region = "a"\ntopic = "t"\nreplication_policy = "identity"')
+        settings = parse(text + '[ingress.defaults]\ndestination_topic = "{topic}.copy"\n').ingress
+        assert settings is not None
+        assert settings.sources[0].destination("t") == "t"
+
+    @pytest.mark.parametrize(("policy", "nothing"), [("LegacyReplicationPolicy", True), ("identity", False)])
+    def test_the_legacy_policy_syncs_nothing_but_records(self, policy: str, nothing: bool) -> None:
+        settings = parse(ingress('region = "a"\ntopic = "t"', more=f'replication_policy = "{policy}"')).ingress
+        assert settings is not None
+        assert settings.sources[0].syncs_nothing is nothing
+
+    @pytest.mark.parametrize(
+        ("source", "more", "wanted"),
+        [
+            ('replication_policy = "defalt"', "", "sources[0].replication_policy: 'defalt' is no replication policy"),
+            ("", 'replication_policy = "x:"', "sources[0].replication_policy: 'x:' is not found"),
+            ('replication_policy_separator = "/"', "", "replication_policy_separator: must be 1 to 64"),
+            ('alias = "a.b"', 'replication_policy = "default"', "an alias must not contain the separator '.'"),
+        ],
+    )
+    def test_one_problem(self, source: str, more: str, wanted: str) -> None:
+        assert wanted in only(ingress(f'region = "a"\ntopic = "t"\n{source}', more=more))
+
+    @pytest.mark.parametrize("policy", ["identity", "LegacyReplicationPolicy"])
+    @pytest.mark.parametrize("topic", ["t", "^t.*"])
+    def test_topics_are_never_merged(self, policy: str, topic: str) -> None:
+        sources = [f'region = "{region}"\ntopic = "{topic}"' for region in ("a", "b")]
+        more = f'replication_policy = "{policy}"'
+        assert "allow_merge = true for both" in only(ingress(*sources, more=more))
+        allowed = [f"{source}\nallow_merge = true" for source in sources]
+        assert parse(ingress(*allowed, more=more)).ingress is not None
+        parse(ingress(*sources, more='replication_policy = "default"'))
+
+    def test_a_policy_that_fails_for_a_named_topic(self) -> None:
+        text = ingress(
+            'region = "a"\ntopic = "forbidden"\nreplication_policy = "tests.formats.policies.user_policies:Suffixed"'
+        )
+        assert "raised KeyError: 'no such customer'" in only(text)
+
+    def test_show_reads_back(self) -> None:
+        text = ingress('region = "a"\ntopic = "t"', more='replication_policy = "default"')
+        config = parse(text)
+        again = parse(to_toml(to_tables(config)))
+        assert again.ingress == config.ingress
