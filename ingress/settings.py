@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from formats.errors import PluginFailed
-from formats.topic_selection import TopicRule
+from formats.topic_selection import TopicRule, select_names
 from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, setting, topic_name
 from ingress.source_settings import DEFAULT_DESTINATION, DEFAULT_SEPARATOR, TOPIC, IngressSource, policy_separator
 
@@ -110,13 +110,13 @@ class IngressSettings:
         return frozenset({self.segment_events_topic, self.checkpoint_topic})
 
     def source_of(self, region: str, topic: str) -> IngressSource | None:
-        """The source that delivers `topic` of `region`: a name beats expressions, then the first in the file."""
-        matching_ = [s for s in self.sources if s.region == region and s.topic.matches(topic)]
-        return next((s for s in matching_ if not s.topic.is_expression), matching_[0] if matching_ else None)
+        """The source that delivers `topic` of `region`, if it is not internal: a name beats expressions, then the
+        first in the file. Raises PluginFailed."""
+        return select_names([topic], self.rules(region), lambda _: "").get(topic)
 
     def rules(self, region: str) -> Sequence[TopicRule[IngressSource]]:
         """The sources of one region as rules for `formats.topic_selection.select`."""
-        return [TopicRule(source.topic, source) for source in self.sources if source.region == region]
+        return [source.rule for source in self.sources if source.region == region]
 
     def _contradictions(self) -> Iterator[Problem]:
         if not self.sources:
@@ -127,6 +127,12 @@ class IngressSettings:
         if self.segment_events_topic == self.checkpoint_topic:
             yield "checkpoint_topic", f"{self.checkpoint_topic!r} is the segment_events_topic too; they are two topics"
         yield from self._merged()
+
+    def _delivers(self, source: IngressSource, topic: str) -> bool:
+        try:
+            return self.source_of(source.region, topic) is source
+        except PluginFailed:  # a name made up from an expression: the filter need not know it
+            return False
 
     def _complete(self) -> Iterator[Problem]:
         """Give each source the policy of [ingress] where it has none, so that a source knows its destinations."""
@@ -151,12 +157,12 @@ class IngressSettings:
                 if owner.region != source.region and not _may_merge(owner, source):
                     yield where, _merges(source, owner)
                 continue
-            if self.source_of(source.region, source.topic.text) is not source:
-                continue  # an earlier source of the same name wins: this one delivers nothing
             try:
+                if self.source_of(source.region, source.topic.text) is not source:
+                    continue  # an earlier source of the same name wins: this one delivers nothing
                 owner = taken.setdefault(source.destination(source.topic.text), source)
             except PluginFailed as error:
-                yield dotted(("sources", n, "replication_policy")), str(error)
+                yield dotted(("sources", n)), str(error)
                 continue
             if owner is not source and not _may_merge(owner, source):
                 yield where, _merges(source, owner)
@@ -166,7 +172,7 @@ class IngressSettings:
                     theirs = _inverse(source.template, destination)
                     if theirs is None or (source.region, theirs) == (owner.region, owner.topic.text):
                         continue
-                    if self.source_of(source.region, theirs) is source and not _may_merge(owner, source):
+                    if self._delivers(source, theirs) and not _may_merge(owner, source):
                         yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
 
 

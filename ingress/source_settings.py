@@ -11,7 +11,8 @@ from formats.errors import PluginFailed
 from formats.incarnation import fork_id, fork_number
 from formats.policies.named_policies import replication_policy
 from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy
-from formats.topic_selection import TopicPattern
+from formats.policies.topic_filters import topic_filter
+from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, matching, not_blank, region_name, setting
 
 TOPIC = "{topic}"  # replaced by the source topic's name in a destination
@@ -31,6 +32,14 @@ class IngressSource:
 
     region: str = field(metadata=setting("region whose archive is read", check=region_name))
     topic: TopicPattern = field(metadata=setting("a topic name, or an expression that begins with ^"))
+    exclude: tuple[TopicPattern, ...] = field(
+        default=(),
+        metadata=setting("topics that this source does not deliver, though `topic` matches: names or ^expressions"),
+    )
+    topic_filter: str | None = field(
+        default=None,
+        metadata=setting('"package.module:Class" that excludes topics, too, by should_replicate_topic(name)'),
+    )
     destination_topic: str | None = field(
         default=None,
         metadata=setting(
@@ -128,6 +137,11 @@ class IngressSource:
         return f"{name}.{fork_id(incarnation[:TOPIC_ID_CHARS], fork) if fork else incarnation[:TOPIC_ID_CHARS]}"
 
     @property
+    def rule(self) -> TopicRule[IngressSource]:
+        filters = () if self.topic_filter is None else (topic_filter(self.topic_filter),)
+        return TopicRule(self.topic, self, (*self.exclude, *filters), DEFAULT_EXCLUDES)
+
+    @property
     def template(self) -> str:
         """Its destinations, with "{topic}" for the topic's name. Of a user's policy only that of a topic which has this
         name: its conflicts show when both topics exist."""
@@ -184,6 +198,11 @@ class IngressSource:
                 _ = self._policy
             except ValueError as error:
                 yield "replication_policy", str(error)
+        if self.topic_filter is not None:
+            try:
+                topic_filter(self.topic_filter)
+            except ValueError as error:
+                yield "topic_filter", str(error)
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
         if self.topic.is_expression and is_one and not self.allow_merge:
             yield (

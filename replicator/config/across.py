@@ -127,7 +127,10 @@ def _two_archives(one: EgressSettings, other: EgressSettings) -> Iterator[str]:
 def _two_sides(egress: EgressSettings, ingress: IngressSettings) -> Iterator[str]:
     if egress.group_id == ingress.group_id:
         yield f"{egress.group_id!r} is egress.group_id of one file and ingress.group_id of the other: set another"
-    if chosen := sorted(select(ingress.own_topics, egress.topics, ())):
+    chosen: list[str] = []
+    with suppress(PluginFailed):  # then the filter selects nothing
+        chosen = sorted(select(ingress.own_topics, egress.rules, ()))
+    if chosen:
         yield (
             f"egress.topics of one file selects {', '.join(chosen)}, internal topics of the other file's ingress: "
             "narrow the expression"
@@ -140,9 +143,8 @@ def _destinations(settings: IngressSettings, other: IngressSettings) -> dict[str
     sources = (*settings.sources, *other.sources)
     for region in dict.fromkeys(source.region for source in settings.sources):
         for name in samples_of(source.topic for source in sources if source.region == region):
-            source = settings.source_of(region, name)
-            if source is None or is_internal(name, settings.own_topics):
-                continue
             with suppress(PluginFailed):  # the topic is refused
-                found.setdefault(source.destination(name), f"{name} of {region}")
+                source = settings.source_of(region, name)
+                if source is not None and not is_internal(name, settings.own_topics):
+                    found.setdefault(source.destination(name), f"{name} of {region}")
     return found

@@ -105,7 +105,7 @@ def build_egress(config: Config) -> Service:
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
         watcher = TopicWatcher(
-            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
+            admin, settings.rules, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
         )
         controller = EgressController(
             EgressParts(
@@ -148,7 +148,7 @@ def _catalog_publisher(
         observer=CatalogObserver(
             admin,
             KafkaCatalogAdmin(admin.connection),
-            select=lambda names: select(names, settings.topics, own).keys(),
+            select=lambda names: select(names, settings.rules, own).keys(),
             writer=writer,
         ),
         catalogs=Generations(objects, catalog_prefix(config.s3.prefix, config.region)),

@@ -55,3 +55,23 @@ class Raises(Suffixed):
 
 
 NO_CLASS = 5
+
+
+class NoTemporary:
+    def should_replicate_topic(self, topic: str) -> bool:
+        return not topic.startswith("tmp")
+
+
+class FailsForSome(NoTemporary):
+    def should_replicate_topic(self, topic: str) -> bool:
+        if topic == "forbidden":
+            raise KeyError("no such customer")
+        return super().should_replicate_topic(topic)
+
+
+class SaysMaybe:
+    def should_replicate_topic(self, topic: str) -> bool:
+        return None  # type: ignore[return-value]
+
+
+class NoFilter: ...

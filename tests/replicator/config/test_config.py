@@ -32,7 +32,7 @@ from replicator.config import (
     load,
     parse,
 )
-from replicator.config.explain import explain_topic
+from replicator.config.explain import explain_group, explain_topic
 from replicator.config.reference import entries, template
 from replicator.config.show import to_tables, to_toml
 from tests.examples import property_examples
@@ -561,7 +561,8 @@ class TestSources:
         config = parse(text + '[egress.topics."^.*"]\n[retention.topics.t1]\n')
         assert [answer.text for answer in explain_topic(config, "t1")] == [
             "egress of here: t1: selected, by the expression ^.*",
-            "ingress from a: t1 → t1.ingress: selected, by the expression ^t.*",
+            "ingress from a: t1 → t1.ingress: selected, by the expression ^t.*; named '{topic}.ingress', as neither "
+            "destination_topic nor replication_policy is set",
             "ingress from b: t1: not selected, because no name or expression matches it (tried: u)",
             "retention of here: t1: selected, by its name",
         ]
@@ -865,3 +866,64 @@ class TestReplicationPolicies:
         config = parse(text)
         again = parse(to_toml(to_tables(config)))
         assert again.ingress == config.ingress
+
+
+class TestFilters:
+    EGRESS = (
+        '[egress]\nexclude = ["^tmp.*", "secret"]\ngroups = ["^b.*"]\ngroups_exclude = ["bad"]\n[egress.topics."^.*"]\n'
+    )
+
+    def test_topics_and_groups_of_egress(self) -> None:
+        config = parse(SMALL + self.EGRESS)
+
+        def told(name: str) -> list[bool]:
+            return [answer.selected for answer in (*explain_topic(config, name), *explain_group(config, name))]
+
+        assert [told(name) for name in ("billing", "tmp1", "secret", "bad", "x.replica")] == [
+            [True, True],
+            [False, False],
+            [False, False],
+            [True, False],
+            [False, False],
+        ]
+        assert not explain_group(config, "replicator.egress")[0].selected
+
+    def test_no_group_by_default(self) -> None:
+        config = parse(SMALL + '[egress.topics."^.*"]\n')
+        assert [answer.text for answer in explain_group(config, "billing")] == [
+            "groups of us-east-1: billing: not selected, because [egress] groups is empty: no group is replicated"
+        ]
+
+    def test_an_exclude_belongs_to_its_source(self) -> None:
+        source = 'region = "a"\ntopic = "^t.*"\nexclude = ["^t2"]'
+        settings = parse(ingress(source, 'region = "a"\ntopic = "t3"\nexclude = ["t4"]')).ingress
+        assert settings is not None
+        assert [settings.source_of("a", name) is not None for name in ("t1", "t2", "t3", "t.replica")] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "wanted"),
+        [
+            ('exclude = ["^("]', "egress.exclude: item 0: '^(' is not an expression"),
+            ("groups = [1]", "egress.groups: item 0: must be a text"),
+            ('groups = [" "]', "egress.groups: item 0: a group id must not be empty"),
+            ('topic_filter = "x"', "egress.topic_filter: 'x' is not found: not package.module:Class"),
+        ],
+    )
+    def test_one_problem(self, text: str, wanted: str) -> None:
+        assert wanted in only(f'{SMALL}[egress]\n{text}\n[egress.topics."^.*"]\n')
+
+    def test_a_users_filter(self) -> None:
+        name = "tests.formats.policies.user_policies:NoTemporary"
+        config = parse(SMALL + f'[egress]\ntopic_filter = "{name}"\n[egress.topics."^.*"]\n')
+        assert not explain_topic(config, "tmp1")[0].selected
+        config = parse(ingress(f'region = "a"\ntopic = "^.*"\ntopic_filter = "{name}"'))
+        assert [explain_topic(config, topic)[0].selected for topic in ("tmp1", "t")] == [False, True]
+
+    def test_show_reads_back(self) -> None:
+        config = parse(SMALL + self.EGRESS)
+        assert parse(to_toml(to_tables(config))).egress == config.egress
