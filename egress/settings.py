@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from formats.topic_selection import TopicRule
+from formats.group_selection import GroupPattern, group_rules
+from formats.policies.topic_filters import topic_filter
+from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, not_blank, setting
 from infra.settings.units import MIB
 
@@ -66,6 +68,27 @@ class EgressSettings:
 
     topics: tuple[TopicRule[EgressTopicSettings], ...] = field(
         metadata=setting('what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]')
+    )
+    exclude: tuple[TopicPattern, ...] = field(
+        default=(),
+        metadata=setting(
+            "topics that are not archived, whatever selects them: names or ^expressions. An expression selects no "
+            'topic of the default excludes of MirrorMaker 2, either ("*.internal", "*-internal", "*.replica", ".*")'
+        ),
+    )
+    topic_filter: str | None = field(
+        default=None,
+        metadata=setting('"package.module:Class" that excludes topics, too, by should_replicate_topic(name)'),
+    )
+    groups: tuple[GroupPattern, ...] = field(
+        default=(),
+        metadata=setting(
+            "consumer groups whose offsets are replicated: names or ^expressions. An expression selects no group of "
+            'the default excludes of MirrorMaker 2 ("console-consumer-*", "connect-*", "__*")'
+        ),
+    )
+    groups_exclude: tuple[GroupPattern, ...] = field(
+        default=(), metadata=setting("groups that are not replicated, whatever selects them: names or ^expressions")
     )
     group_id: str = field(
         default="replicator.egress",
@@ -125,6 +148,23 @@ class EgressSettings:
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
+    @property
+    def rules(self) -> Sequence[TopicRule[EgressTopicSettings]]:
+        """`topics` with what excludes some of theirs, for `formats.topic_selection.select`."""
+        filters = () if self.topic_filter is None else (topic_filter(self.topic_filter),)
+        exclude = (*self.exclude, *filters)
+        return [TopicRule(rule.pattern, rule.settings, exclude, DEFAULT_EXCLUDES) for rule in self.topics]
+
+    @property
+    def group_rules(self) -> Sequence[TopicRule[None]]:
+        """For `formats.group_selection.select_groups`."""
+        return group_rules(self.groups, self.groups_exclude)
+
     def _contradictions(self) -> Iterator[Problem]:
+        if self.topic_filter is not None:
+            try:
+                topic_filter(self.topic_filter)
+            except ValueError as error:
+                yield "topic_filter", str(error)
         if not self.topics:
             yield "topics", 'missing: without an [egress.topics."name"] nothing is archived'

@@ -17,6 +17,7 @@
     │ ├ ForeignSegment       a segment of another topic than its archive path
     │ ├ SegmentsDiffer       two segments hold different records at the same offset
     │ ├ TransformFailed      a user's function raised or returned an invalid result
+    │ ├ PluginFailed         a user's replication policy or filter raised or returned an invalid result
     │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
     ├ OwnershipLost          the partition moved to another process: stop without commit
     ├ TargetError            the target cluster is not what was asked for
@@ -141,6 +142,10 @@ class ForeignSegment(DataError):
 
 class TransformFailed(DataError):
     """A user's transform function raised, or returned an invalid result."""
+
+
+class PluginFailed(DataError):
+    """A user's replication policy or filter raised, or returned an invalid result."""
 
 
 class CheckpointConflict(DataError):

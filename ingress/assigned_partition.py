@@ -38,7 +38,7 @@ from infra.runtime.metrics import Metrics
 from ingress.delivery.events import DeliveryTarget
 from ingress.segment_view import SegmentView
 from ingress.sequencer import LatePolicy, Sequencer
-from ingress.settings import IngressSource
+from ingress.source_settings import IngressSource
 from ingress.undelivered import Undelivered, before_begin
 
 

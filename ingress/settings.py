@@ -7,105 +7,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from formats.incarnation import fork_id, fork_number
-from formats.topic_selection import TopicPattern, TopicRule
-from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
+from formats.errors import PluginFailed
+from formats.topic_selection import TopicRule, select_names
+from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, setting, topic_name
 from ingress.catalog.settings import CatalogSettings
-
-TOPIC = "{topic}"  # replaced by the source topic's name in a destination
-TOPIC_ID_CHARS = 8  # characters of a topic id in the name of a destination for one incarnation
-DEFAULT_DESTINATION = f"{TOPIC}.ingress"
-
-_destination = matching(
-    r"(?=.)[A-Za-z0-9._-]{0,249}(\{topic\}[A-Za-z0-9._-]{0,249})?", f'a topic name, which may contain "{TOPIC}" once'
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngressSource:
-    """Topics of one region's archive, and how they arrive."""
-
-    region: str = field(metadata=setting("region whose archive is read", check=region_name))
-    topic: TopicPattern = field(metadata=setting("a topic name, or an expression that begins with ^"))
-    destination_topic: str | None = field(
-        default=None,
-        metadata=setting(
-            f'topic here; with an expression it must contain "{TOPIC}"; default: "{DEFAULT_DESTINATION}"',
-            check=_destination,
-        ),
-    )
-    partitions: int | None = field(
-        default=None,
-        metadata=setting("partitions of a destination topic that we create; default: as many as the source", minimum=1),
-    )
-    lost_segment_timeout: timedelta = field(
-        default=timedelta(hours=24),
-        metadata=setting("how long a missing segment is waited for before `on_lost` decides"),
-    )
-    late_segment_retries: int = field(
-        default=16,
-        metadata=setting(
-            "listings made for a missing segment until lost_segment_timeout, ever further apart", minimum=0
-        ),
-    )
-    first_segment_delay: timedelta = field(
-        default=timedelta(minutes=30),
-        metadata=setting(
-            "how long a partition without a checkpoint waits for segments before the first known one",
-            minimum=timedelta(0),
-        ),
-    )
-    allow_merge: bool = field(
-        default=False,
-        metadata=setting(
-            "whether its topics may share a destination with others that allow it, too: partition i of each goes to "
-            "partition i, each in its own order, in no order among them"
-        ),
-    )
-    on_lost: Literal["stop", "skip"] = field(
-        default="stop",
-        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = omit it"),
-    )
-    on_recreate: Literal["stop", "follow", "new-topic"] = field(
-        default="stop",
-        metadata=setting(
-            "what is done with a later incarnation of a topic that was deleted and created again, or whose log forked "
-            "at the source: stop = nothing of it is delivered; follow = into the same topic, after everything of the "
-            "previous incarnation, once first_segment_delay has passed; new-topic = into a separate topic, "
-            "<destination>.<first 8 of the topic id>, after a fork with its number: <destination>.<first 8>-fork1"
-        ),
-    )
-    on_foreign_data: Literal["stop", "append"] = field(
-        default="stop",
-        metadata=setting(
-            "what a partition without a checkpoint does when its destination partition already holds records: stop = "
-            "it waits for `replicator checkpoints seed`; append = everything archived is delivered after them"
-        ),
-    )
-    on_timestamp: Literal["stop", "clamp"] = field(
-        default="stop",
-        metadata=setting("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
-    )
-
-    def __post_init__(self) -> None:
-        enforce(self, self._contradictions())
-
-    def destination(self, topic: str, incarnation: str = "") -> str:
-        """Destination name of the source topic `topic`, or of a later incarnation of it."""
-        name = (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
-        if not incarnation or self.on_recreate != "new-topic":
-            return name
-        fork = fork_number(incarnation)
-        return f"{name}.{fork_id(incarnation[:TOPIC_ID_CHARS], fork) if fork else incarnation[:TOPIC_ID_CHARS]}"
-
-    def _contradictions(self) -> Iterator[Problem]:
-        is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
-        if self.topic.is_expression and is_one and not self.allow_merge:
-            yield (
-                "destination_topic",
-                f"{self.destination_topic!r} is one topic for every topic that {self.topic} matches: write it with "
-                f'"{TOPIC}", such as "{TOPIC}.copy", or merge them on purpose with allow_merge = true',
-            )
+from ingress.source_settings import DEFAULT_DESTINATION, DEFAULT_SEPARATOR, TOPIC, IngressSource, policy_separator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +22,18 @@ class IngressSettings(CatalogSettings):
         metadata=setting(
             "what is delivered; of two sources that match a topic, a name wins, then the first in the file"
         )
+    )
+    replication_policy: str | None = field(
+        default=None,
+        metadata=setting(
+            "replication_policy of sources that have none; default: none, and a source without a destination_topic "
+            f'delivers to "{DEFAULT_DESTINATION}"',
+            check=not_blank,
+        ),
+    )
+    replication_policy_separator: str = field(
+        default=DEFAULT_SEPARATOR,
+        metadata=setting("replication_policy_separator of sources that have none", check=policy_separator),
     )
     group_id: str = field(
         default="replicator.ingress", metadata=setting("consumer group that assigns the work", check=not_blank)
@@ -185,7 +103,8 @@ class IngressSettings(CatalogSettings):
     )
 
     def __post_init__(self) -> None:
-        enforce(self, self._contradictions())
+        problems = tuple(self._complete())
+        enforce(self, problems or self._contradictions())
 
     @property
     def own_topics(self) -> frozenset[str]:
@@ -197,13 +116,13 @@ class IngressSettings(CatalogSettings):
         return sorted({source.region for source in self.sources})
 
     def source_of(self, region: str, topic: str) -> IngressSource | None:
-        """The source that delivers `topic` of `region`: a name beats expressions, then the first in the file."""
-        matching_ = [s for s in self.sources if s.region == region and s.topic.matches(topic)]
-        return next((s for s in matching_ if not s.topic.is_expression), matching_[0] if matching_ else None)
+        """The source that delivers `topic` of `region`, if it is not internal: a name beats expressions, then the
+        first in the file. Raises PluginFailed."""
+        return select_names([topic], self.rules(region), lambda _: "").get(topic)
 
     def rules(self, region: str) -> Sequence[TopicRule[IngressSource]]:
         """The sources of one region as rules for `formats.topic_selection.select`."""
-        return [TopicRule(source.topic, source) for source in self.sources if source.region == region]
+        return [source.rule for source in self.sources if source.region == region]
 
     def _contradictions(self) -> Iterator[Problem]:
         if not self.sources:
@@ -217,29 +136,51 @@ class IngressSettings(CatalogSettings):
             yield "ledger_topic", f"{self.ledger_topic!r} is another of our topics too; the ledger needs its own"
         yield from self._merged()
 
+    def _delivers(self, source: IngressSource, topic: str) -> bool:
+        try:
+            return self.source_of(source.region, topic) is source
+        except PluginFailed:  # a name made up from an expression: the filter need not know it
+            return False
+
+    def _complete(self) -> Iterator[Problem]:
+        """Give each source the policy of [ingress] where it has none, so that a source knows its destinations."""
+        sources = []
+        for n, source in enumerate(self.sources):
+            try:
+                sources.append(source.completed(self.replication_policy, self.replication_policy_separator))
+            except Invalid as invalid:
+                yield from ((dotted(("sources", n, where)), what) for where, what in invalid.problems)
+        if len(sources) == len(self.sources):
+            object.__setattr__(self, "sources", tuple(sources))
+
     def _merged(self) -> Iterator[Problem]:
         """Destinations that two source topics would share without both allowing it. Conflicts of two expressions show
         only when both match."""
         taken: dict[str, IngressSource] = {}  # by destination
         templates: dict[tuple[str, str], IngressSource] = {}  # by expression and destination
         for n, source in enumerate(self.sources):
+            where = dotted(("sources", n, "destination_topic"))
             if source.topic.is_expression:
-                owner = templates.setdefault((source.topic.text, source.destination(TOPIC)), source)
+                owner = templates.setdefault((source.topic.text, source.template), source)
                 if owner.region != source.region and not _may_merge(owner, source):
-                    yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
+                    yield where, _merges(source, owner)
                 continue
-            if self.source_of(source.region, source.topic.text) is not source:
-                continue  # an earlier source of the same name wins: this one delivers nothing
-            owner = taken.setdefault(source.destination(source.topic.text), source)
+            try:
+                if self.source_of(source.region, source.topic.text) is not source:
+                    continue  # an earlier source of the same name wins: this one delivers nothing
+                owner = taken.setdefault(source.destination(source.topic.text), source)
+            except PluginFailed as error:
+                yield dotted(("sources", n)), str(error)
+                continue
             if owner is not source and not _may_merge(owner, source):
-                yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
+                yield where, _merges(source, owner)
         for n, source in enumerate(self.sources):
             if source.topic.is_expression:
                 for destination, owner in taken.items():
-                    theirs = _inverse(source.destination(TOPIC), destination)
+                    theirs = _inverse(source.template, destination)
                     if theirs is None or (source.region, theirs) == (owner.region, owner.topic.text):
                         continue
-                    if self.source_of(source.region, theirs) is source and not _may_merge(owner, source):
+                    if self._delivers(source, theirs) and not _may_merge(owner, source):
                         yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
 
 

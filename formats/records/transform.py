@@ -11,7 +11,6 @@ Offsets are those of the archive. They are the position, so a function must not 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from formats.errors import ConfigError, TransformFailed
+from formats.plugins import imported
 from formats.records.schema import SCHEMA
 from formats.records.statistics import first_offset, last_offset
 from formats.segment import SourcePartition
@@ -86,13 +86,10 @@ def load(keep: Sequence[str], change: Sequence[str]) -> Transform:
 
 
 def _find(name: str) -> Function:
-    module, colon, function = name.partition(":")
-    if not colon or not module or not function:
-        raise ValueError("not package.module:function")
-    found = getattr(importlib.import_module(module), function)
+    found = imported(name, "function")
     if not callable(found):
         raise ValueError("is no function")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _are_booleans(result: object) -> bool:

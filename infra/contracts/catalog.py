@@ -52,6 +52,7 @@ class CatalogAdmin(Protocol):
     def delete_acls(self, bindings: Collection[AclBinding]) -> None:
         """Exactly these. No error for a binding that does not exist."""
 
+
 class LogEndReader(Protocol):
     """Ends of logs, of which some may not be read. Safe to call from several threads. Raises BrokerUnavailable."""
 

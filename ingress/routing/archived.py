@@ -10,15 +10,16 @@ from types import MappingProxyType
 
 from formats.control.catalog import Catalog
 from formats.control.claim import TopicClaim
-from formats.errors import DataError
-from formats.incarnation import Incarnation
+from formats.errors import DataError, PluginFailed
+from formats.incarnation import LEGAL_NAME, Incarnation
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Clock, SystemClock
 from ingress.catalog.desired import SourceTopic
 from ingress.routing.succession import ArchivedIncarnation, in_order
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
 CLOCKS_DIFFER = timedelta(minutes=1)  # at most, between processes of one egress
@@ -61,13 +62,14 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
+    unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
     passed_over: Sequence[RefusedTopic] = ()  # as it should be: copies of what is here already, or arrives otherwise
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
         """Why an incarnation is not delivered, by region and archive path."""
-        refusals = [*self.withheld, *self.refused]
+        refusals = [*self.withheld, *self.refused, *self.unnamed]
         return {(r.topic.region, incarnation.path): r.reason for r in refusals for incarnation in r.topic.incarnations}
 
     @property
@@ -97,6 +99,7 @@ class ArchivedTopics:
         """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
         their first segment is stored. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
+        unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         passed_over: list[RefusedTopic] = []
@@ -104,12 +107,17 @@ class ArchivedTopics:
             for archived_topic in self._of_region(region, catalogs.get(region), withheld, idle):
                 if reason := self._cycle(archived_topic, catalogs):
                     passed_over.append(RefusedTopic(archived_topic, reason))
+                elif reason := _without_name(archived_topic):
+                    unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
+        for refusal in [one for one in withheld if _without_name(one.topic)]:
+            withheld.remove(refusal)
+            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic)))
         for destination, rivals in wanted.items():
             wanted[destination] = _nearest(rivals, catalogs, passed_over)
-        chosen, refused = _choose(wanted)
-        return RoutingPlan(chosen, withheld, refused, frozenset(idle), passed_over)
+        chosen, refused = _choose(wanted, self.own_topics)
+        return RoutingPlan(chosen, withheld, refused, unnamed, frozenset(idle), passed_over)
 
     def _cycle(self, archived_topic: ArchivedTopic, catalogs: Mapping[str, Catalog]) -> str:
         """Why the topic's records are here already; empty when they are not."""
@@ -223,8 +231,20 @@ def _nearest(
     return [nearest]
 
 
+def _without_name(archived_topic: ArchivedTopic) -> str:
+    """Why the topic has no destination; empty when it has one."""
+    try:
+        archived_topic.destination  # noqa: B018
+    except PluginFailed as error:
+        return (
+            f"the replication policy of its source gives it no name: {error}. Correct the policy and restart ingress, "
+            f"or give {archived_topic.incarnations[0].topic} a source with a destination_topic"
+        )
+    return ""
+
+
 def _choose(
-    wanted: Mapping[str, Sequence[ArchivedTopic]],
+    wanted: Mapping[str, Sequence[ArchivedTopic]], own_topics: Collection[str]
 ) -> tuple[Mapping[str, Sequence[ArchivedTopic]], Sequence[RefusedTopic]]:
     """Which topics are delivered to each destination, and which are refused."""
     chosen: dict[str, Sequence[ArchivedTopic]] = {}
@@ -234,6 +254,9 @@ def _choose(
             for archived_topic in rivals:
                 reason = f"its destination {name} has {len(name)} characters, Kafka's limit is {LONGEST_NAME}"
                 refused.append(RefusedTopic(archived_topic, reason))
+        elif not LEGAL_NAME.fullmatch(name) or is_internal(name, own_topics):
+            what = "is internal" if LEGAL_NAME.fullmatch(name) else "is no topic name"
+            refused += [RefusedTopic(one, f"its destination {name!r} {what}: give it another one") for one in rivals]
         elif len(rivals) == 1 or all(archived_topic.settings.allow_merge for archived_topic in rivals):
             chosen[name] = rivals
         else:

@@ -23,7 +23,8 @@ from ingress.catalog.creator import TopicCreator
 from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation, Succession
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class DestinationFinder:
         catalogs = self.catalogs.refresh(self.settings.regions)
         plan = self.archived_topics.plan(catalogs)
         self._log_idle(plan.idle)
-        refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused]}
+        refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
         for name, archived_topics in chosen.items():

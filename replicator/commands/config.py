@@ -26,9 +26,10 @@ from replicator.terminal.output import (
 
 if TYPE_CHECKING:
     from replicator.config import Config
+    from replicator.config.explain import Explanation
 
 config_app = group("Check and show the configuration file.")
-explain_app = group("Explain what the configuration means for a topic.")
+explain_app = group("Explain what the configuration means for a topic or a group.")
 
 
 @config_app.command("check")
@@ -128,17 +129,32 @@ def config_schema(as_json: AsJson = False) -> None:
 def explain_topic(
     name: Annotated[str, typer.Argument(metavar="NAME")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
-    """Explain which rules select a topic here.
+    """Explain which rules select a topic here, and what it is called at the target.
 
     For archiving, for delivery and for removal.
     """
     from replicator.config.explain import explain_topic as explain
 
     answers = explain(load_config(config), name)
+    _print(answers, "the configuration has neither [egress] nor [ingress], and no [retention]", as_json=as_json)
+
+
+@explain_app.command("group")
+def explain_group(
+    name: Annotated[str, typer.Argument(metavar="NAME")], config: ConfigFile = None, as_json: AsJson = False
+) -> None:
+    """Explain whether the offsets of a consumer group are replicated from here."""
+    from replicator.config.explain import explain_group as explain
+
+    answers = explain(load_config(config), name)
+    _print(answers, "the configuration has no [egress], whose groups would be replicated", as_json=as_json)
+
+
+def _print(answers: Sequence[Explanation], nothing: str, *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(answer) for answer in answers])
         return
     for answer in answers:
         print_text(answer.text)
     if not answers:
-        print_text("the configuration has neither [egress] nor [ingress], and no [retention]")
+        print_text(nothing)

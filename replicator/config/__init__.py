@@ -6,7 +6,8 @@ from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
 from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.load import from_mapping, load, parse
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 

@@ -6,9 +6,11 @@ Files are of one cluster when they name the same region, or one broker of their 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import combinations
 
 from egress.settings import EgressSettings
+from formats.errors import PluginFailed
 from formats.topic_selection import is_internal, select
 from infra.settings.field import dotted
 from infra.settings.kafka import ROLES, SERVERS
@@ -125,7 +127,10 @@ def _two_archives(one: EgressSettings, other: EgressSettings) -> Iterator[str]:
 def _two_sides(egress: EgressSettings, ingress: IngressSettings) -> Iterator[str]:
     if egress.group_id == ingress.group_id:
         yield f"{egress.group_id!r} is egress.group_id of one file and ingress.group_id of the other: set another"
-    if chosen := sorted(select(ingress.own_topics, egress.topics, ())):
+    chosen: list[str] = []
+    with suppress(PluginFailed):  # then the filter selects nothing
+        chosen = sorted(select(ingress.own_topics, egress.rules, ()))
+    if chosen:
         yield (
             f"egress.topics of one file selects {', '.join(chosen)}, internal topics of the other file's ingress: "
             "narrow the expression"
@@ -138,7 +143,8 @@ def _destinations(settings: IngressSettings, other: IngressSettings) -> dict[str
     sources = (*settings.sources, *other.sources)
     for region in dict.fromkeys(source.region for source in settings.sources):
         for name in samples_of(source.topic for source in sources if source.region == region):
-            source = settings.source_of(region, name)
-            if source is not None and not is_internal(name, settings.own_topics):
-                found.setdefault(source.destination(name), f"{name} of {region}")
+            with suppress(PluginFailed):  # the topic is refused
+                source = settings.source_of(region, name)
+                if source is not None and not is_internal(name, settings.own_topics):
+                    found.setdefault(source.destination(name), f"{name} of {region}")
     return found

@@ -8,6 +8,7 @@ from compaction.retention_settings import RetentionSettings
 from compaction.settings import CompactionSettings
 from egress.settings import EgressSettings
 from egress.sync_settings import SyncSettings
+from formats.errors import PluginFailed
 from formats.topic_selection import is_internal
 from infra.settings.field import Problem, dotted
 from infra.settings.kafka import MISSING_SERVERS, SERVERS
@@ -93,7 +94,10 @@ def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Proble
     for n, source in enumerate(ingress.sources):
         destination_path = dotted(("ingress", "sources", n, "destination_topic"))
         sample = "x" if source.topic.is_expression else source.topic.text
-        destination = source.destination(sample)
+        try:
+            destination = source.destination(sample)
+        except PluginFailed:
+            continue  # a problem of the source by itself, or of a topic that is not the sample
         if not source.topic.is_expression:
             if is_internal(sample, ingress.own_topics):
                 yield dotted(("ingress", "sources", n, "topic")), f"{_INTERNAL}, which is never delivered"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from compaction.retention_settings import HeldOffsets
 from egress.settings import StartPolicy
+from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern
 from infra.settings.field import FieldInfo, suggestion
 from infra.settings.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
@@ -44,7 +45,7 @@ def convert(hint: object, known: FieldInfo, raw: object) -> object:
         return _size(raw) if known.is_size else _integer(raw)
     if hint is Path and isinstance(raw, Path):
         return raw
-    if hint in (HeldOffsets, TopicPattern) and isinstance(raw, HeldOffsets | TopicPattern):
+    if hint in (HeldOffsets, TopicPattern, GroupPattern) and isinstance(raw, HeldOffsets | TopicPattern):
         return raw
     text = _text(raw)
     if hint is Path:
@@ -53,6 +54,8 @@ def convert(hint: object, known: FieldInfo, raw: object) -> object:
         return Path(text)
     if hint is HeldOffsets:
         return HeldOffsets.parse(text)
+    if hint is GroupPattern:
+        return GroupPattern(text)
     return TopicPattern(text) if hint is TopicPattern else text
 
 

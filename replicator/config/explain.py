@@ -1,11 +1,12 @@
-"""What a configuration does with one topic name, and why."""
+"""What a configuration does with one topic or group, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from formats.group_selection import explain_group as explain_group_name
 from formats.topic_selection import TopicMatch, explain
 from replicator.config.settings import Config
 from replicator.config.show import table_of
@@ -22,17 +23,19 @@ class Explanation:
     matching rule."""
 
     flow: str
-    topic: str
+    topic: str  # or the group
     selected: bool
     why: str
     destination: str | None = None
+    naming: str = ""  # what gives the destination its name
     settings: Mapping[str, object]
 
     @property
     def text(self) -> str:
         arrow = f" → {self.destination}" if self.destination else ""
         chosen = "selected" if self.selected else "not selected"
-        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}"
+        named = f"; {self.naming}" if self.naming else ""
+        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}{named}"
 
 
 def explain_topic(config: Config, name: str) -> list[Explanation]:
@@ -40,10 +43,26 @@ def explain_topic(config: Config, name: str) -> list[Explanation]:
     return [*_egress(config, name), *_ingress(config, name), *_retention(config, name)]
 
 
+def explain_group(config: Config, name: str) -> list[Explanation]:
+    """Whether the offsets of a group are replicated; empty without [egress]."""
+    if config.egress is None:
+        return []
+    verdict = explain_group_name(name, config.egress.group_rules, config.own_groups)
+    return [
+        Explanation(
+            flow=f"groups of {config.region}",
+            topic=name,
+            selected=verdict.selected,
+            why=verdict.why if config.egress.groups else "because [egress] groups is empty: no group is replicated",
+            settings={},
+        )
+    ]
+
+
 def _egress(config: Config, name: str) -> Iterator[Explanation]:
     if config.egress is None:
         return
-    verdict = explain(name, config.egress.topics, config.own_topics)
+    verdict = explain(name, config.egress.rules, config.own_topics)
     yield _answer(f"egress of {config.region}", verdict, None)
 
 
@@ -52,8 +71,12 @@ def _ingress(config: Config, name: str) -> Iterator[Explanation]:
         return
     for region in dict.fromkeys(source.region for source in config.ingress.sources):
         verdict = explain(name, config.ingress.rules(region), config.own_topics)
-        destination = None if verdict.rule is None else verdict.rule.settings.destination(name)
-        yield _answer(f"ingress from {region}", verdict, destination)
+        source = None if verdict.rule is None else verdict.rule.settings
+        if source is None:
+            yield _answer(f"ingress from {region}", verdict, None)
+        else:
+            answer = _answer(f"ingress from {region}", verdict, source.destination(name))
+            yield replace(answer, naming=source.naming)
 
 
 def _retention(config: Config, name: str) -> Iterator[Explanation]:

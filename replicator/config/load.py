@@ -23,7 +23,8 @@ from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.secrets import Path as KeyPath
 from infra.settings.secrets import substitute
 from infra.settings.storage import S3Settings, SqsSettings
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 from replicator.config.convert import convert, kind
 from replicator.config.settings import Config, LogSettings, MetricsSettings
@@ -230,7 +231,10 @@ class _Reader:
         if not isinstance(tables, list):
             self.problem((*path, "sources"), f"must be tables, each under [[ingress.sources]], not {kind(tables)}")
             return None
-        sources = [self._section(IngressSource, t, (*path, "sources", n), defaults) for n, t in enumerate(tables)]
+        sources = [
+            self._section(IngressSource, table, (*path, "sources", n), _defaults_of(table, defaults))
+            for n, table in enumerate(tables)
+        ]
         if None in sources:
             return None
         return self._built(IngressSettings, values | {"sources": tuple(sources)}, path)
@@ -331,6 +335,13 @@ class _Reader:
                 ".".join(filter(None, (dotted(path), where))) + f": {what}" for where, what in invalid.problems
             ]
             return None
+
+
+def _defaults_of(table: object, defaults: Mapping[str, object]) -> Mapping[str, object]:
+    """A source's own replication policy beats the destination_topic of [ingress.defaults]."""
+    if isinstance(table, dict) and "replication_policy" in table:
+        return {name: value for name, value in defaults.items() if name != "destination_topic"}
+    return defaults
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -12,12 +12,15 @@ each time).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from egress.settings import EgressSettings
+from formats.errors import PluginFailed
 from formats.incarnation import LEGAL_NAME
 from formats.topic_selection import is_internal, select
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.samples import samples_of
 
 ROUNDS = 3  # applications of every source before a growing name counts as a loop
@@ -113,15 +116,23 @@ def _hops(mirrors: Sequence[Mirror], cluster: str, topic: str) -> Iterator[Hop]:
     for archives in mirrors:
         if archives.cluster != cluster or archives.egress is None:
             continue
-        if not select([topic], archives.egress.topics, archives.own_topics):
+        if not _archives(archives, archives.egress, topic):
             continue
         for delivers in mirrors:
-            source = _source_of(delivers, archives.region, topic)
-            if source is None or delivers.ingress is None:
-                continue
-            destination = source.destination(topic)
-            if LEGAL_NAME.fullmatch(destination):
-                yield Hop(archives, topic, delivers, delivers.ingress.sources.index(source), destination)
+            with suppress(PluginFailed):  # the topic is refused
+                source = _source_of(delivers, archives.region, topic)
+                if source is None or delivers.ingress is None:
+                    continue
+                destination = source.destination(topic)
+                if LEGAL_NAME.fullmatch(destination):
+                    yield Hop(archives, topic, delivers, delivers.ingress.sources.index(source), destination)
+
+
+def _archives(mirror: Mirror, egress: EgressSettings, topic: str) -> bool:
+    try:
+        return bool(select([topic], egress.rules, mirror.own_topics))
+    except PluginFailed:  # a name made up from an expression: the filter need not know it
+        return False
 
 
 def _source_of(mirror: Mirror, region: str, topic: str) -> IngressSource | None:

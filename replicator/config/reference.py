@@ -14,12 +14,14 @@ from compaction.retention_settings import HeldOffsets, RetentionRule, RetentionS
 from compaction.settings import CompactionJob, CompactionSettings
 from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
+from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern
 from infra.settings.field import FieldInfo, of, settings_of, written
 from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.show import toml_value
 
@@ -178,6 +180,7 @@ def _type(hint: object, known: FieldInfo) -> str:
         timedelta: "duration",
         Path: "directory",
         TopicPattern: "name or ^expression",
+        GroupPattern: "name or ^expression",
         HeldOffsets: "partition:first-last",
     }
     return names[hint]

@@ -112,3 +112,8 @@ class Config:
         if self.ingress is None:
             return frozenset()
         return self.ingress.own_topics
+
+    @property
+    def own_groups(self) -> frozenset[str]:
+        """The consumer groups of this configuration: never replicated."""
+        return frozenset(section.group_id for section in (self.egress, self.ingress) if section is not None)

@@ -122,7 +122,7 @@ class Restore(Closing):
         egress, own = self._config.egress, self._config.own_topics
         if egress is None:
             return []
-        verdicts = [explain(topic.destination, egress.topics, own) for topic in plan.topics]
+        verdicts = [explain(topic.destination, egress.rules, own) for topic in plan.topics]
         return [
             f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
             "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "

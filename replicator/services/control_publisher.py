@@ -38,7 +38,7 @@ def control_publisher(
     own = frozenset() if config.ingress is None else config.ingress.own_topics
     writer = this_process()
     topics = SelectedTopics(
-        admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, settings.topics, own).keys()
+        admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, settings.rules, own).keys()
     )
     catalog = Publication(
         attempt=Attempt.CATALOG,

@@ -97,7 +97,7 @@ def build_egress(config: Config) -> Service:
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
         watcher = TopicWatcher(
-            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
+            admin, settings.rules, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
         )
         controller = EgressController(
             EgressParts(

@@ -177,7 +177,7 @@ class EgressSources:
         """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
         configuration names are described by name, which distinguishes a denial from absence."""
         by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
-        return select({*self.admin.topics(), *by_name}, self.settings.topics, self.own_topics)
+        return select({*self.admin.topics(), *by_name}, self.settings.rules, self.own_topics)
 
     def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
         return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from formats.coverage import Extent, end_of, joined
-from formats.errors import CheckpointConflict
+from formats.errors import CheckpointConflict, PluginFailed
 from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
@@ -85,10 +85,12 @@ class IngressStatus:
     owner: str  # the group that the checkpoint topic belongs to; empty: none yet
     copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
+    unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
     def problems(self) -> list[str]:
-        found = [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
+        found = [*self.unnamed]
+        found += [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
         if self.misses_topic:
             found.append(self._without_topic())
         if self.copied:
@@ -161,10 +163,14 @@ class IngressSources:
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
+        unnamed: list[str] = []
         for region, one in stored_incarnations(self.store, regions, pool):
             source = self.settings.source_of(region, one.topic)
             if source is not None and not is_internal(one.topic, self.own_topics):
-                wanted[region, one.path] = source.destination(one.topic, one.id)
+                try:
+                    wanted[region, one.path] = source.destination(one.topic, one.id)
+                except PluginFailed as error:
+                    unnamed.append(f"{region}/{one.path}: its replication policy gives it no name here: {error}")
         proofs = read_proofs(self.proofs, wanted, pool)
         entries = positions.result()
         checkpoints = {key: entry for key, entry in entries.items() if isinstance(entry, Checkpoint)}
@@ -222,6 +228,7 @@ class IngressSources:
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
+            unnamed=tuple(unnamed),
         )
 
     def _settles_within(self, source: SourcePartition) -> timedelta:

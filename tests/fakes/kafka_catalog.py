@@ -5,7 +5,8 @@ catalog = FakeCatalogAdmin(FakeAdmin(broker))
 catalog.configs["t"] = {"retention.ms": "1"}      configs of the topic itself; the others have their defaults
 catalog.refuses_configs["t"] = "why"          t's configs may not be described
 catalog.bindings.add(AclBinding(...))
-catalog.no_acls = "why"                       the ACLs may not be described, or there is no authorizer
+catalog.no_acls = "why"                       there is no authorizer
+catalog.refuses_acls = "why"                  ACLs may not be created
 
 ends = FakeLogEnds(broker)
 ends.refuses[P] = "why"                       P's offsets may not be read
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
-from infra.contracts.catalog import TopicShape
+from infra.contracts.catalog import NoAuthorizer, TopicShape
 from infra.contracts.cluster import LogEnds, TopicPartition
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -35,6 +36,7 @@ class FakeCatalogAdmin:
     refuses_configs: dict[str, str] = field(default_factory=dict)
     bindings: set[AclBinding] = field(default_factory=set)
     no_acls: str = ""
+    refuses_acls: str = ""
 
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
         visible = [name for name in names if name not in self.admin.hides]
@@ -57,7 +59,7 @@ class FakeCatalogAdmin:
         if self.admin.away:
             raise BrokerUnavailable("acls: planned")
         if self.no_acls:
-            raise TargetError(self.no_acls)
+            raise NoAuthorizer(self.no_acls)
         return frozenset(self.bindings)
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -78,6 +80,16 @@ class FakeCatalogAdmin:
         for name in change.unset:
             own.pop(name, None)
         return refused
+
+    def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
+        self.acls()
+        refused = {one: self.refuses_acls for one in bindings if self.refuses_acls}
+        self.bindings |= set(bindings) - refused.keys()
+        return refused
+
+    def delete_acls(self, bindings: Collection[AclBinding]) -> None:
+        self.acls()
+        self.bindings -= set(bindings)
 
 
 @dataclass(slots=True)

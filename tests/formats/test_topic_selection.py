@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.topic_selection import TopicPattern, TopicRule, explain, is_internal, select
+from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule, explain, is_internal, select
 
 OWN = frozenset({"my.events", "my.checkpoints"})
 
@@ -99,32 +100,79 @@ class TestExplain:
         assert verdict.text == "x: not selected, because no name or expression matches it (tried: a, ^b.*)"
 
 
+class TestExcludes:
+    @staticmethod
+    def with_excludes(exclude: list[str], *texts: str) -> list[TopicRule[str]]:
+        return [TopicRule(TopicPattern(t), t, [TopicPattern(e) for e in exclude], DEFAULT_EXCLUDES) for t in texts]
+
+    @pytest.mark.parametrize(
+        ("exclude", "texts", "name", "selected", "why"),
+        [
+            (["^tmp.*"], ["^.*"], "tmp1", False, "though ^.* matches it: by the exclude ^tmp.*, which beats every"),
+            (["^tmp.*"], ["^.*", "tmp1"], "tmp1", False, "by the exclude ^tmp.*"),
+            (["tmp1"], ["tmp1"], "tmp1", False, "by the exclude tmp1"),
+            (["tmp1"], ["^.*"], "tmp2", True, "by the expression ^.*"),
+            ([], ["^.*"], "a.replica", False, r"the default exclude ^.*\.replica: only a rule with its own name"),
+            ([], ["^.*", "a.replica"], "a.replica", True, "selected, by its name; a name beats the default"),
+            ([], ["^.*"], "a-internal", False, r"the default exclude ^.*[\-\.]internal"),
+            ([], ["^.*"], ".hidden", False, r"the default exclude ^\..*"),
+            ([], ["^.*", "__x"], "__x", False, "belong to Kafka"),
+        ],
+    )
+    def test_precedence(self, exclude: list[str], texts: list[str], name: str, selected: bool, why: str) -> None:
+        chosen = self.with_excludes(exclude, *texts)
+        assert (name in select([name], chosen, OWN)) is selected
+        verdict = explain(name, chosen, OWN)
+        assert (verdict.selected, why in verdict.text) == (selected, True), verdict.text
+
+    def test_an_exclude_belongs_to_its_rule(self) -> None:
+        first = TopicRule(TopicPattern("^.*"), 1, [TopicPattern("a")])
+        assert select(["a", "b"], [first, TopicRule(TopicPattern("^.*"), 2)], OWN) == {"a": 2, "b": 1}
+        named = TopicRule(TopicPattern("a"), 3, [TopicPattern("a")])
+        assert select(["a"], [named, TopicRule(TopicPattern("a"), 4)], OWN) == {"a": 4}
+        assert explain("a", [named, TopicRule(TopicPattern("a"), 4)], OWN).selected
+
+
 names = st.text("ab._", min_size=1, max_size=4).filter(lambda n: n not in (".", ".."))
 patterns = names | st.sampled_from(["^.*", "^a.*", "^[ab]+", "^.b", "^replicator.*", "^__.*"])
 
 
-@given(st.lists(names | st.sampled_from(["__x", "replicator.a"])), st.lists(patterns), st.sets(names))
-def test_select_and_explain_never_disagree(topics: list[str], texts: list[str], own: set[str]) -> None:
-    chosen = select(topics, rules(*texts), own)
+topic_names = names | st.sampled_from(["__x", "replicator.a", "a.replica", "b-internal"])
+defaults = st.sampled_from([(), DEFAULT_EXCLUDES])
+
+
+@given(st.lists(topic_names), st.lists(patterns), st.lists(patterns, max_size=2), defaults, st.sets(names))
+def test_select_and_explain_never_disagree(
+    topics: list[str], texts: list[str], exclude: list[str], default: tuple[TopicPattern, ...], own: set[str]
+) -> None:
+    ruled = [replace(one, exclude=list(map(TopicPattern, exclude)), default_exclude=default) for one in rules(*texts)]
+    chosen = select(topics, ruled, own)
     for topic in topics:
-        verdict = explain(topic, rules(*texts), own)
+        verdict = explain(topic, ruled, own)
         assert verdict.selected == (topic in chosen)
         if verdict.rule is not None:
             assert verdict.rule.settings == chosen[topic]
 
 
-@given(st.lists(names), st.lists(patterns), st.sets(names))
-def test_the_rules_of_selection(topics: list[str], texts: list[str], own: set[str]) -> None:
+def fits(text: str, topic: str) -> bool:
+    return bool(re.fullmatch(text, topic)) if text.startswith("^") else text == topic
+
+
+@given(st.lists(topic_names), st.lists(patterns), st.lists(patterns, max_size=2), st.booleans(), st.sets(names))
+def test_the_rules_of_selection(
+    topics: list[str], texts: list[str], exclude: list[str], by_default: bool, own: set[str]
+) -> None:
     """A different algorithm than the code's: rank every matching rule, take the best."""
-    chosen = select(topics, rules(*texts), own)
+    default = DEFAULT_EXCLUDES if by_default else ()
+    ruled = [replace(one, exclude=list(map(TopicPattern, exclude)), default_exclude=default) for one in rules(*texts)]
+    chosen = select(topics, ruled, own)
     for topic in topics:
-        ranked = sorted(
-            (text.startswith("^"), n, text)
-            for n, text in enumerate(texts)
-            if (re.fullmatch(text, topic) if text.startswith("^") else text == topic)
-        )
+        ranked = sorted((text.startswith("^"), n, text) for n, text in enumerate(texts) if fits(text, topic))
+        if by_default and (topic.endswith((".internal", "-internal", ".replica")) or topic.startswith((".", "__"))):
+            ranked = [one for one in ranked if not one[0]]
         is_ours = topic in own or topic.startswith(("__", "replicator."))
-        assert chosen.get(topic) == (None if is_ours or not ranked else ranked[0][2])
+        refused = is_ours or not ranked or any(fits(text, topic) for text in exclude)
+        assert chosen.get(topic) == (None if refused else ranked[0][2])
 
 
 def test_a_pattern_matches_any_of_several_names() -> None:

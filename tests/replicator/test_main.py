@@ -76,7 +76,7 @@ class TestUsage:
                 *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints"),
             ],
             ("config",): ["check", "show", "schema"],
-            ("explain",): ["topic"],
+            ("explain",): ["topic", "group"],
             ("local",): ["up", "status", "down"],
             ("checkpoints",): ["show", "seed"],
         }[group]

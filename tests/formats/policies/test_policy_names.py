@@ -13,7 +13,6 @@ from formats.policies.names import (
     ReplicationPolicy,
     hops,
     is_cycle,
-    original_topic,
 )
 
 aliases = st.text("abcxyz-", min_size=1, max_size=6)
@@ -35,7 +34,7 @@ def test_three_hops_and_back(path: list[str], topic: str) -> None:
     for alias in path:
         remote = policy.format_remote_topic(alias, remote)
     assert list(hops(policy, remote)) == path[::-1]
-    assert original_topic(policy, remote) == topic
+    assert policy.original_topic(remote) == topic
     assert all(is_cycle(policy, remote, alias) for alias in path)
     assert not is_cycle(policy, remote, "elsewhere")
 
@@ -45,7 +44,7 @@ class TestIdentity:
     def test_names_stay(self, policy: ReplicationPolicy) -> None:
         assert policy.format_remote_topic("a", "orders") == "orders"
         assert (policy.topic_source("orders"), policy.upstream_topic("orders")) == ("a", "orders")
-        assert original_topic(policy, "orders") == "orders"
+        assert policy.original_topic("orders") == "orders"
         assert list(hops(policy, "orders")) == ["a"]
 
     def test_heartbeats_are_named_after_their_cluster(self, policy: ReplicationPolicy) -> None:

@@ -374,3 +374,35 @@ def test_cluster_noted_at_start_is_compared_at_the_first_find() -> None:
     finder_ = finder(world)
     finder_.cluster_id = "noted"
     assert list(finder_.find().refused) == ["cluster"]
+
+
+POLICIES = "tests.formats.policies.user_policies"
+
+
+def test_a_policy_names_the_destinations() -> None:
+    world = World(source_settings("^.*", None, replication_policy="default", replication_policy_separator="_"))
+    world.put(0, 9, topic="orders")
+    assert list(finder(world).find().destinations) == ["a_orders"]
+
+
+def test_a_policy_that_fails_for_one_topic_refuses_that_alone() -> None:
+    world = World(source_settings("^.*", None, replication_policy=f"{POLICIES}:Suffixed"))
+    for topic in ("orders", "forbidden"):
+        world.put(0, 9, topic=topic)
+    world.put(0, 9, topic="forbidden", incarnation="x")  # held back, too
+    found = finder(world).find()
+    assert list(found.destinations) == ["orders-from-a"]
+    assert list(found.refused) == ["a/forbidden", "a/forbidden@x"]
+    assert "raised KeyError: 'no such customer'" in found.refused["a/forbidden"]
+    assert any("no such customer" in problem for problem in world.status().problems)
+
+
+@pytest.mark.parametrize(
+    ("alias", "why"), [("__a", "is internal"), ("a", ""), ("b" * 64, "characters, Kafka's limit is 249")]
+)
+def test_a_name_that_no_topic_may_have_is_refused(alias: str, why: str) -> None:
+    world = World(source_settings("^.*", None, replication_policy="default", alias=alias))
+    world.put(0, 9, topic="t" * 200)
+    found = finder(world).find()
+    assert bool(found.refused) == bool(why)
+    assert all(why in reason for reason in found.refused.values())

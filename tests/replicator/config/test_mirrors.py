@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.topic_selection import TopicPattern, TopicRule
-from ingress.settings import IngressSettings, IngressSource
+from ingress.settings import IngressSettings
+from ingress.source_settings import IngressSource
 from replicator.config.mirrors import Loop, Mirror, loops
 from tests.examples import property_examples
 

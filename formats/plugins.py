@@ -1,0 +1,84 @@
+"""Parts that a user brings: named `package.module:name` in the configuration, and imported from the Python path."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from formats.errors import PluginFailed
+
+SIGN = ":"  # what tells a plug-in's name from that of a part of ours
+_CLEAR = (ImportError, AttributeError, ValueError)  # their messages are clear without the type
+
+
+def imported(name: str, kind: str) -> object:
+    """What `name` stands for. `kind`: a word for it. Raises ValueError, and whatever the module raises."""
+    module, colon, attribute = name.partition(SIGN)
+    if not colon or not module or not attribute:
+        raise ValueError(f"not package.module:{kind}")
+    return getattr(importlib.import_module(module), attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An object of a user's class. Calls are checked: its code may raise anything, and return anything."""
+
+    name: str
+    instance: Any
+
+    def text(self, method: str, *arguments: str) -> str:
+        """The text that the method returns. Raises PluginFailed."""
+        result = self._call(method, arguments)
+        if not isinstance(result, str):
+            raise self._wrong(method, arguments, result, "text")
+        return result
+
+    def text_or_none(self, method: str, *arguments: str) -> str | None:
+        """As `text`, of a method that may return None."""
+        result = self._call(method, arguments)
+        if not isinstance(result, str | None):
+            raise self._wrong(method, arguments, result, "text and not None")
+        return result
+
+    def boolean(self, method: str, *arguments: str) -> bool:
+        """The bool that the method returns. Raises PluginFailed."""
+        result = self._call(method, arguments)
+        if not isinstance(result, bool):
+            raise self._wrong(method, arguments, result, "bool")
+        return result
+
+    def has(self, method: str) -> bool:
+        return callable(getattr(self.instance, method, None))
+
+    def _call(self, method: str, arguments: Sequence[str]) -> object:
+        try:
+            return getattr(self.instance, method)(*arguments)
+        except Exception as error:  # user code may raise anything
+            raise PluginFailed(f"{self._called(method, arguments)} raised {type(error).__name__}: {error}") from error
+
+    def _wrong(self, method: str, arguments: Sequence[str], result: object, wanted: str) -> PluginFailed:
+        return PluginFailed(f"{self._called(method, arguments)} returned {result!r}, which is no {wanted}")
+
+    def _called(self, method: str, arguments: Sequence[str]) -> str:
+        return f"{self.name}.{method}({', '.join(map(repr, arguments))})"
+
+
+def plugin(name: str, methods: Collection[str], arguments: Mapping[str, str]) -> Plugin:
+    """An object of the class `name`, created with `arguments` by keyword. Raises ValueError when the class is not
+    found, lacks one of `methods`, or cannot be created."""
+    try:
+        found = imported(name, "Class")
+    except Exception as error:  # a user's module may raise anything while it is imported
+        text = str(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{name!r} is not found: {text}") from error
+    if not isinstance(found, type):
+        raise ValueError(f"{name!r} is no class")
+    if lacking := [method for method in methods if not callable(getattr(found, method, None))]:
+        raise ValueError(f"{name!r} lacks {', '.join(f'{method}()' for method in lacking)}")
+    try:
+        return Plugin(name, found(**arguments))
+    except Exception as error:  # user code may raise anything
+        with_ = f"({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        raise ValueError(f"{name}{with_} raised {type(error).__name__}: {error}") from error

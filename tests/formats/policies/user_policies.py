@@ -1,0 +1,77 @@
+"""Replication policies and filters as a user writes them: some work, some do not."""
+
+from __future__ import annotations
+
+
+class Suffixed:
+    """orders of a ──> orders-from-a"""
+
+    def __init__(self, source_alias: str, separator: str) -> None:
+        self.source_alias, self.separator = source_alias, separator
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        if topic.startswith("forbidden"):
+            raise KeyError("no such customer")
+        return f"{topic}-from-{source_alias}"
+
+    def topic_source(self, topic: str) -> str | None:
+        _, sign, alias = topic.rpartition("-from-")
+        return alias if sign else None
+
+    def upstream_topic(self, topic: str) -> str | None:
+        head, sign, _ = topic.rpartition("-from-")
+        return head if sign else None
+
+
+class OwnHeartbeats(Suffixed):
+    def heartbeats_topic(self) -> str:
+        return "pulse"
+
+
+class LacksMethods:
+    def __init__(self, source_alias: str, separator: str) -> None: ...
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        return topic
+
+
+class TakesNothing(Suffixed):
+    def __init__(self) -> None: ...
+
+
+class Forgets(Suffixed):
+    def upstream_topic(self, topic: str) -> str | None:
+        return topic
+
+
+class ReturnsNothing(Suffixed):
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        return None  # type: ignore[return-value]
+
+
+class Raises(Suffixed):
+    def topic_source(self, topic: str) -> str | None:
+        raise RuntimeError("not today")
+
+
+NO_CLASS = 5
+
+
+class NoTemporary:
+    def should_replicate_topic(self, topic: str) -> bool:
+        return not topic.startswith("tmp")
+
+
+class FailsForSome(NoTemporary):
+    def should_replicate_topic(self, topic: str) -> bool:
+        if topic == "forbidden":
+            raise KeyError("no such customer")
+        return super().should_replicate_topic(topic)
+
+
+class SaysMaybe:
+    def should_replicate_topic(self, topic: str) -> bool:
+        return None  # type: ignore[return-value]
+
+
+class NoFilter: ...
