@@ -13,6 +13,11 @@ def first_ms_at_or_after(at: datetime) -> int:
     return -((EPOCH - at) // MILLISECOND)
 
 
+def ms_at_or_before(at: datetime) -> int:
+    """`at`, which is aware, rounded down."""
+    return (at - EPOCH) // MILLISECOND
+
+
 def time_of_ms(timestamp_ms: int) -> datetime:
     """Raises OverflowError for a time that datetime cannot represent."""
     return EPOCH + timestamp_ms * MILLISECOND

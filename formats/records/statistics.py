@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.records.digest import counts, lengths
 from formats.segment import OffsetRange
 
 
@@ -52,7 +51,7 @@ class SegmentStatistics:
 
 
 def first_offset(batch: pa.RecordBatch) -> int:
-    """The batch must not be empty, here and in the next three functions."""
+    """The batch must not be empty, here and in the next two functions."""
     return int(batch.column("offset")[0].as_py())
 
 
@@ -63,11 +62,6 @@ def last_offset(batch: pa.RecordBatch) -> int:
 def first_timestamp_ms(batch: pa.RecordBatch) -> int:
     """Any int64; it may be outside the range of datetime."""
     return int(batch.column("timestamp")[0].value)
-
-
-def last_timestamp_ms(batch: pa.RecordBatch) -> int:
-    """Timestamp of the last record, which need not be the newest."""
-    return int(batch.column("timestamp")[-1].value)
 
 
 def edges(batch: pa.RecordBatch) -> tuple[int, int]:
@@ -108,24 +102,35 @@ def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> I
 
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:
-    """Size of key, value, header keys and header values of every record."""
+    """Size of key, value, header keys and header values of every record: the growth of running totals, which a binary
+    column has already as the offsets of its elements."""
+    totals = pc.add(_running_totals(batch.column("key")).cast(pa.int64()), _running_totals(batch.column("value")))
     headers = batch.column("headers")
-    sizes = pc.add(_sizes(batch.column("key")), _sizes(batch.column("value")))
-    pairs = headers.flatten()
-    if not len(pairs):
-        return sizes
-    # the size of a record's headers is the difference of two running totals
-    pair_sizes = pc.add(_sizes(pairs.field(0)), _sizes(pairs.field(1)))
-    totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pair_sizes)])
-    pair_counts = pa.Array.from_buffers(pa.int32(), len(headers), [None, counts(headers)])
-    ends = pc.cumulative_sum(pair_counts)
-    starts = pc.subtract(ends, pair_counts)
-    return pc.add(sizes, pc.subtract(totals.take(ends), totals.take(starts)))
+    if headers.null_count < len(headers):
+        pairs = headers.flatten()
+        ends = _list_ends(headers, len(pairs))
+        for parts in (pairs.field(0), pairs.field(1)):
+            totals = pc.add(totals, _running_totals(parts).take(ends))
+    return pc.subtract(totals.slice(1), totals.slice(0, batch.num_rows))
 
 
-def _sizes(array: pa.Array) -> pa.Int64Array:
-    signed = pa.Array.from_buffers(pa.int32(), len(array), [None, lengths(array)])
-    return pc.max_element_wise(signed, pa.scalar(0, pa.int32())).cast(pa.int64())
+def _running_totals(array: pa.Array) -> pa.Int32Array:
+    """Bytes before each element of a binary or string array, and before its end; the first total may be above 0."""
+    if not len(array):
+        return pa.array([0], pa.int32())
+    totals = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, array.buffers()[1]], offset=array.offset)
+    if array.null_count and (pc.sum(pc.binary_length(array)).as_py() or 0) != totals[-1].as_py() - totals[0].as_py():
+        return _running_totals(pc.fill_null(array, pa.scalar(b"", pa.binary()).cast(array.type)))  # bytes under a null
+    return totals
+
+
+def _list_ends(lists: pa.ListArray, count: int) -> pa.Int32Array:
+    """0, and where each list ends among the `count` elements of `lists.flatten()`."""
+    ends = lists.offsets
+    if ends[-1].as_py() - ends[0].as_py() == count:
+        return pc.subtract(ends, ends[0])
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)  # elements lie under a null, and are not flattened
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
 
 def row_groups(

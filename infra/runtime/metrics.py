@@ -1,7 +1,7 @@
 """All exported metrics: name, kind, unit, labels, and what to do about them.
 
-The metrics with KIP-382 names keep KIP-382's meanings: count and bytes of replicated records, their age on arrival, and
-the time from the source's timestamp to the target's acknowledgement.
+The record metrics mean what KIP-382 says, of each record: count, size, age when it is consumed, and the time from its
+timestamp to the target's acknowledgement.
 
 The kind of a metric is the Literal that contains its name, so that a type checker rejects an unknown one; `TABLE` has
 everything else. A counter without a unit in its name counts things.
@@ -9,6 +9,7 @@ everything else. A counter without a unit in its name counts things.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -77,6 +78,8 @@ GaugeName = Literal[
 HistogramName = Literal[
     "upload_latency_seconds",
     "produce_latency_seconds",
+    # ingress, KIP-382 names
+    "record_size_bytes",
     "record_age_seconds",
     "replication_latency_seconds",
 ]
@@ -96,6 +99,7 @@ NONE: tuple[str, ...] = ()
 REGION = ("region",)  # of the archive
 PARTITION = ("topic", "partition")  # of the process's own cluster: source of egress, target of ingress
 SOURCE = ("region", "topic", "partition")  # of the source
+RECORDS = (*SOURCE, "destination")  # of the source; the topic at the target
 
 TABLE: dict[MetricName, Metric] = {
     # egress
@@ -119,9 +123,9 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
-    "record_count": Metric(SOURCE, "records acknowledged by the target"),
+    "record_count": Metric(RECORDS, "records acknowledged by the target"),
     "record_bytes": Metric(
-        SOURCE, "bytes of record columns (including offsets and timestamps) that the target has acknowledged"
+        RECORDS, "bytes of keys, values, header keys and header values of the records acknowledged by the target"
     ),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
     "late_segments": Metric(SOURCE, "gaps waited for; a few are normal, growing = segments arrive out of order"),
@@ -212,9 +216,18 @@ TABLE: dict[MetricName, Metric] = {
     "produce_latency_seconds": Metric(
         SOURCE, "from passing a run to the producer until it is acknowledged, with its checkpoint"
     ),
-    "record_age_seconds": Metric(SOURCE, "KIP-382: age of the newest record of a run when delivery started"),
+    "record_size_bytes": Metric(
+        RECORDS, "KIP-382: size of each record acknowledged by the target: key, value, header keys and header values"
+    ),
+    "record_age_seconds": Metric(
+        RECORDS,
+        "KIP-382: from each record's timestamp until ingress read the record, of those acknowledged by the target; 0 "
+        "for a timestamp in the future; without records that have no timestamp",
+    ),
     "replication_latency_seconds": Metric(
-        SOURCE, "KIP-382: source timestamp → target acknowledgement, newest record of each run"
+        RECORDS,
+        "KIP-382: from each record's timestamp until the target acknowledged the record; 0 for a timestamp in the "
+        "future; without records that have no timestamp",
     ),
 }
 
@@ -232,6 +245,11 @@ class Metrics(Protocol):
 
     def observe(self, name: HistogramName, value: float, **labels: str) -> None: ...
 
+    def observe_many(self, name: HistogramName, counts: Sequence[int], total: float, **labels: str) -> None:
+        """Observe values that are counted already: `counts` has one number for each of the histogram's
+        `infra.runtime.buckets.BUCKETS`, and one for the values above the last; `total` is the sum of the values. Raises
+        ValueError for another number of counts."""
+
     def forget(self, name: GaugeName, **labels: str) -> None:
         """Drop a gauge, for example of a partition that was revoked."""
 
@@ -244,5 +262,7 @@ class NoMetrics:
     def gauge(self, name: GaugeName, value: float, **labels: str) -> None: ...
 
     def observe(self, name: HistogramName, value: float, **labels: str) -> None: ...
+
+    def observe_many(self, name: HistogramName, counts: Sequence[int], total: float, **labels: str) -> None: ...
 
     def forget(self, name: GaugeName, **labels: str) -> None: ...

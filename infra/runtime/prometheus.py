@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, write_to_textfile
+from prometheus_client import CollectorRegistry, Counter, Gauge, write_to_textfile
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
+from infra.runtime.buckets import BUCKETS
 from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, CounterName, GaugeName, HistogramName, MetricName
 
 NAMESPACE = "replicator"
-
-_LATENCY = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_AGE = (0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600)  # sealing takes minutes
-BUCKETS: Mapping[HistogramName, tuple[float, ...]] = {
-    "upload_latency_seconds": _LATENCY,
-    "produce_latency_seconds": _LATENCY,
-    "record_age_seconds": _AGE,
-    "replication_latency_seconds": _AGE,
-}
 
 _Labels = tuple[str, ...]
 
@@ -31,13 +29,12 @@ class PrometheusMetrics:
         self.registry = registry = CollectorRegistry() if registry is None else registry
         self._counters = {n: Counter(n, _help(n), _labels(n), NAMESPACE, registry=registry) for n in COUNTERS}
         self._gauges = {n: Gauge(n, _help(n), _labels(n), NAMESPACE, registry=registry) for n in GAUGES}
-        self._histograms = {
-            n: Histogram(n, _help(n), _labels(n), NAMESPACE, registry=registry, buckets=BUCKETS[n]) for n in HISTOGRAMS
-        }
+        self._histograms = {n: _Histogram(n) for n in HISTOGRAMS}
+        for histogram in self._histograms.values():
+            registry.register(histogram)
         # `.labels()` of the client takes a lock and converts every value to text; these dictionaries cache its results.
         self._counter_children: dict[tuple[CounterName, _Labels], Counter] = {}
         self._gauge_children: dict[tuple[GaugeName, _Labels], Gauge] = {}
-        self._histogram_children: dict[tuple[HistogramName, _Labels], Histogram] = {}
 
     def count(self, name: CounterName, value: float = 1, **labels: str) -> None:
         values = _values(name, labels)
@@ -56,12 +53,13 @@ class PrometheusMetrics:
         child.set(value)
 
     def observe(self, name: HistogramName, value: float, **labels: str) -> None:
-        values = _values(name, labels)
-        child = self._histogram_children.get((name, values))
-        if child is None:
-            parent = self._histograms[name]
-            child = self._histogram_children[name, values] = parent.labels(*values) if values else parent
-        child.observe(value)
+        bounds = BUCKETS[name]
+        counts = [0] * (len(bounds) + 1)
+        counts[bisect_left(bounds, value)] = 1
+        self._histograms[name].add(_values(name, labels), counts, value)
+
+    def observe_many(self, name: HistogramName, counts: Sequence[int], total: float, **labels: str) -> None:
+        self._histograms[name].add(_values(name, labels), counts, total)
 
     def write(self, file: Path) -> None:
         """Write the gauges that were set as text, atomically, for Prometheus' textfile collector. Other metrics are
@@ -81,6 +79,36 @@ class PrometheusMetrics:
             self._gauges[name].set(0)
 
 
+class _Histogram(Collector):
+    """A histogram that also takes values that are counted already, which the client's own class does not."""
+
+    def __init__(self, name: HistogramName) -> None:
+        self.name = name
+        self._children: dict[_Labels, tuple[list[int], float]] = {}  # counts by bucket, sum
+        self._lock = Lock()
+
+    def add(self, values: _Labels, counts: Sequence[int], total: float) -> None:
+        """`values`: of the labels."""
+        buckets = len(BUCKETS[self.name]) + 1
+        if len(counts) != buckets:
+            raise ValueError(f"{self.name} has {buckets} buckets, not {len(counts)}")
+        with self._lock:
+            before, sum_before = self._children.get(values, ([0] * buckets, 0.0))
+            self._children[values] = [a + b for a, b in zip(before, counts, strict=True)], sum_before + total
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        yield HistogramMetricFamily(f"{NAMESPACE}_{self.name}", _help(self.name), labels=_labels(self.name))
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        with self._lock:
+            children = dict(self._children)
+        bounds = [_text(bound) for bound in (*BUCKETS[self.name], float("inf"))]
+        for family in self.describe():
+            for values, (counts, total) in children.items():
+                family.add_metric(values, list(zip(bounds, accumulate(counts), strict=True)), total)
+            yield family
+
+
 def _values(name: MetricName, labels: Mapping[str, str]) -> _Labels:
     """Label values in the table's order. Raises ValueError for labels other than the table's, a bug in the caller."""
     wanted = TABLE[name].labels
@@ -91,6 +119,11 @@ def _values(name: MetricName, labels: Mapping[str, str]) -> _Labels:
     if len(values) != len(wanted) or len(labels) != len(wanted):
         raise ValueError(f"{name} has the labels {wanted}, not {tuple(labels)}")
     return values
+
+
+def _text(bound: float) -> str:
+    """As the client writes the label `le`."""
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
 
 
 def _help(name: MetricName) -> str:

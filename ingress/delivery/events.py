@@ -35,6 +35,11 @@ class DeliveryTarget:
     def labels(self) -> dict[str, str]:
         return labels_of(self.source)
 
+    @property
+    def record_labels(self) -> dict[str, str]:
+        """Of the metrics of single records."""
+        return {**self.labels, "destination": self.target.topic}
+
 
 @dataclass(frozen=True, slots=True)
 class Progressed:

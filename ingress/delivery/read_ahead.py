@@ -17,7 +17,9 @@ from formats.messages.delivery_checkpoint import Skipped
 from formats.segment import Segment
 from infra.archive.run_reader import RunReader, SegmentRun
 from infra.contracts.cluster import TopicPartition
+from infra.runtime.lifecycle import Clock
 from ingress.delivery.events import DeliveryTarget
+from ingress.delivery.record_metrics import RunMeasures, measures_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,21 @@ class _Waiting:
     skipped: Sequence[Skipped] = ()  # offsets right before the slices
 
 
+@dataclass(frozen=True, slots=True)
+class RunAhead:
+    """A run that was read, and what was measured of it then."""
+
+    run: SegmentRun
+    measures: RunMeasures
+
+
 @dataclass(slots=True, eq=False)
 class SegmentRead:
     delivery_target: DeliveryTarget
     slices: Sequence[SegmentSlice]
     narrow: Narrow | None
     runs: Generator[SegmentRun, None, None]
-    ahead: Future[SegmentRun]
+    ahead: Future[RunAhead]
     from_offset: int
     next_offset: int  # of the next run to take
     skipped: Sequence[Skipped]  # recorded with the first run
@@ -60,6 +70,7 @@ class ReadAhead:
 
     reader: RunReader
     pool: Executor
+    clock: Clock
     width: int
     changed: threading.Condition
     _waiting: deque[_Waiting] = field(default_factory=deque)
@@ -153,10 +164,15 @@ class ReadAhead:
             delivery_target, slices, narrow, runs, ahead, at, at, waiting.skipped
         )
 
-    def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[SegmentRun]:
-        future = self.pool.submit(next, runs)
+    def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[RunAhead]:
+        future = self.pool.submit(self._read, runs)
         future.add_done_callback(lambda _: self._wake())
         return future
+
+    def _read(self, runs: Generator[SegmentRun, None, None]) -> RunAhead:
+        """On the pool."""
+        run = next(runs)
+        return RunAhead(run, measures_of(run.batches, self.clock.now()))
 
     def _wake(self) -> None:
         with self.changed:

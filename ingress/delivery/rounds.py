@@ -36,7 +36,7 @@ from formats.errors import (
     WriterRefused,
 )
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
-from formats.records.statistics import last_offset, last_timestamp_ms
+from formats.records.statistics import last_offset
 from infra.archive.run_reader import RunReader
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule
 from infra.runtime import log_fields
@@ -46,6 +46,7 @@ from infra.runtime.retry import Backoff
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
+from ingress.delivery.record_metrics import RecordMetrics
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class _Part:
     count: int = 0
     size_bytes: int = 0
     last_offset: int = -1  # of a record
-    newest_ms: float | None = None  # timestamp of the last record
+    records: RecordMetrics = field(default_factory=RecordMetrics)
     ended: bool = False  # no more runs of it in this round
     done: bool = False  # the slices are read to their end
     then: DeliveryEvent | _RefusedRun | None = None  # why it ended; reported once the records before are delivered
@@ -111,7 +112,7 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
-        self._read_ahead = ReadAhead(self.reader, self.pool, self.width, self._mutex)
+        self._read_ahead = ReadAhead(self.reader, self.pool, self.clock, self.width, self._mutex)
 
     def begin(
         self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
@@ -207,12 +208,12 @@ class Delivery:
         finally:
             runs.close()
         failed = {f.partition: f for f in failures}
-        seconds = time.monotonic() - began
+        seconds, at = time.monotonic() - began, self.clock.now()
         self._pace.took(seconds, sum(part.count for part in parts.values()))
         sharing = Counter(part.reading.delivery_target.target for part in parts.values())
         for part in parts.values():
             target = part.reading.delivery_target.target
-            self._finish(part, failed.get(target), seconds, shares_partition=sharing[target] > 1)
+            self._finish(part, failed.get(target), seconds, at, shares_partition=sharing[target] > 1)
 
     def _halt(self, reason: str) -> None:
         """Set why the target refuses this process; empty when it does not."""
@@ -262,7 +263,8 @@ class Delivery:
         """The run that was read ahead, with its timestamps checked for the target; starts to read the next one."""
         delivery_target = reading.delivery_target
         try:
-            run = reading.ahead.result()
+            ahead = reading.ahead.result()
+            run = ahead.run
             checked = self.timestamps.check(
                 delivery_target.target.topic, run.batches, clamp=delivery_target.clamp_timestamps
             )
@@ -288,7 +290,7 @@ class Delivery:
         part.size_bytes += run.size_bytes
         if run.batches:
             part.last_offset = last_offset(run.batches[-1])
-            part.newest_ms = last_timestamp_ms(run.batches[-1])
+            part.records.add(ahead.measures)
         self._read_ahead.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(
@@ -306,14 +308,17 @@ class Delivery:
 
     # --- results of a round ---
 
-    def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, shares_partition: bool) -> None:
-        """`shares_partition`: another source is delivered to the same target partition in this round."""
+    def _finish(
+        self, part: _Part, failure: RunFailed | None, seconds: float, at: datetime, *, shares_partition: bool
+    ) -> None:
+        """`seconds`: how long the round took; `at`: its end. `shares_partition`: another source is delivered to the
+        same target partition in this round."""
         reading, delivery_target = part.reading, part.reading.delivery_target
         if failure is None:
             if part.count:
                 self._read_ahead.joins(delivery_target.target)
             if reading.next_offset > part.from_offset or part.done:
-                self._measure(delivery_target, part, seconds)
+                self._measure(delivery_target, part, seconds, at)
                 self.reports.put(
                     Progressed(delivery_target, reading.next_offset, part.done, part.count, part.size_bytes)
                 )
@@ -360,13 +365,7 @@ class Delivery:
             return
         self._read_ahead.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
-    def _measure(self, delivery_target: DeliveryTarget, part: _Part, seconds: float) -> None:
-        labels = delivery_target.labels
-        self.metrics.count("record_count", part.count, **labels)
-        self.metrics.count("record_bytes", part.size_bytes, **labels)
-        self.metrics.observe("produce_latency_seconds", seconds, **labels)
-        if part.newest_ms is not None:
-            age = self.clock.now().timestamp() - part.newest_ms / 1000
-            self.metrics.observe("replication_latency_seconds", max(age, 0), **labels)
-            self.metrics.observe("record_age_seconds", max(age - seconds, 0), **labels)
+    def _measure(self, delivery_target: DeliveryTarget, part: _Part, seconds: float, at: datetime) -> None:
+        part.records.acknowledged(at, self.metrics, delivery_target.record_labels)
+        self.metrics.observe("produce_latency_seconds", seconds, **delivery_target.labels)
         log.debug("run_delivered", extra={log_fields.RECORDS: part.count, log_fields.BYTES: part.size_bytes})

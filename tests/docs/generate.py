@@ -37,7 +37,7 @@ _METRICS = f"""\
 
 Served by `/metrics` of a process with `[metrics] listen` ([operations](operations.md#watching)). Every name has the
 prefix `replicator_`; counters have the suffix `_total`. The labels `topic` and `partition` are of the cluster that the
-process works with; together with `region` they are of the source.
+process works with; together with `region` they are of the source, and `destination` is the topic at the target.
 """
 
 

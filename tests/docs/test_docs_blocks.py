@@ -18,7 +18,7 @@ import pytest
 import typer
 
 from formats.errors import ConfigError
-from infra.runtime.metrics import COUNTERS, TABLE
+from infra.runtime.metrics import COUNTERS, HISTOGRAMS, TABLE
 from replicator import main
 from replicator.config import parse
 from replicator.config.across import between_files
@@ -163,6 +163,7 @@ def check_json(block: Block) -> None:
 
 def check_promql(block: Block) -> None:
     known = {f"replicator_{name}{'_total' if name in COUNTERS else ''}" for name in TABLE}
+    known |= {f"replicator_{name}{series}" for name in HISTOGRAMS for series in ("_bucket", "_count", "_sum")}
     if unknown := set(re.findall(r"replicator_[a-z_]+", block.text)) - known:
         raise Wrong(f"there are no metrics {sorted(unknown)}")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
+from operator import add
 from typing import BinaryIO
 
 from formats.errors import StoreUnavailable
 from infra.contracts.storage import ObjectInfo
+from infra.runtime.buckets import BUCKETS
 from infra.runtime.metrics import CounterName, GaugeName, HistogramName, MetricName, labels
 from infra.storage.memory_and_folder import MemoryObjectStore
 
@@ -35,6 +38,7 @@ class CountedMetrics:
     labelled: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=lambda: defaultdict(int))
     gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
     observed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    counted: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[tuple[int, ...], float]] = field(default_factory=dict)
 
     def count(self, name: CounterName, value: float = 1, **of: str) -> None:
         self.counts[name] += value
@@ -47,11 +51,27 @@ class CountedMetrics:
         _checked(name, of)
         self.observed[name].append(value)
 
+    def observe_many(self, name: HistogramName, counts: Sequence[int], total: float, **of: str) -> None:
+        buckets = len(BUCKETS[name]) + 1
+        if len(counts) != buckets:
+            raise ValueError(f"{name} has {buckets} buckets, not {len(counts)}")
+        before, sum_before = self.counted.get(_checked(name, of), ((0,) * buckets, 0))
+        self.counted[_checked(name, of)] = tuple(map(add, before, counts)), sum_before + total
+
     def forget(self, name: GaugeName, **of: str) -> None:
         self.gauges.pop(_checked(name, of), None)
 
     def value(self, name: GaugeName, **of: str) -> float | None:
         return self.gauges.get(_checked(name, of))
+
+    def buckets(self, name: HistogramName, **of: str) -> dict[float, int]:
+        """What `observe_many` added: number of values by the bound of their bucket, without empty buckets."""
+        counts, _ = self.counted[_checked(name, of)]
+        return {bound: n for bound, n in zip((*BUCKETS[name], inf), counts, strict=True) if n}
+
+    def sum_of(self, name: HistogramName, **of: str) -> float:
+        """Of the values that `observe_many` added."""
+        return self.counted[_checked(name, of)][1]
 
     def by_label(self, name: CounterName, **of: str) -> float:
         return self.labelled[_checked(name, of)]

@@ -6,67 +6,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from queue import SimpleQueue
 from threading import Timer
 from typing import BinaryIO
 
 import pytest
 
-from formats.coverage import SegmentSlice
 from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter
-from infra.kafka.producer.timestamps import TargetTimestamps
-from infra.runtime.lifecycle import Deadline, Stop
-from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
+from infra.runtime.lifecycle import Deadline
+from ingress.delivery.events import Corrupt, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
-from ingress.delivery.rounds import Delivery
-from tests.fakes.executors import HandExecutor
-from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import STAMP, World, numbers
-
-C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
-
-
-class Hand:
-    """A Delivery whose pool is driven by hand."""
-
-    def __init__(
-        self, world: World, *, records: int = 4, width: int = 8, round_records: int = 1, linger: timedelta = timedelta()
-    ) -> None:
-        world.broker.create("copy", partitions=8)
-        self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
-        self.abandon = Stop()
-        self.delivery = Delivery(
-            reader=SegmentRunReader(world.archive, records, 1 << 20),
-            writer=world.target.writer(),
-            timestamps=TargetTimestamps(world.admin, world.clock),
-            pool=self.pool,
-            clock=world.clock,
-            metrics=self.metrics,
-            stop=Stop(),
-            abandon=self.abandon,
-            width=width,
-            round_records=round_records,
-            linger=linger,
-        )
-
-    def begin(
-        self, segment: Segment, epoch: int = 1, from_offset: int = 0, target: TopicPartition | None = None
-    ) -> DeliveryTarget:
-        partition = target or TopicPartition("copy", segment.source.partition)
-        given = DeliveryTarget(segment.source, partition, "id", epoch, clamp_timestamps=False)
-        self.delivery.begin(given, [SegmentSlice.rest(segment, max(from_offset, segment.offsets.start))])
-        return given
-
-    def reports(self) -> list[DeliveryEvent]:
-        found = []
-        while not self.delivery.reports.empty():
-            found.append(self.delivery.reports.get())
-        return found
+from tests.ingress.delivery.hand import C, D, Hand
+from tests.ingress.world import World, numbers
 
 
 def test_piece_is_delivered_run_by_run() -> None:
@@ -610,40 +565,3 @@ def test_its_own_thread_delivers_everything_and_ends_when_stopped() -> None:
         loop.join(20)
         assert not loop.is_alive()
     assert all(world.offsets(TopicPartition("copy", p)) == numbers((0, 30)) for p in range(8))
-
-
-def test_what_is_delivered_is_measured() -> None:
-    world = World()
-    hand = Hand(world)
-    stamp = int(world.clock.at.timestamp() * 1000) - 90_000
-    hand.begin(world.put(0, 3, stamp=stamp))
-    while hand.delivery.run_round():
-        pass
-    labels = {"region": "a", "topic": "t", "partition": "0"}
-    assert hand.metrics.by_label("record_count", **labels) == 4
-    assert hand.metrics.observed["replication_latency_seconds"] == [90.0]
-    assert len(hand.metrics.observed["produce_latency_seconds"]) == 1
-
-
-def test_the_age_of_a_round_is_its_last_records() -> None:
-    world = World()
-    hand = Hand(world)
-    first, second = world.put(0, 1), world.put(2, 3)
-    world.clock.at = datetime.fromtimestamp((STAMP + 3 + 90_000) / 1000, UTC)
-    given = DeliveryTarget(first.source, C, "id", 1, clamp_timestamps=False)
-    hand.delivery.begin(given, [SegmentSlice.rest(first, 0), SegmentSlice.rest(second, 2)])
-    while hand.delivery.run_round():
-        pass
-    assert hand.reports() == [Progressed(given, 4, True)], "one run, of two segments"
-    assert hand.metrics.observed["replication_latency_seconds"] == pytest.approx([90.0])
-
-
-def test_records_of_a_later_incarnation_are_counted_separately() -> None:
-    world = World()
-    hand = Hand(world)
-    hand.begin(world.put(0, 1))
-    hand.begin(world.put(0, 3, partition=1, incarnation="life"), epoch=2)
-    while hand.delivery.run_round():
-        pass
-    assert hand.metrics.by_label("record_count", region="a", topic="t", partition="0") == 2
-    assert hand.metrics.by_label("record_count", region="a", topic="t@life", partition="1") == 4
