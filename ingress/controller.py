@@ -33,6 +33,7 @@ from ingress import partition_log
 from ingress.alarms import Alarms
 from ingress.assigned_partition import AssignedPartition, Listed, PendingListing
 from ingress.assignment import Assignment
+from ingress.catalog.sync import CatalogSync
 from ingress.checkpoint_lookup import (
     CheckpointLookup,
     Positions,

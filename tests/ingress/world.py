@@ -22,6 +22,7 @@ from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
+from infra.archive.catalogs import Catalogs
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
@@ -32,6 +33,12 @@ from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
+from ingress.catalog.acl_applier import AclApplier
+from ingress.catalog.applier import CatalogApplier
+from ingress.catalog.creator import TopicCreator
+from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.ownership import LedgerView
+from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
@@ -44,7 +51,9 @@ from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_ledger import FakeLedger
 from tests.fakes.kafka_target import FakeLog, FakeTarget
 from tests.fakes.placement import FakePlacement
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
@@ -98,6 +107,8 @@ class World:
         self.admin = FakeAdmin(self.broker)
         self.broker.create(self.settings.checkpoint_topic)
         self.admin.settings[self.settings.checkpoint_topic] = dict(CHECKPOINTS)
+        self.catalog_admin = FakeCatalogAdmin(self.admin, configs=self.admin.settings)
+        self.ledger = FakeLedger()
         self.groups = FakeGroups()
         self.target = FakeTarget()
         self.log = FakeLog()
@@ -115,10 +126,41 @@ class World:
         return Archive(self.store, self.control, self.format)
 
     def archived_topics(self) -> ArchivedTopics:
-        return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
+        return ArchivedTopics(
+            self.store, self.control, self.settings, self.settings.own_topics, self.clock, self.admin.cluster
+        )
+
+    def creator(self) -> TopicCreator:
+        return TopicCreator(self.admin, self.ledger, self.clock, self.settings.replication_factor)
 
     def finder(self) -> DestinationFinder:
-        return DestinationFinder(self.archive, self.archived_topics(), self.admin, self.settings)
+        return DestinationFinder(
+            self.archive,
+            self.archived_topics(),
+            self.admin,
+            self.settings,
+            self.creator(),
+            Catalogs(self.objects, "data"),
+        )
+
+    def applier(self) -> CatalogApplier:
+        view = LedgerView(self.ledger)
+        return CatalogApplier(
+            admin=self.admin,
+            catalog_admin=self.catalog_admin,
+            ledger=view,
+            creator=self.creator(),
+            acls=AclApplier(
+                admin=self.catalog_admin,
+                ledger=view,
+                settings=self.settings,
+                clock=self.clock,
+                own_principals={"User:replicator"},
+            ),
+            copies=FirstCopies(self.store),
+            settings=self.settings,
+            clock=self.clock,
+        )
 
     # --- what an operator asks ---
 
@@ -314,6 +356,7 @@ class Process:
                 control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
+                catalog=CatalogSync(world.applier(), self.pool, world.settings.topic_refresh_interval, self.health),
                 pool=self.pool,
                 checkpoint_pool=self.checkpoint_pool,
                 clock=world.clock,
