@@ -66,6 +66,8 @@ class TopicCreator:
             return self._create(name, partitions, CREATED_WITH, has_others=False)
 
     def _with_remedy(self, error: str) -> str:
+        if "replication factor" not in error.lower():
+            return error
         return (
             f"{error}. The request has ingress.replication_factor = {self.replication_factor}: fewer brokers need a "
             "smaller one, or -1 for the broker's default"

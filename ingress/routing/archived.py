@@ -216,19 +216,18 @@ def _stopped(incarnation: ArchivedIncarnation) -> str:
 def _nearest(
     rivals: Sequence[ArchivedTopic], catalogs: Mapping[str, Catalog], passed_over: list[RefusedTopic]
 ) -> list[ArchivedTopic]:
-    """One of several copies of one topic: the one that went through the fewest clusters, or else the first region's.
-    Adds the others to `passed_over`. Topics that are not known to be copies of one topic are all returned."""
-    lineages = [one.source.lineage(catalogs) for one in rivals]
-    names = {one.source.name for one in rivals}
-    if len(rivals) < 2 or len(names) > 1 or not all(lineages) or len({lineage[-1] for lineage in lineages}) > 1:
-        return list(rivals)
-    if any(one.settings.allow_merge for one in rivals):
-        return list(rivals)
-    (_, nearest), *others = sorted(zip(lineages, rivals, strict=True), key=lambda pair: (len(pair[0]), pair[1].region))
-    for _, other in others:
-        reason = f"the same records arrive from {nearest.region}, through fewer clusters or in a region named before"
-        passed_over.append(RefusedTopic(other, reason))
-    return [nearest]
+    """Of several copies of one topic, the one that went through the fewest clusters, or else the first region's: the
+    others bring the same records, and are added to `passed_over`. Topics of different or unknown origin all stay."""
+    chosen: dict[tuple[str, ...], ArchivedTopic] = {}
+    by_length = sorted(rivals, key=lambda one: (len(one.source.lineage(catalogs)), one.region))
+    for one in by_length:
+        lineage = one.source.lineage(catalogs)
+        origin = (lineage[-1], one.source.name) if lineage else (one.name,)
+        nearest = chosen.setdefault(origin, one)
+        if nearest is not one:
+            reason = f"the same records arrive from {nearest.region}, through as few clusters or fewer"
+            passed_over.append(RefusedTopic(one, reason))
+    return [one for one in rivals if one in chosen.values()]
 
 
 def _without_name(archived_topic: ArchivedTopic) -> str:

@@ -3,6 +3,7 @@
 admin = FakeAdmin(broker)
 admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
+admin.refuses_config = "x"     creating a topic with the config x raises TargetError
 admin.hides["t"] = "why"       describing t raises TargetError, and no listing shows it
 admin.ids["t"] = "other"       the topic has this id, instead of one that changes when it is created again
 admin.cluster = "other"        another cluster answers
@@ -28,6 +29,7 @@ class FakeAdmin:
     ids: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     refuses: dict[str, str] = field(default_factory=dict)
+    refuses_config: str = ""
     hides: dict[str, str] = field(default_factory=dict)
     hidden: set[TopicPartition] = field(default_factory=set)  # no broker tells their offsets (any more, or yet)
     leaderless: set[TopicPartition] = field(default_factory=set)  # asking for their watermarks fails
@@ -67,6 +69,8 @@ class FakeAdmin:
             raise TargetError(self.refuses[name])
         if name in self._counts():
             return False
+        if self.refuses_config in configs:
+            raise TargetError(f"unknown config {self.refuses_config}")
         self.broker.create(name, partitions=partitions)
         self.settings[name] = dict(configs)
         return True

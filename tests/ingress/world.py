@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from formats.control.archive_begin import ArchiveBegin
+from formats.control.catalog import Catalog, CatalogTopic, RemovedTopic, encode_catalog
 from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
+from formats.control.keys import catalog_prefix
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from formats.messages.segment_events import Created, Removed, SegmentEvent
 from formats.parquet.writer import ParquetFormat
+from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import ConfigSource, ConfigValue
 from formats.records.schema import SCHEMA
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
@@ -24,6 +29,7 @@ from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
 from infra.archive.catalogs import Catalogs
 from infra.archive.control import ControlStore
+from infra.archive.generations import Generations
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
@@ -74,6 +80,26 @@ def source_settings(topic: str = "t", destination: str | None = "copy", **change
         "first_segment_delay": timedelta(seconds=DELAY),
     }
     return IngressSource(**(given | changes))
+
+
+def source_topic(
+    name: str = "t",
+    *,
+    partitions: int = 2,
+    configs: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] = MappingProxyType({"retention.ms": "604800000"}),
+    lineage: Sequence[str] = (),
+) -> CatalogTopic:
+    """As a catalogue lists it. `configs`: set at the topic."""
+    own = {key: ConfigValue(value, ConfigSource.TOPIC) for key, value in (configs or {}).items()}
+    return CatalogTopic(
+        name=name,
+        topic_id=f"id-{name}",
+        partitions=partitions,
+        replication_factor=1,
+        configs={key: ConfigValue(value, ConfigSource.DEFAULT) for key, value in defaults.items()} | own,
+        lineage=tuple(lineage),
+    )
 
 
 def records(offsets: Collection[int], *, stamp: int | None = None, value: bytes = b"") -> pa.RecordBatch:
@@ -140,8 +166,11 @@ class World:
             self.admin,
             self.settings,
             self.creator(),
-            Catalogs(self.objects, "data"),
+            self.catalogs(),
         )
+
+    def catalogs(self) -> Catalogs:
+        return Catalogs(self.objects, "data")
 
     def applier(self) -> CatalogApplier:
         view = LedgerView(self.ledger)
@@ -227,6 +256,26 @@ class World:
         ControlStore(self.objects.memory, "data").claim(
             REGION, f"{topic}@{incarnation}" if incarnation else topic, claim
         )
+
+    def publish_catalog(
+        self,
+        *topics: CatalogTopic,
+        region: str = REGION,
+        cluster_id: str = "source",
+        removed: Sequence[RemovedTopic] = (),
+        acls: Collection[AclBinding] | None = (),
+    ) -> None:
+        """The next generation of the region's catalogue."""
+        generations = Generations(self.objects.memory, catalog_prefix("data", region))
+        catalog = Catalog(
+            cluster_id=cluster_id,
+            writer="test",
+            observed_at=self.clock.at,
+            topics={one.name: one for one in topics},
+            removed=tuple(removed),
+            acls=None if acls is None else frozenset(acls),
+        )
+        assert generations.put(generations.newest() + 1, encode_catalog(catalog))
 
     def record_begin(self, offset: int, *, partition: int = 0, incarnation: str = "") -> None:
         begin = ArchiveBegin(offset=offset, reason="test", recorded_at=self.clock.at)

@@ -1,0 +1,79 @@
+"""What the ledger's records say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.messages.ledger import (
+    CreationIntent,
+    LedgerEntry,
+    OwnedAcl,
+    OwnedTopic,
+    acl_key,
+    encode,
+    encode_key,
+    ownership,
+)
+from formats.policies.acls import AclBinding
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+ACL = AclBinding(
+    resource_type="TOPIC",
+    resource_name="copy",
+    pattern_type="LITERAL",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+words = st.text("ab.é", min_size=1, max_size=4)
+times = st.datetimes(timezones=st.just(UTC))
+topics = st.builds(
+    OwnedTopic,
+    name=words,
+    topic_id=words | st.just(""),
+    source=words,
+    at=times,
+    lineage=st.lists(words, max_size=2).map(tuple),
+    is_copied=st.booleans(),
+)
+entries: st.SearchStrategy[LedgerEntry] = (
+    st.builds(CreationIntent, name=words, at=times) | topics | st.builds(OwnedAcl, binding=st.just(ACL), at=times)
+)
+
+
+@given(st.lists(entries))
+def test_the_last_entry_of_a_key_counts(written: list[LedgerEntry]) -> None:
+    found, problem = ownership((encode_key(one), encode(one)) for one in written)
+    assert problem == ""
+    assert found.intents == {one.name: one for one in written if isinstance(one, CreationIntent)}
+    assert found.topics == {(one.name, one.topic_id): one for one in written if isinstance(one, OwnedTopic)}
+    assert found.acls == {one.binding for one in written if isinstance(one, OwnedAcl)}
+
+
+def test_a_record_without_a_value_disowns() -> None:
+    records = [(acl_key(ACL), encode(OwnedAcl(binding=ACL, at=T0))), (acl_key(ACL), None)]
+    assert ownership(records)[0].acls == frozenset()
+
+
+def test_two_incarnations_of_a_topic_are_two() -> None:
+    first = OwnedTopic(name="copy", topic_id="1", source="a/t", at=T0)
+    found, _ = ownership([(encode_key(first), encode(first))])
+    assert found.topic("copy", "1") == first
+    assert found.topic("copy", "2") is None, "somebody created it anew"
+
+
+@pytest.mark.parametrize(
+    "key", [b"", b"rubbish", b'{"kind":"other"}', b'{"kind":"topic","name":"t"}', b'{"kind":"acl"}']
+)
+def test_what_is_not_ours_owns_nothing_and_is_reported(key: bytes) -> None:
+    good = CreationIntent(name="copy", at=T0)
+    found, problem = ownership([(key, b"{}"), (encode_key(good), encode(good))])
+    assert "not an entry of the ledger" in problem or "not the" in problem
+    assert found.intents == {"copy": good}
+    assert not found.topics
+    assert not found.acls

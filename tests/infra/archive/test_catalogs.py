@@ -1,0 +1,78 @@
+"""Which catalogue is in force when generations arrive, damaged ones and those of newer programs among them."""
+
+from __future__ import annotations
+
+import gzip
+from io import BytesIO
+
+import pytest
+
+from formats.errors import StoreUnavailable
+from infra.archive.catalogs import TRIED, Catalogs
+from tests.ingress.world import REGION, World, source_topic
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def put(world: World, number: int, data: bytes) -> None:
+    world.objects.memory.put_new(f"data/a/_control/v1/catalog/{number:020d}", BytesIO(data), len(data))
+
+
+def in_force(world: World, catalogs: Catalogs) -> list[str]:
+    found = catalogs.refresh([REGION]).get(REGION)
+    return [] if found is None else sorted(found.topics)
+
+
+def test_the_newest_counts(world: World) -> None:
+    catalogs = Catalogs(world.objects, "data")
+    assert in_force(world, catalogs) == []
+    world.publish_catalog(source_topic("one"))
+    assert in_force(world, catalogs) == ["one"]
+    world.publish_catalog(source_topic("one"), source_topic("two"))
+    assert in_force(world, catalogs) == ["one", "two"]
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", gzip.compress(b'{"v":2}'), gzip.compress(b"{}")[:-4]])
+def test_one_that_cannot_be_read_leaves_the_last_good_one_in_force(world: World, data: bytes) -> None:
+    world.publish_catalog(source_topic("one"))
+    catalogs = Catalogs(world.objects, "data")
+    assert in_force(world, catalogs) == ["one"]
+    put(world, 2, data)
+    assert in_force(world, catalogs) == ["one"]
+    assert "the last good one stays in force" in catalogs.problems[REGION]
+    world.publish_catalog(source_topic("three"))
+    assert in_force(world, catalogs) == ["three"]
+    assert catalogs.problems == {}
+
+
+@pytest.mark.parametrize(("bad", "wanted"), [(TRIED - 1, ["one"]), (TRIED, [])])
+def test_a_process_that_starts_tries_a_few_below_the_newest(world: World, bad: int, wanted: list[str]) -> None:
+    world.publish_catalog(source_topic("one"))
+    for number in range(bad):
+        put(world, 2 + number, b"rubbish")
+    catalogs = Catalogs(world.objects, "data")
+    assert in_force(world, catalogs) == wanted
+    assert catalogs.problems
+
+
+def test_a_store_that_fails_is_no_absence(world: World) -> None:
+    world.publish_catalog(source_topic("one"))
+    catalogs = Catalogs(world.objects, "data")
+    assert in_force(world, catalogs) == ["one"]
+    world.objects.away = {"list"}
+    with pytest.raises(StoreUnavailable):
+        catalogs.refresh([REGION])
+    world.objects.away = set()
+    assert in_force(world, catalogs) == ["one"]
+
+
+def test_an_unchanged_catalogue_costs_one_listing(world: World) -> None:
+    world.publish_catalog(source_topic("one"))
+    catalogs = Catalogs(world.objects, "data")
+    catalogs.refresh([REGION])
+    before = world.objects.calls.copy()
+    catalogs.refresh([REGION])
+    assert world.objects.calls - before == {"list": 1}

@@ -1,0 +1,241 @@
+"""Destinations become like their sources: partitions, configs and ACLs, of what we created, and of nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from formats.policies.acls import AclBinding
+from infra.contracts.cluster import TopicPartition
+from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
+
+P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
+READ = AclBinding(
+    resource_type="TOPIC",
+    resource_name="t",
+    pattern_type="LITERAL",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+COPY_READ = replace(READ, resource_name="copy")
+
+
+def follow(process: Process, times: int = 1) -> None:
+    for _ in range(times):
+        process.later(40)
+
+
+def delivered(world: World) -> Process:
+    """Partition 0 of t is delivered, and its first copy is through."""
+    world.put(0, 3)
+    process = joined(world, P0)
+    process.later(DELAY, turns=8)
+    follow(process, 2)
+    return process
+
+
+def test_created_as_the_catalogue_says_before_anything_is_stored() -> None:
+    world = World()
+    world.publish_catalog(source_topic(partitions=5, configs={"segment.bytes": "1000", "retention.ms": "5"}))
+    joined(world, P0)
+    assert world.admin.describe(["copy"])["copy"].partition_count == 5
+    assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+    assert world.admin.settings["copy"]["retention.ms"] == "-1", "until the first copy is through"
+
+
+def test_partitions_follow() -> None:
+    world = World()
+    world.publish_catalog(source_topic(partitions=2))
+    process = delivered(world)
+    world.publish_catalog(source_topic(partitions=4))
+    world.put(0, 9, partition=3, partitions=4)
+    follow(process, 2)
+    assert world.admin.describe(["copy"])["copy"].partition_count == 4
+    process.placement.assign(TopicPartition("copy", 3))
+    process.turn(6)
+    assert world.offsets(TopicPartition("copy", 3)) == [*range(10)]
+    assert process.stopped == {}
+
+
+def test_configs_are_set_and_unset() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    process = delivered(world)
+    assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
+    follow(process, 2)
+    assert world.admin.settings["copy"]["segment.bytes"] == "2000"
+    world.publish_catalog(source_topic(defaults={"retention.ms": "604800000", "segment.bytes": "1073741824"}))
+    follow(process, 2)
+    assert "segment.bytes" not in world.admin.settings["copy"]
+
+
+def test_retention_is_the_sources_once_the_first_copy_is_through() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"retention.ms": "86400000"}))
+    world.put(0, 3)
+    process = joined(world, P0)
+    world.target.poison[P0] = {9}
+    world.put(4, 9)
+    process.turn(8)
+    process.later(DELAY, turns=8)
+    follow(process, 3)
+    assert world.admin.settings["copy"]["retention.ms"] == "-1", "offset 9 is not delivered"
+    del world.target.poison[P0]
+    process.later(600, turns=8)
+    follow(process, 3)
+    assert world.admin.settings["copy"]["retention.ms"] == "86400000"
+    world.put(10, 19)
+    world.target.poison[P0] = {12}
+    follow(process, 2)
+    assert world.admin.settings["copy"]["retention.ms"] == "86400000", "once through is for good"
+
+
+def test_a_topic_of_somebody_else_is_reported_and_never_altered(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.broker.create("copy", partitions=1)
+    world.admin.settings["copy"] = {"retention.ms": "1"}
+    world.publish_catalog(source_topic(configs={"retention.ms": "5"}))
+    process = delivered(world)
+    assert world.admin.settings["copy"] == {"retention.ms": "1"}
+    assert world.admin.describe(["copy"])["copy"].partition_count == 1
+    reasons = [vars(record)["reason"] for record in caplog.records if record.message == "destination_differs"]
+    assert len(reasons) == 2, "each is logged once"
+    assert any("we did not create it: add partitions" in reason for reason in reasons)
+    assert process.ready
+
+
+def test_a_recreated_destination_is_no_longer_ours() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    process = delivered(world)
+    world.broker.recreate("copy")
+    world.admin.settings["copy"] = {}
+    follow(process, 3)
+    assert world.admin.settings["copy"] == {}
+
+
+@pytest.mark.parametrize("partition", [P0, P1])
+def test_only_the_process_with_partition_0_alters_a_topic(partition: TopicPartition) -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    world.put(0, 3)
+    process = joined(world, partition)
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
+    follow(process, 2)
+    assert world.admin.settings["copy"]["segment.bytes"] == ("2000" if partition == P0 else "1000")
+
+
+def test_each_config_that_the_cluster_refuses_is_named_and_the_others_are_set() -> None:
+    world = World()
+    world.publish_catalog(source_topic())
+    process = delivered(world)
+    world.publish_catalog(source_topic(configs={"segment.bytes": "many", "cleanup.policy": "compact"}))
+    follow(process, 3)
+    assert world.admin.settings["copy"]["cleanup.policy"] == "compact"
+    (problem,) = [text for text in process.problems.values() if "refuses" in text]
+    assert "segment.bytes" in problem
+    assert "cleanup.policy" not in problem
+    world.publish_catalog(source_topic(configs={"cleanup.policy": "compact"}))
+    follow(process, 3)
+    assert process.problems == {}
+
+
+def test_nothing_is_altered_when_everything_is_off() -> None:
+    world = World(source_settings())
+    world.settings = replace(world.settings, create_topics=False, add_partitions=False, configs="off", acls="off")
+    world.broker.create("copy", partitions=1)
+    world.publish_catalog(source_topic(partitions=3, configs={"segment.bytes": "1"}), acls=[READ])
+    process = delivered(world)
+    assert world.offsets(P0) == [0, 1, 2, 3]
+    assert world.catalog_admin.bindings == set()
+    assert world.admin.settings.get("copy", {}) == {}
+    assert process.ready
+
+
+def test_a_missing_destination_waits_when_none_may_be_created() -> None:
+    world = World(source_settings())
+    world.settings = replace(world.settings, create_topics=False)
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    assert "create_topics = false: create it with 2 partitions" in process.stopped["a/t/0"]
+
+
+def test_acls_follow_and_so_do_revocations() -> None:
+    world = World()
+    foreign = replace(COPY_READ, principal="User:bob")
+    world.catalog_admin.bindings.add(foreign)
+    world.publish_catalog(source_topic(), acls=[READ, replace(READ, operation="WRITE")])
+    process = delivered(world)
+    assert world.catalog_admin.bindings == {foreign, COPY_READ}
+    world.publish_catalog(source_topic(), acls=None)
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {foreign, COPY_READ}, "the source may not read them any more"
+    world.publish_catalog(source_topic(), acls=[])
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {foreign}
+
+
+def test_an_acl_that_was_there_before_is_not_ours() -> None:
+    world = World()
+    world.catalog_admin.bindings.add(COPY_READ)
+    world.publish_catalog(source_topic(), acls=[READ])
+    process = delivered(world)
+    world.publish_catalog(source_topic(), acls=[])
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {COPY_READ}
+
+
+def test_a_removal_at_the_source_removes_nothing() -> None:
+    world = World()
+    world.publish_catalog(source_topic())
+    process = delivered(world)
+    world.publish_catalog(removed=[])
+    follow(process, 2)
+    assert world.admin.describe(["copy"])
+    assert process.ready
+
+
+def test_a_ledger_that_cannot_be_read_alters_nothing() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    world.put(0, 3)
+    process = joined(world, P0)
+    process.stop()
+    world.ledger.away = True
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
+    again = joined(world, P0)
+    follow(again, 4)
+    assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+    assert "every attempt to make the destinations like their sources" in again.problems["catalog"]
+
+
+def test_a_shorter_retention_is_reported_or_raised() -> None:
+    for guard, wanted in (("warn", None), ("raise", "700000000")):
+        world = World()
+        world.settings = replace(world.settings, retention_guard=guard)
+        world.publish_catalog(source_topic(defaults={"retention.ms": "700000000"}))
+        process = delivered(world)
+        assert world.admin.settings["copy"].get("retention.ms") == wanted
+        kept = {name: one.kept for name, one in process.controller._watcher.found.destinations.items()}
+        plan = world.applier().plan(kept, world.catalogs().refresh([REGION]), process.controller._checkpoints.positions)
+        assert plan.changes == []
+        assert ["keeps records for 604800000 ms" in report for report in plan.reports] == [True] * (guard == "warn")
+
+
+def test_the_delay_before_the_first_copy_counts_from_the_creation() -> None:
+    world = World(source_settings(first_segment_delay=timedelta(hours=1)))
+    world.publish_catalog(source_topic(configs={"retention.ms": "5"}))
+    world.put(0, 3)
+    process = joined(world, P0)
+    process.later(3000, turns=8)
+    follow(process, 2)
+    assert world.admin.settings["copy"]["retention.ms"] == "-1"
+    process.later(600)
+    follow(process, 2)
+    assert world.admin.settings["copy"]["retention.ms"] == "5"
