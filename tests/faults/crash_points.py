@@ -95,6 +95,7 @@ GC: Mapping[Step, tuple[int, ...]] = {
     Step.REMOVE_GAPS: (1,),
     Step.EXPIRE_SEGMENTS: (2,),
     Step.ABORT_UPLOADS: (1,),
+    Step.THIN_GENERATIONS: (1,),
     Step.DELETE_SEGMENTS: (1,),
     Step.QUARANTINE: (1,),
 }

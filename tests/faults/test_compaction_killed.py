@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from formats.control.gap import RETENTION, RecordedGap, encode_gap
-from formats.control.keys import gap_key
+from formats.control.keys import gap_key, watermarks_prefix
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
@@ -128,6 +128,8 @@ class Archive:
             recorded_at=datetime.now(UTC),
         )
         self._put(gap_key("data", source, gap.offsets), encode_gap(gap))
+        for number in (1, 2, 3):  # put within a minute: at least one of them is thinned
+            self._put(f"{watermarks_prefix('data', source.region)}{number:020d}", b"x")
 
     def _store(self, level: int, stretch: Stretch) -> None:
         body = io.BytesIO()

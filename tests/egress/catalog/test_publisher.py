@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -348,6 +349,34 @@ def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     region.later(LEAST_PATIENCE)
     one.publisher.turn(region.clock.now())
     assert one.is_writer
+
+
+class TestIdleCost:
+    """Requests of an hour in which nothing changes, with default intervals: docs/operations.md states them."""
+
+    HOUR = timedelta(hours=1)
+
+    def requests(self, region: Region, *processes: Process) -> Mapping[str, int]:
+        """Of one hour of the last process, beside the others."""
+        region.turn(*processes, times=12)
+        counted: Counter[str] = Counter()
+        for _ in range(self.HOUR // INTERVAL):
+            for one in processes:
+                before = Counter(region.store.calls)
+                one.publisher.turn(region.clock.now())
+                if one is processes[-1]:
+                    counted += region.store.calls - before
+            region.later()
+        return counted
+
+    def test_of_the_writer(self, region: Region) -> None:
+        assert self.requests(region, region.process("one")) == {"put_new": 720, "list": 240}
+
+    def test_of_a_writer_without_watermarks(self, region: Region) -> None:
+        assert self.requests(region, region.process("one", watermarks=False)) == {"put_new": 720, "list": 120}
+
+    def test_of_a_standby(self, region: Region) -> None:
+        assert self.requests(region, region.process("one"), region.process("two")) == {"list": 720}
 
 
 class Publishers(RuleBasedStateMachine):
