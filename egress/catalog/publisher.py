@@ -110,6 +110,8 @@ class ControlPublisher:
             self._step_down()  # observe again, once this process is the writer again
 
     def _step_down(self) -> None:
+        if self.election.is_writer:
+            log.info("catalog_standby", extra={log_fields.OPERATION: "this process does not write the catalogue now"})
         self.election.lost()
         for one in self._publications:
             one.step_down()

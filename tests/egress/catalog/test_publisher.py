@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import CATALOG, ControlPublisher
 from egress.catalog.watermark_observer import WatermarkObserver
+from egress.settings import EgressSettings
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.heartbeat import decode_heartbeat
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
@@ -356,6 +358,17 @@ class TestIdleCost:
 
     HOUR = timedelta(hours=1)
 
+    def test_the_intervals_are_the_defaults(self) -> None:
+        defaults = {field.name: field.default for field in fields(EgressSettings)}
+        assert defaults["heartbeat_interval"] == INTERVAL
+        assert defaults["topic_refresh_interval"] == defaults["watermark_interval"] == REFRESH
+
+    def stated(self, row: str) -> Mapping[str, int]:
+        page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+        [line] = [one for one in page.split("<!-- idle requests -->")[1].splitlines() if one.startswith(f"| {row} |")]
+        numbers = map(int, line.split("|")[2:5])
+        return {name: count for name, count in zip(("put_new", "list", "open"), numbers, strict=True) if count}
+
     def requests(self, region: Region, *processes: Process) -> Mapping[str, int]:
         """Of one hour of the last process, beside the others."""
         region.turn(*processes, times=12)
@@ -370,13 +383,15 @@ class TestIdleCost:
         return counted
 
     def test_of_the_writer(self, region: Region) -> None:
-        assert self.requests(region, region.process("one")) == {"put_new": 720, "list": 240}
+        assert self.requests(region, region.process("one")) == self.stated("the writer")
 
     def test_of_a_writer_without_watermarks(self, region: Region) -> None:
-        assert self.requests(region, region.process("one", watermarks=False)) == {"put_new": 720, "list": 120}
+        found = self.requests(region, region.process("one", watermarks=False))
+        assert found == self.stated('the writer, `watermark_interval = "0s"`')
 
     def test_of_a_standby(self, region: Region) -> None:
-        assert self.requests(region, region.process("one"), region.process("two")) == {"list": 720}
+        found = self.requests(region, region.process("one"), region.process("two"))
+        assert found == self.stated("each other egress process of the region")
 
 
 class Publishers(RuleBasedStateMachine):
