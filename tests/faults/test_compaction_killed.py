@@ -41,7 +41,7 @@ ROWS = 20  # of a small segment
 KEPT, HELD = 2, 25  # by gc: the newest segments, and an offset
 KILLED = -signal.SIGKILL
 DONE, NAMED = 0, 3
-IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE}
+IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE, Step.THIN_GENERATIONS}
 SAMPLE = {("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
 
 BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))

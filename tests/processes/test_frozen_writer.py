@@ -4,10 +4,10 @@ it puts nothing over the newer truth."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -69,7 +69,7 @@ def hold_a_catalogue(site: Site, proxy: S3Proxy, cluster: Cluster, topic: str) -
 
 def test_a_frozen_writer_puts_nothing_over_the_newer_truth(site: Site) -> None:
     cluster = Cluster(site.stack.brokers[A])
-    intervals = {"heartbeat_interval": f"{BEAT.seconds}s", "watermark_interval": "1s"}
+    intervals: Mapping[str, Any] = {"heartbeat_interval": f"{BEAT.seconds}s", "watermark_interval": "1s"}
     with proxied(site.stack.moto.endpoint_url) as proxy, Flow(site, partitions=2) as flow:
         frozen = site.egress("frozen", {flow.topic: {}}, endpoint_url=proxy.endpoint_url, **intervals).start()
         site.wait("a writer", lambda: bool(catalogs(site)) and bool(watermarks(site)))

@@ -29,6 +29,7 @@ from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from tests.examples import machine
+from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
@@ -54,6 +55,7 @@ class Interrupted(FakeCatalogAdmin):
 class Process:
     publisher: ControlPublisher
     source: Interrupted
+    pool: HandExecutor
 
     @property
     def is_writer(self) -> bool:
@@ -77,7 +79,7 @@ class Region:
         self.grow(1)
 
     def process(self, name: str, *, watermarks: bool = True) -> Process:
-        source = Interrupted(self.admin)
+        source, pool = Interrupted(self.admin), HandExecutor()
         topics = SelectedTopics(self.admin, source, select=lambda names: names)
         publisher = ControlPublisher(
             catalog=Publication(
@@ -89,6 +91,7 @@ class Region:
                 says_the_same=Catalog.says_the_same,
                 interval=REFRESH,
                 clock=self.clock,
+                pool=pool,
             ),
             watermarks=Publication(
                 attempt=Attempt.WATERMARKS,
@@ -99,6 +102,7 @@ class Region:
                 says_the_same=SourceWatermarks.says_the_same,
                 interval=REFRESH,
                 clock=self.clock,
+                pool=pool,
             )
             if watermarks
             else None,
@@ -108,7 +112,7 @@ class Region:
             health=Health(),
             stop=Stop(),
         )
-        return Process(publisher, source)
+        return Process(publisher, source, pool)
 
     @property
     def partitions(self) -> int:
@@ -339,6 +343,47 @@ def test_what_fails_does_not_hold_up_the_other(region: Region) -> None:
     assert len(region.watermarks()) == 1
 
 
+def test_a_cluster_that_takes_long_holds_up_no_heartbeat(region: Region) -> None:
+    one, two = region.process("one"), region.process("two")
+    one.pool.holding = True
+    region.turn(one, two, times=20)
+    assert (one.is_writer, region.catalogs()) == (True, [])
+    one.pool.run_all()
+    region.turn(one, two)
+    assert (len(region.catalogs()), len(region.watermarks())) == (1, 1)
+
+
+def test_what_was_observed_in_an_earlier_term_is_not_put(region: Region) -> None:
+    one, two = region.process("one"), region.process("two")
+    one.pool.holding = True
+    region.turn(one)
+    region.later(LEAST_PATIENCE)
+    region.turn(two)
+    region.later(LEAST_PATIENCE)
+    region.turn(two, times=7)
+    assert two.is_writer
+    one.pool.run_all()
+    region.turn(one, times=2)
+    assert not one.is_writer
+    region.later(LEAST_PATIENCE)
+    region.grow(2)
+    region.turn(one, times=2)
+    one.pool.run_all()
+    region.turn(one)
+    assert one.is_writer
+    assert [(found.writer, found.topics["t"].partitions) for found in region.catalogs()] == [("two", 1), ("one", 2)]
+
+
+def test_failures_count_from_the_first_one_while_the_next_attempt_is_under_way(region: Region) -> None:
+    one = region.process("one")
+    one.pool.holding = region.admin.away = True
+    for _ in range(14):
+        region.turn(one)
+        one.pool.run_all()
+        region.turn(one)
+    assert "to publish the catalogue" in one.publisher.health.snapshot().problems[CATALOG]
+
+
 def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     one = region.process("one")
     region.turn(one)
@@ -424,6 +469,13 @@ class Publishers(RuleBasedStateMachine):
                     self.processes[other].publisher.turn(self.region.clock.now())
 
         self.processes[which].source.meanwhile = meanwhile
+
+    @rule(which=st.integers(0, 2), holding=st.booleans())
+    def wait_for_the_cluster(self, which: int, *, holding: bool) -> None:
+        """Observations of one process are made, and put in a turn after that, only once it waits no more."""
+        self.processes[which].pool.holding = holding
+        if not holding:
+            self.processes[which].pool.run_all()
 
     @rule(what=st.sampled_from(["put_new", "list", "open"]), away=st.booleans())
     def fail(self, what: str, away: bool) -> None:
