@@ -1,7 +1,8 @@
 """One run of `gc`: list everything, plan, refuse what is uncertain, then remove. Nothing goes before all is listed.
 
     list ── plan each partition ── copied? ── not too much? ──┬── record the gap ── delete     of each partition
-                                                              └── abort                        abandoned uploads
+                                                              ├── abort                        abandoned uploads
+                                                              └── delete                       earlier generations
 
 A run that dies may leave recorded gaps whose segments still exist: readers use the segments, and the next run plans
 again, finds the gaps recorded and deletes the segments. Stateless, so it can be stopped and repeated at any point.
@@ -11,15 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 
+from compaction.generation_rules import SegmentHorizon
 from compaction.replicas import ReplicaCheck
 from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
 from compaction.retention_settings import RetentionSettings
+from compaction.thinning import GenerationThinner, ThinnedKind
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.lease import Lease
 from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
@@ -35,6 +38,8 @@ from infra.runtime.lifecycle import Clock, Stop
 
 log = logging.getLogger(__name__)
 
+GENERATIONS = "generations"  # in a report's failures
+
 
 @dataclass(slots=True, kw_only=True)
 class GcReport:
@@ -49,8 +54,11 @@ class GcReport:
     failed: dict[str, str] = field(default_factory=dict)  # may work next time
     malformed: list[str] = field(default_factory=list)  # foreign keys: for an operator to check
     uploads: list[UploadInfo] = field(default_factory=list)  # abandoned
+    generations: Mapping[str, ThinnedKind] = field(default_factory=dict)  # of control objects, by kind
     removed: list[Expiry] = field(default_factory=list)
     aborted: list[UploadInfo] = field(default_factory=list)
+    thinned: Mapping[str, int] = field(default_factory=dict)  # generations, by kind
+    horizon: datetime | None = None  # when the oldest segment was stored; None: not known
 
     @property
     def size_bytes(self) -> int:
@@ -86,7 +94,13 @@ class Collector:
             self._refuse_too_much(report)
         if lease is not None and self.region not in report.refused:
             self._remove(report)
+            if not topics:
+                self._thin(now, report)
         return report
+
+    @property
+    def _thinner(self) -> GenerationThinner:
+        return GenerationThinner(self.control.objects, self.control.prefix, self.region, self.stop)
 
     def _refuse_too_much(self, report: GcReport) -> None:
         """Checked by topic: in the total, a large topic would hide that a small one is nearly all removed."""
@@ -125,8 +139,10 @@ class Collector:
         except MalformedEvent as error:  # the quarantined object is unknown
             report.refused[self.region] = f"a quarantine cannot be read: {error}"
             return
+        horizon = SegmentHorizon()
         for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
             stored = list(infos)
+            horizon.add(stored)
             report.segments += len(stored)
             report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
             rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
@@ -136,6 +152,9 @@ class Collector:
             elif plan is not None and (copied := self._copied(plan, report)):
                 report.plans.append(copied)
         self._list_uploads(topics, now, report)
+        if not topics:  # else not every segment is known
+            report.horizon = horizon.stored_at(now)
+            self._plan_thinning(now, report)
 
     def _listed(self, topics: Collection[str], report: GcReport) -> Iterator[SegmentInfo]:
         """Segments, partition by partition."""
@@ -170,6 +189,12 @@ class Collector:
         except ReplicatorError as error:  # does not prevent the removal of segments
             report.failed["uploads"] = str(error)
 
+    def _plan_thinning(self, now: datetime, report: GcReport) -> None:
+        try:
+            report.generations = self._thinner.plan(now, report.horizon)
+        except ReplicatorError as error:
+            report.failed[GENERATIONS] = str(error)
+
     # --- removing ---
 
     def _remove(self, report: GcReport) -> None:
@@ -192,6 +217,14 @@ class Collector:
                 report.aborted.append(upload)
             except ReplicatorError as error:
                 report.failed[upload.key] = str(error)
+
+    def _thin(self, now: datetime, report: GcReport) -> None:
+        if self.stop.is_set() or not any(one.superseded for one in report.generations.values()):
+            return
+        try:
+            report.thinned = self._thinner.remove(now, report.horizon)
+        except ReplicatorError as error:
+            report.failed[GENERATIONS] = str(error)
 
     def _expire(self, plan: Expiry, report: GcReport) -> None:
         if self.store.stat(plan.newest) is None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from formats.control.keys import is_of_either_side, is_of_one_bucket
+from formats.control.keys import is_heartbeat, is_of_either_side, is_of_one_bucket
 from formats.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
 from formats.incarnation import CONTROL
 from formats.messages.s3_notifications import parse
@@ -141,7 +141,7 @@ class BucketSync:
         theirs = self._relative(self.destination)
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
-        for name, here in self._relative(self.source):
+        for name, here in _without_earlier_heartbeats(self._relative(self.source)):
             while there is not None and there[0] < name:
                 there = next(theirs, None)
             if not self._selected(name):
@@ -254,6 +254,17 @@ class BucketSync:
                 "copy_differs", extra={log_fields.KEY: name, log_fields.REASON: difference, log_fields.NEXT: REMEDY}
             )
         result.differing[name] = difference
+
+
+def _without_earlier_heartbeats(listed: Iterator[tuple[str, ObjectInfo]]) -> Iterator[tuple[str, ObjectInfo]]:
+    """There is one every few seconds, and only the last says anything; nothing removes copies of the others."""
+    before: tuple[str, ObjectInfo] | None = None
+    for one in listed:
+        if before is not None and not (is_heartbeat(before[0]) and is_heartbeat(one[0])):
+            yield before
+        before = one
+    if before is not None:
+        yield before
 
 
 @dataclass(frozen=True, slots=True)

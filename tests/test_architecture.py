@@ -78,6 +78,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 
 # Facts in, decision out: no I/O, and `now` is passed in.
 PURE = (
+    "compaction/generation_rules.py",
     "compaction/planner.py",
     "compaction/retention.py",
     "egress/partition.py",

@@ -1,18 +1,23 @@
 """Puts the next generation of one control object when what it describes has changed.
 
+                    on the pool                              in a later turn
     newest generation n read ──> observe ──> differs, or this process has just taken over ──> put n + 1
                                                                     taken: another process is the writer
 
 A new writer puts a generation at once, even one that says the same: the number that a frozen predecessor was about to
 put is taken then. A predecessor that thaws steps down, and never puts its old content under a higher number.
+
+A cluster may take long to answer, so observations run on a pool: heartbeats say that the process is alive meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 from formats.errors import MalformedEvent
@@ -20,6 +25,7 @@ from infra.archive.generations import Generations
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
+from infra.runtime.lookups import Answer, Failed, Lookup
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +41,19 @@ class Published(Protocol):
 T = TypeVar("T", bound=Published)
 
 
+class Outcome(Enum):
+    IDLE = auto()  # nothing is due, or an observation is under way
+    CURRENT = auto()  # the newest generation says what was observed
+    LOST = auto()  # another process has put that number: this one is not the writer any more
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed(Generic[T]):
+    number: int  # newest generation when the observation began
+    before: T | None  # its content; None: there is none, or it cannot be decoded
+    found: T
+
+
 @dataclass(slots=True)
 class Publication(Generic[T]):
     """One control object. Use from one thread."""
@@ -47,53 +66,72 @@ class Publication(Generic[T]):
     says_the_same: Callable[[T, T], bool]
     interval: timedelta  # between observations
     clock: Clock
+    pool: Executor
     number: int = 0  # newest generation that is known
-    _current: T | None = None  # its content; None: there is none, or it cannot be decoded
+    _current: T | None = None  # its content
     _must_put: bool = False  # this process has taken over, and has not put a generation since
-    _due_at: datetime | None = None  # None: now
     _said: Mapping[str, str] = field(default_factory=dict)  # problems in the log
+    _lookup: Lookup[_Observed[T]] = field(init=False)
 
-    def take_over(self) -> None:
-        """This process has become the writer."""
-        self._must_put, self._due_at = True, None
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
-    def step_down(self) -> None:
-        self._must_put = False
+    def begin_term(self) -> None:
+        """This process has become the writer: observe at once."""
+        self._must_put, self._lookup = True, Lookup(self.pool)
 
-    def is_due(self, now: datetime) -> bool:
-        return self._due_at is None or now >= self._due_at
+    def end_term(self) -> None:
+        """This process is not the writer any more: what it observes now is not put."""
+        self._must_put, self._lookup = False, Lookup(self.pool)
 
-    def publish(self, now: datetime) -> bool:
-        """Observe, and put a generation if it says anything new. False when another process has put that number: this
-        one is not the writer any more. Raises the errors of `observe` and of the store; then it stays due."""
-        self._read_newest()
-        found = self.observe(self._current, self.clock.now())
+    def turn(self, now: datetime) -> Outcome:
+        """Begin an observation if one is due; put a generation if one has come that says anything new. Only the
+        writer calls this. Raises the errors of `observe` and of the store; then it stays due."""
+        if self._lookup.is_due(now):
+            self._lookup.ask(self._observe, self.number, self._current)
+        match self._lookup.collect():
+            case Answer(value=observed):
+                if not self._put(observed):
+                    return Outcome.LOST
+                self._lookup.due_at = now + self.interval
+                return Outcome.CURRENT
+            case Failed(error=error):
+                raise error
+            case None:
+                return Outcome.IDLE
+
+    def _put(self, observed: _Observed[T]) -> bool:
+        self.number, self._current, found = observed.number, observed.before, observed.found
         self._say(found.problems)
-        if self._must_put or self._current is None or not self.says_the_same(found, self._current):
-            data = self.encode(found)
-            if not self.generations.put(self.number + 1, data):
-                return False
-            self.number, self._current, self._must_put = self.number + 1, found, False
-            extra = {log_fields.KEY: self.generations.key(self.number), log_fields.BYTES: len(data)}
-            log.info("generation_published", extra=extra)
-        self._due_at = now + self.interval
+        if not self._must_put and self._current is not None and self.says_the_same(found, self._current):
+            return True
+        data = self.encode(found)
+        if not self.generations.put(self.number + 1, data):
+            return False
+        self.number, self._current, self._must_put = self.number + 1, found, False
+        extra = {log_fields.KEY: self.generations.key(self.number), log_fields.BYTES: len(data)}
+        log.info("generation_published", extra=extra)
         return True
-
-    def _read_newest(self) -> None:
-        newest = self.generations.newest(self.number)
-        if newest == self.number and (newest == 0 or self._current is not None):
-            return
-        self.number, self._current = newest, None
-        if newest == 0:
-            return
-        try:
-            self._current = self.decode(self.generations.read(newest))
-        except MalformedEvent as error:
-            extra = {log_fields.KEY: self.generations.key(newest), log_fields.ERROR: str(error)}
-            log.warning("generation_not_readable", extra=extra)
 
     def _say(self, problems: Mapping[str, str]) -> None:
         for what, why in problems.items():
             if self._said.get(what) != why:
                 log.warning("not_observed", extra={log_fields.OPERATION: what, log_fields.REASON: why})
         self._said = problems
+
+    # --- on the pool ---
+
+    def _observe(self, known: int, current: T | None) -> _Observed[T]:
+        newest = self.generations.newest(known)
+        before = current if newest == known and current is not None else self._read(newest)
+        return _Observed(newest, before, self.observe(before, self.clock.now()))
+
+    def _read(self, number: int) -> T | None:
+        if number == 0:
+            return None
+        try:
+            return self.decode(self.generations.read(number))
+        except MalformedEvent as error:
+            extra = {log_fields.KEY: self.generations.key(number), log_fields.ERROR: str(error)}
+            log.warning("generation_not_readable", extra=extra)
+            return None

@@ -1,7 +1,7 @@
 """Writes the heartbeats and the control objects of this region: one process at a time.
 
     every turn:   STANDBY   list heartbeats; read the newest once no new one has come
-                  WRITER    put a heartbeat if it is due ──> each publication that is due
+                  WRITER    put a heartbeat if it is due ──> the turn of each publication
 
 `egress.catalog.election` says which process that is, `egress.catalog.publication` what keeps generations in order.
 """
@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 
 from egress.catalog.election import Election
-from egress.catalog.publication import Publication
+from egress.catalog.publication import Outcome, Publication
 from formats.control.catalog import Catalog
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat, encode_heartbeat
 from formats.control.watermarks import SourceWatermarks
@@ -52,10 +52,10 @@ class ControlPublisher:
         self._end()
 
     def turn(self, now: datetime) -> None:
-        """A heartbeat, and the observations that are due. Errors are reported, and tried again in the next turn."""
+        """Does not wait for the cluster. Errors are reported, and tried again in the next turn."""
         if self._try(Attempt.HEARTBEAT, partial(self._beat, now), now):
             for one in self._publications:
-                if self.election.is_writer and one.is_due(now):
+                if self.election.is_writer:
                     self._try(one.attempt, partial(self._publish, one, now), now)
         self.health.problem(CATALOG, self._failures.alarm(now))
 
@@ -63,25 +63,28 @@ class ControlPublisher:
     def _publications(self) -> Sequence[Publication[Catalog] | Publication[SourceWatermarks]]:
         return [self.catalog] if self.watermarks is None else [self.catalog, self.watermarks]
 
-    def _try(self, attempt: Attempt, work: Callable[[], None], now: datetime) -> bool:
+    def _try(self, attempt: Attempt, work: Callable[[], bool], now: datetime) -> bool:
+        """False when it failed. `work` returns whether it is done; what is under way neither fails nor succeeds."""
         try:
-            work()
+            is_done = work()
         except ReplicatorError as error:
             log.warning("catalog_not_published", extra={log_fields.OPERATION: attempt, log_fields.ERROR: str(error)})
             self._failures.failed(attempt, str(error), now)
             if self.election.is_stale(now):
                 self._step_down()
             return False
-        self._failures.succeeded(attempt)
+        if is_done:
+            self._failures.succeeded(attempt)
         return True
 
-    def _beat(self, now: datetime) -> None:
+    def _beat(self, now: datetime) -> bool:
         if not self.election.is_writer:
             number = self.heartbeats.newest(self.election.number)
             is_read = self.election.must_read(number)
             self.election.seen(number, self._heartbeat(number) if is_read else None, now)
         if self.election.may_take_over(now) or self.election.is_due(now):
             self._put_heartbeat(now)
+        return True
 
     def _put_heartbeat(self, now: datetime, *, is_last: bool = False) -> None:
         beat = WriterHeartbeat(
@@ -96,7 +99,7 @@ class ControlPublisher:
             self._step_down()
         elif self.election.stored(now):
             for one in self._publications:
-                one.take_over()
+                one.begin_term()
             log.info("catalog_writer", extra={log_fields.OPERATION: "this process writes the catalogue"})
 
     def _heartbeat(self, number: int) -> WriterHeartbeat | None:
@@ -105,14 +108,18 @@ class ControlPublisher:
         except (MalformedEvent, SegmentNotFound):
             return None  # of a newer program, damaged, or thinned meanwhile: waited for as for any other
 
-    def _publish(self, one: Publication[Catalog] | Publication[SourceWatermarks], now: datetime) -> None:
-        if not one.publish(now):
+    def _publish(self, one: Publication[Catalog] | Publication[SourceWatermarks], now: datetime) -> bool:
+        outcome = one.turn(now)
+        if outcome is Outcome.LOST:
             self._step_down()  # observe again, once this process is the writer again
+        return outcome is not Outcome.IDLE
 
     def _step_down(self) -> None:
+        if self.election.is_writer:
+            log.info("catalog_standby", extra={log_fields.OPERATION: "this process does not write the catalogue now"})
         self.election.lost()
         for one in self._publications:
-            one.step_down()
+            one.end_term()
 
     def _end(self) -> None:
         """The last heartbeat, so that another process need not wait."""

@@ -83,16 +83,21 @@ def lease_prefix(prefix: str, region: str, name: str) -> str:
     return f"{leases_prefix(prefix, region)}{name}/"
 
 
+def generations_prefix(prefix: str, region: str, kind: str) -> str:
+    """Of `catalog`, `watermarks` or `heartbeat`."""
+    return f"{control_prefix(prefix, region)}{kind}/"
+
+
 def catalog_prefix(prefix: str, region: str) -> str:
-    return f"{control_prefix(prefix, region)}catalog/"
+    return generations_prefix(prefix, region, "catalog")
 
 
 def watermarks_prefix(prefix: str, region: str) -> str:
-    return f"{control_prefix(prefix, region)}watermarks/"
+    return generations_prefix(prefix, region, "watermarks")
 
 
 def heartbeat_prefix(prefix: str, region: str) -> str:
-    return f"{control_prefix(prefix, region)}heartbeat/"
+    return generations_prefix(prefix, region, "heartbeat")
 
 
 def control_prefix(prefix: str, region: str) -> str:
@@ -102,6 +107,11 @@ def control_prefix(prefix: str, region: str) -> str:
 def is_of_one_bucket(name: str) -> bool:
     """Whether the control object concerns its own bucket only, not copies of it. `name` is its key without prefix."""
     return _kind(name) in ("leases", "probe", "heartbeats", "proven")
+
+
+def is_heartbeat(name: str) -> bool:
+    """Whether only the last of these control objects says anything: the process that wrote it is alive."""
+    return _kind(name) == "heartbeat"
 
 
 def is_of_either_side(name: str) -> bool:

@@ -21,6 +21,11 @@ DIGITS = 20
 PAGE = 10  # objects of one request
 
 
+def is_generation(name: str) -> bool:
+    """Whether a key's last part is a number."""
+    return len(name) == DIGITS and name.isdecimal()
+
+
 @dataclass(frozen=True, slots=True)
 class _Page:
     numbers: list[int]  # ascending
@@ -81,7 +86,7 @@ class Generations:
         start_after = self.key(after)
         while items := list(self.objects.list(self.prefix, start_after=start_after, limit=PAGE)):
             names = [item.key[len(self.prefix) :] for item in items]
-            if numbers := [int(name) for name in names if len(name) == DIGITS and name.isdecimal()]:
+            if numbers := [int(name) for name in names if is_generation(name)]:
                 return _Page(numbers, is_last=len(items) < PAGE)
             start_after = items[-1].key
         return _Page([], is_last=True)

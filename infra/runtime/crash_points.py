@@ -56,6 +56,7 @@ class Step(StrEnum):
     REMOVE_GAPS = "remove-gaps"
     EXPIRE_SEGMENTS = "expire-segments"
     ABORT_UPLOADS = "abort-uploads"
+    THIN_GENERATIONS = "thin-generations"
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
     HEARTBEAT = "heartbeat"

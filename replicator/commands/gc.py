@@ -47,7 +47,8 @@ def gc(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Remove what [retention] of the file does not keep.
 
-    Uploads that were never completed are aborted, too. Removals are recorded first, so that readers do not wait for
+    Uploads that were never completed are aborted, and earlier generations of the catalogue, the watermarks and the
+    heartbeats are thinned, too. Removals are recorded first, so that readers do not wait for
     removed segments. Exit code 3 when something was refused (the reason is printed, and nothing of it is removed), 1
     when something failed.
     """
@@ -100,6 +101,11 @@ def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:
     for upload in report.uploads if dry_run else report.aborted:
         begun = upload.initiated_at.isoformat(timespec="seconds")
         yield f"{'would abort' if dry_run else 'aborted'} the upload of {upload.key}, begun {begun}, never completed"
+    thinned = {kind: one.superseded for kind, one in report.generations.items()} if dry_run else report.thinned
+    for kind, count in thinned.items():
+        if count:
+            of = report.generations[kind].stored
+            yield f"{'would remove' if dry_run else 'removed'} {count:,} of {of:,} objects of the {kind}"
     for segment, why in report.kept.items():
         yield f"kept, with all behind it: {segment}: {why}"
     for place, why in report.refused.items():
@@ -110,7 +116,7 @@ def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:
         yield f"left alone: {why}"
     if dry_run:
         yield "nothing was changed"
-    elif not (report.removed or report.aborted):
+    elif not (report.removed or report.aborted or report.thinned):
         yield "nothing was removed"
 
 
@@ -123,6 +129,11 @@ def _as_json(report: GcReport) -> dict[str, object]:
         "removed": [_plan_json(plan) for plan in report.removed],
         "abandoned_uploads": [upload.key for upload in report.uploads],
         "aborted_uploads": [upload.key for upload in report.aborted],
+        "generations": {
+            kind: {"stored": one.stored, "superseded": one.superseded, "superseded_bytes": one.superseded_bytes}
+            for kind, one in report.generations.items()
+        },
+        "thinned_generations": dict(report.thinned),
         "kept": {str(segment): why for segment, why in report.kept.items()},
         "refused": report.refused,
         "failed": report.failed,

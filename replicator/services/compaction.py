@@ -23,8 +23,9 @@ from compaction.run import CompactionReport, CompactionStopped, Compactor, Execu
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.task_rows import PlanOutcome, decode_outcome, decode_plan, encode_outcome, encode_plan
+from compaction.thinning import GenerationThinner
 from compaction.worker import Worker
-from formats.errors import ConfigError
+from formats.errors import ConfigError, ReplicatorError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
 from infra.archive.archive import Archive
@@ -34,7 +35,7 @@ from infra.archive.lease import hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
-from infra.runtime.log_fields import REASON
+from infra.runtime.log_fields import ERROR, REASON
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
@@ -121,7 +122,18 @@ class Compaction(Closing):
                 continue
             with hold_lease(self._control, region, self.owner, self._clock):
                 reports.append(compactor.run(job, selection))
+                if selection == JobSelection():
+                    self._thin(region)
         return reports
+
+    def _thin(self, region: str) -> None:
+        """Thin the generations of control objects. Those older than every segment are left to `gc`, which lists all
+        segments. A failure fails no job: the next run or `gc` does it."""
+        thinner = GenerationThinner(self._control.objects, self._control.prefix, region, self.stop)
+        try:
+            thinner.remove(self._clock.now(), None)
+        except ReplicatorError as error:
+            log.warning("generations_not_thinned", extra={ERROR: str(error)})
 
     def jobs(self, names: Sequence[str] | None) -> list[CompactionJob]:
         """The jobs with these names; default: all. Raises ConfigError for an unknown name."""

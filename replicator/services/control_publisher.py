@@ -40,6 +40,7 @@ def control_publisher(
     topics = SelectedTopics(
         admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, settings.rules, own).keys()
     )
+    pool = around.pool(2, "observe")  # one of them may wait for the cluster
     catalog = Publication(
         attempt=Attempt.CATALOG,
         generations=Generations(objects, catalog_prefix(config.s3.prefix, config.region)),
@@ -49,6 +50,7 @@ def control_publisher(
         says_the_same=Catalog.says_the_same,
         interval=settings.topic_refresh_interval,
         clock=around.clock,
+        pool=pool,
     )
     watermarks = None
     if settings.watermark_interval:
@@ -61,6 +63,7 @@ def control_publisher(
             says_the_same=SourceWatermarks.says_the_same,
             interval=settings.watermark_interval,
             clock=around.clock,
+            pool=pool,
         )
     return ControlPublisher(
         catalog=catalog,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from egress.start.commit_metadata import CommitMetadata
+from formats.control import catalog, heartbeat, watermarks
 from formats.control.archive_begin import ArchiveBegin, encode_begin
 from formats.control.claim import TopicClaim, encode_topic_claim
 from formats.control.fork import LogFork, encode_fork
@@ -17,6 +19,8 @@ from formats.footer import SegmentFooter, SegmentOrigin
 from formats.messages import delivery_checkpoint, group_claim, segment_events
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.parquet.footer_json import RowGroup, encode
+from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import ConfigSource, ConfigValue
 from formats.records.digest import digest_of
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
 from infra.archive import job_heartbeats, proofs
@@ -24,6 +28,7 @@ from tests.formats.sample_records import Row, batch_of
 
 AT = datetime(2026, 11, 21, 16, 21, 43, tzinfo=UTC)
 TOPIC_ID, CLUSTER_ID = "bR1uYcXNQ6yUZqv1DmYw5A", "5L6g3nShT-eMCtK--X86sw"
+WRITER = "host-1:4711:8a3f00c1"
 SOURCE = SourcePartition("us-east-1", "orders", 3)
 SEGMENT = Segment(SOURCE, 0, OffsetRange(1000, 1199))
 KEY_OF_CHECKPOINT = CheckpointKey(SOURCE, "us.orders")
@@ -62,6 +67,57 @@ def _footer() -> str:
         first_offset=1000, last_offset=1199, stored_bytes=430, stored_crc=0x0123456789ABCDEF, digest=digest
     )
     return json.dumps(json.loads(encode(footer, [group.pack()])), indent=2)
+
+
+def _indented(packed: bytes) -> str:
+    """Unpacked, and in lines of people's length: one for each member, and one for each topic."""
+    message = json.loads(gzip.decompress(packed))
+    lines = []
+    for name, value in sorted(message.items()):
+        if name == "topics" and isinstance(value, list):
+            inner = ",\n".join(f"    {json.dumps(one, sort_keys=True)}" for one in value)
+            lines.append(f'  "topics": [\n{inner}\n  ]')
+        else:
+            lines.append(f"  {json.dumps(name)}: {json.dumps(value, sort_keys=True)}")
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def _catalog() -> catalog.Catalog:
+    kept, compacted = (ConfigValue(one, ConfigSource.DEFAULT) for one in ("604800000", "delete"))
+    shared = {"cleanup.policy": compacted, "retention.ms": kept}
+    own = {**shared, "retention.ms": ConfigValue("86400000", ConfigSource.TOPIC)}
+    topics = [
+        catalog.CatalogTopic(name=name, topic_id=id_, partitions=count, replication_factor=3, configs=configs)
+        for name, id_, count, configs in (
+            ("invoices", "9sJx0OZ1T6uZy2o1r5mF2A", 3, shared),
+            ("orders", TOPIC_ID, 6, own),
+            ("payments", "w3Qb0pVbT2a1yB1s7F0k4g", 1, shared),
+        )
+    ]
+    binding = AclBinding(
+        resource_type="TOPIC",
+        resource_name="orders",
+        pattern_type="LITERAL",
+        principal="User:shop",
+        host="*",
+        operation="WRITE",
+        permission="ALLOW",
+    )
+    return catalog.Catalog(
+        cluster_id=CLUSTER_ID,
+        writer=WRITER,
+        observed_at=AT,
+        topics={one.name: one for one in topics},
+        removed=(catalog.RemovedTopic(name="carts", topic_id="Zk1lqk2kQ1mN4l7x3sJ8aQ", removed_at=AT),),
+        acls=frozenset({binding}),
+    )
+
+
+def _watermarks() -> watermarks.SourceWatermarks:
+    topic = watermarks.TopicWatermarks(
+        topic_id=TOPIC_ID, low=(0, 500), high=(1200, 900), stable=(1200, 890), position=(1200, None)
+    )
+    return watermarks.SourceWatermarks(cluster_id=CLUSTER_ID, writer=WRITER, observed_at=AT, topics={"orders": topic})
 
 
 def examples() -> Mapping[str, str]:
@@ -119,6 +175,9 @@ def examples() -> Mapping[str, str]:
         "heartbeat": job_heartbeats.encode(
             job_heartbeats.Heartbeat(owner="host-1:4711:8a3f00c1", jobs=("nightly",), until=AT + timedelta(minutes=10))
         ),
+        "writer heartbeat": heartbeat.encode_heartbeat(
+            heartbeat.WriterHeartbeat(writer=WRITER, written_at=AT, interval_ms=5000, catalog=7, watermarks=4711)
+        ),
         "created event": segment_events.encode(segment_events.Created(SegmentInfo(SEGMENT, 104_857, AT))),
         "removed event": segment_events.encode(segment_events.Removed(SEGMENT, AT)),
         "checkpoint key": delivery_checkpoint.encode_key(KEY_OF_CHECKPOINT),
@@ -140,6 +199,8 @@ def examples() -> Mapping[str, str]:
     texts = {
         "segment key": format_key("data", SEGMENT),
         "footer": _footer(),
+        "catalogue": _indented(catalog.encode_catalog(_catalog())),
+        "watermarks": _indented(watermarks.encode_watermarks(_watermarks())),
         "commit metadata": str(CommitMetadata(1000, 6, TOPIC_ID)),
     }
     return {**texts, **{name: data.decode() for name, data in encoded.items()}}

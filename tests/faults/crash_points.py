@@ -88,6 +88,7 @@ COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.COMPLETE_MULTIPART: (1,),
     Step.DELETE_SEGMENTS: (2,),
     Step.QUARANTINE: (1,),
+    Step.THIN_GENERATIONS: (1,),
 }
 GC: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),
@@ -95,6 +96,7 @@ GC: Mapping[Step, tuple[int, ...]] = {
     Step.REMOVE_GAPS: (1,),
     Step.EXPIRE_SEGMENTS: (2,),
     Step.ABORT_UPLOADS: (1,),
+    Step.THIN_GENERATIONS: (1,),
     Step.DELETE_SEGMENTS: (1,),
     Step.QUARANTINE: (1,),
 }

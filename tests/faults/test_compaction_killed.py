@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from formats.control.gap import RETENTION, RecordedGap, encode_gap
-from formats.control.keys import gap_key
+from formats.control.keys import gap_key, watermarks_prefix
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
@@ -41,7 +41,7 @@ ROWS = 20  # of a small segment
 KEPT, HELD = 2, 25  # by gc: the newest segments, and an offset
 KILLED = -signal.SIGKILL
 DONE, NAMED = 0, 3
-IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE}
+IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE, Step.THIN_GENERATIONS}
 SAMPLE = {("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
 
 BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))
@@ -128,6 +128,8 @@ class Archive:
             recorded_at=datetime.now(UTC),
         )
         self._put(gap_key("data", source, gap.offsets), encode_gap(gap))
+        for number in (1, 2, 3):  # put within a minute: at least one of them is thinned
+            self._put(f"{watermarks_prefix('data', source.region)}{number:020d}", b"x")
 
     def _store(self, level: int, stretch: Stretch) -> None:
         body = io.BytesIO()

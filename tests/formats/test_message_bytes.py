@@ -13,6 +13,7 @@ from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_beg
 from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
 from formats.control.fork import LogFork, decode_fork, encode_fork
 from formats.control.gap import RecordedGap, decode_gap, encode_gap
+from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat, encode_heartbeat
 from formats.control.lease import Lease, decode_lease, encode_lease
 from formats.control.quarantine import Quarantined, decode_quarantined, encode_quarantined
 from formats.errors import MalformedEvent
@@ -55,6 +56,13 @@ MESSAGES = {
         encode_begin,
         decode_begin,
         "not the begin of an archive",
+    ),
+    "writer heartbeat": Message(
+        WriterHeartbeat(writer="w", written_at=T0, interval_ms=5000, is_last=True, catalog=3, watermarks=4),
+        f'{{"catalog":3,"interval_ms":5000,"is_last":true,"v":1,"watermarks":4,"writer":"w","written_at":"{AT}"}}',
+        encode_heartbeat,
+        decode_heartbeat,
+        "not a heartbeat",
     ),
     "claim": Message(
         TopicClaim(topic_id="x", cluster_id="c", number=4, claimed_at=T0),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import CATALOG, ControlPublisher
 from egress.catalog.watermark_observer import WatermarkObserver
+from egress.settings import EgressSettings
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.heartbeat import decode_heartbeat
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
@@ -26,6 +29,7 @@ from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from tests.examples import machine
+from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
@@ -51,6 +55,7 @@ class Interrupted(FakeCatalogAdmin):
 class Process:
     publisher: ControlPublisher
     source: Interrupted
+    pool: HandExecutor
 
     @property
     def is_writer(self) -> bool:
@@ -74,7 +79,7 @@ class Region:
         self.grow(1)
 
     def process(self, name: str, *, watermarks: bool = True) -> Process:
-        source = Interrupted(self.admin)
+        source, pool = Interrupted(self.admin), HandExecutor()
         topics = SelectedTopics(self.admin, source, select=lambda names: names)
         publisher = ControlPublisher(
             catalog=Publication(
@@ -86,6 +91,7 @@ class Region:
                 says_the_same=Catalog.says_the_same,
                 interval=REFRESH,
                 clock=self.clock,
+                pool=pool,
             ),
             watermarks=Publication(
                 attempt=Attempt.WATERMARKS,
@@ -96,6 +102,7 @@ class Region:
                 says_the_same=SourceWatermarks.says_the_same,
                 interval=REFRESH,
                 clock=self.clock,
+                pool=pool,
             )
             if watermarks
             else None,
@@ -105,7 +112,7 @@ class Region:
             health=Health(),
             stop=Stop(),
         )
-        return Process(publisher, source)
+        return Process(publisher, source, pool)
 
     @property
     def partitions(self) -> int:
@@ -336,6 +343,47 @@ def test_what_fails_does_not_hold_up_the_other(region: Region) -> None:
     assert len(region.watermarks()) == 1
 
 
+def test_a_cluster_that_takes_long_holds_up_no_heartbeat(region: Region) -> None:
+    one, two = region.process("one"), region.process("two")
+    one.pool.holding = True
+    region.turn(one, two, times=20)
+    assert (one.is_writer, region.catalogs()) == (True, [])
+    one.pool.run_all()
+    region.turn(one, two)
+    assert (len(region.catalogs()), len(region.watermarks())) == (1, 1)
+
+
+def test_what_was_observed_in_an_earlier_term_is_not_put(region: Region) -> None:
+    one, two = region.process("one"), region.process("two")
+    one.pool.holding = True
+    region.turn(one)
+    region.later(LEAST_PATIENCE)
+    region.turn(two)
+    region.later(LEAST_PATIENCE)
+    region.turn(two, times=7)
+    assert two.is_writer
+    one.pool.run_all()
+    region.turn(one, times=2)
+    assert not one.is_writer
+    region.later(LEAST_PATIENCE)
+    region.grow(2)
+    region.turn(one, times=2)
+    one.pool.run_all()
+    region.turn(one)
+    assert one.is_writer
+    assert [(found.writer, found.topics["t"].partitions) for found in region.catalogs()] == [("two", 1), ("one", 2)]
+
+
+def test_failures_count_from_the_first_one_while_the_next_attempt_is_under_way(region: Region) -> None:
+    one = region.process("one")
+    one.pool.holding = region.admin.away = True
+    for _ in range(14):
+        region.turn(one)
+        one.pool.run_all()
+        region.turn(one)
+    assert "to publish the catalogue" in one.publisher.health.snapshot().problems[CATALOG]
+
+
 def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     one = region.process("one")
     region.turn(one)
@@ -348,6 +396,47 @@ def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     region.later(LEAST_PATIENCE)
     one.publisher.turn(region.clock.now())
     assert one.is_writer
+
+
+class TestIdleCost:
+    """Requests of an hour in which nothing changes, with default intervals: docs/operations.md states them."""
+
+    HOUR = timedelta(hours=1)
+
+    def test_the_intervals_are_the_defaults(self) -> None:
+        defaults = {field.name: field.default for field in fields(EgressSettings)}
+        assert defaults["heartbeat_interval"] == INTERVAL
+        assert defaults["topic_refresh_interval"] == defaults["watermark_interval"] == REFRESH
+
+    def stated(self, row: str) -> Mapping[str, int]:
+        page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+        [line] = [one for one in page.split("<!-- idle requests -->")[1].splitlines() if one.startswith(f"| {row} |")]
+        numbers = map(int, line.split("|")[2:5])
+        return {name: count for name, count in zip(("put_new", "list", "open"), numbers, strict=True) if count}
+
+    def requests(self, region: Region, *processes: Process) -> Mapping[str, int]:
+        """Of one hour of the last process, beside the others."""
+        region.turn(*processes, times=12)
+        counted: Counter[str] = Counter()
+        for _ in range(self.HOUR // INTERVAL):
+            for one in processes:
+                before = Counter(region.store.calls)
+                one.publisher.turn(region.clock.now())
+                if one is processes[-1]:
+                    counted += region.store.calls - before
+            region.later()
+        return counted
+
+    def test_of_the_writer(self, region: Region) -> None:
+        assert self.requests(region, region.process("one")) == self.stated("the writer")
+
+    def test_of_a_writer_without_watermarks(self, region: Region) -> None:
+        found = self.requests(region, region.process("one", watermarks=False))
+        assert found == self.stated('the writer, `watermark_interval = "0s"`')
+
+    def test_of_a_standby(self, region: Region) -> None:
+        found = self.requests(region, region.process("one"), region.process("two"))
+        assert found == self.stated("each other egress process of the region")
 
 
 class Publishers(RuleBasedStateMachine):
@@ -380,6 +469,13 @@ class Publishers(RuleBasedStateMachine):
                     self.processes[other].publisher.turn(self.region.clock.now())
 
         self.processes[which].source.meanwhile = meanwhile
+
+    @rule(which=st.integers(0, 2), holding=st.booleans())
+    def wait_for_the_cluster(self, which: int, *, holding: bool) -> None:
+        """Observations of one process are made, and put in a turn after that, only once it waits no more."""
+        self.processes[which].pool.holding = holding
+        if not holding:
+            self.processes[which].pool.run_all()
 
     @rule(what=st.sampled_from(["put_new", "list", "open"]), away=st.booleans())
     def fail(self, what: str, away: bool) -> None:

@@ -1,0 +1,236 @@
+"""Which generations of control objects stay, and how the others are removed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction.generation_rules import DAY, HOUR, MINUTE, RULES, SegmentHorizon, is_superseded
+from compaction.thinning import BATCH, GenerationThinner, ThinnedKind
+from formats.control.keys import generations_prefix
+from formats.segment import OffsetRange, Segment, SegmentInfo
+from infra.archive.generations import Generations
+from infra.runtime.crash_points import BEFORE, observe
+from infra.runtime.lifecycle import Stop
+from infra.storage.memory_and_folder import MemoryObjectStore
+from replicator.config import RetentionRule
+from tests.compaction.archive import PREFIX, Archive, retention
+from tests.examples import property_examples
+from tests.fakes.surroundings import FailingStore, HandClock
+from tests.formats.sample_records import SOURCE, sample_rows, segment
+
+NOW = datetime(2026, 3, 20, 12, 34, 56, tzinfo=UTC)
+WEEK = 7 * DAY
+kinds = st.sampled_from(sorted(RULES))
+ages = st.timedeltas(timedelta(0), 40 * DAY) | st.timedeltas(timedelta(0), 3 * HOUR)
+times = st.lists(ages, max_size=60).map(lambda some: sorted(NOW - age for age in some))
+horizons = st.none() | ages.map(lambda age: NOW - age)
+
+
+def kept(kind: str, stored: Sequence[datetime], horizon: datetime | None, now: datetime = NOW) -> list[datetime]:
+    gone = [is_superseded(one, after, RULES[kind], now, horizon) for one, after in pairwise(stored)]
+    return [one for one, is_gone in zip(stored, [*gone, False], strict=False) if not is_gone]
+
+
+def in_force(stored: Sequence[datetime], at: datetime) -> datetime | None:
+    return max((one for one in stored if one <= at), default=None)
+
+
+class TestRule:
+    @property_examples()
+    @given(kinds, times, horizons)
+    def test_the_newest_stays_and_nothing_young_goes(
+        self, kind: str, stored: list[datetime], horizon: datetime | None
+    ) -> None:
+        left = kept(kind, stored, horizon)
+        assert left[-1:] == stored[-1:]
+        if kind != "watermarks":
+            young = [one for one in stored if NOW - one < HOUR]
+            assert [one for one in left if NOW - one < HOUR] == young
+
+    @property_examples()
+    @given(st.sampled_from(["catalog", "watermarks"]), times, horizons)
+    def test_what_was_in_force_is_known_to_the_precision_of_its_age(
+        self, kind: str, stored: list[datetime], horizon: datetime | None
+    ) -> None:
+        """At the end of every span, as long as segments are stored that it describes."""
+        left = kept(kind, stored, horizon)
+        for at in stored:
+            span = RULES[kind].span(NOW - at) or timedelta(seconds=1)
+            end = at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % span + span - timedelta(microseconds=1)
+            if horizon is None or end >= horizon:
+                assert in_force(left, end) == in_force(stored, end)
+
+    @property_examples()
+    @given(kinds, times, horizons, st.lists(st.timedeltas(timedelta(0), 3 * DAY), max_size=4))
+    def test_runs_at_other_times_before_leave_the_same_in_the_end(
+        self, kind: str, stored: list[datetime], horizon: datetime | None, earlier: list[timedelta]
+    ) -> None:
+        left = stored
+        for before in sorted(earlier, reverse=True):
+            then = NOW - before
+            past = [one for one in left if one <= then]
+            left = kept(kind, past, None, then) + [one for one in left if one > then]
+        assert kept(kind, left, horizon) == kept(kind, stored, horizon)
+
+    @property_examples()
+    @given(kinds, times, horizons)
+    def test_few_are_left(self, kind: str, stored: list[datetime], horizon: datetime | None) -> None:
+        old = [one for one in kept(kind, stored, horizon) if NOW - one >= WEEK]
+        assert len({one.date() for one in old}) == len(old)
+        if horizon is not None:
+            assert len([one for one in old if one <= horizon]) <= 1
+        if kind == "heartbeat":
+            assert len(old) <= 1
+
+    def test_examples(self) -> None:
+        at = [NOW - age for age in (8 * DAY, 8 * DAY - HOUR, 5 * HOUR + 2 * MINUTE, 5 * HOUR, 2 * MINUTE, MINUTE)]
+        assert kept("catalog", at, None) == [at[1], at[3], at[4], at[5]]
+        assert kept("watermarks", at, None) == [at[1], *at[2:]]
+        assert kept("heartbeat", at, None) == at[4:]
+        assert kept("catalog", at, NOW - 4 * HOUR) == at[3:]
+
+
+def info(level: int, at: datetime) -> SegmentInfo:
+    return SegmentInfo(segment=Segment(SOURCE, level, OffsetRange(0, 1)), size_bytes=1, stored_at=at)
+
+
+def test_the_horizon_is_the_oldest_segment_unless_a_merged_one_may_hold_older_records() -> None:
+    horizon = SegmentHorizon()
+    assert horizon.stored_at(NOW) == NOW
+    horizon.add([info(0, NOW - DAY), info(0, NOW - WEEK), info(0, NOW)])
+    assert horizon.stored_at(NOW) == NOW - WEEK
+    horizon.add([info(1, NOW)])
+    assert horizon.stored_at(NOW) is None
+
+
+class TestThinner:
+    """Generations in a store whose clock is moved by hand."""
+
+    def fill(self, store: FailingStore, clock: HandClock, kind: str, *stored: datetime) -> Generations:
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, kind))
+        for number, at in enumerate(stored, start=1):
+            clock.at = at
+            assert found.put(number, b"xy")
+        clock.at = NOW
+        return found
+
+    @pytest.fixture
+    def clock(self) -> HandClock:
+        return HandClock()
+
+    @pytest.fixture
+    def store(self, clock: HandClock) -> FailingStore:
+        return FailingStore(clock)
+
+    def thinner(self, store: FailingStore) -> GenerationThinner:
+        return GenerationThinner(store, PREFIX, SOURCE.region, Stop())
+
+    def test_a_plan_changes_nothing_and_says_what_the_removal_removes(
+        self, store: FailingStore, clock: HandClock
+    ) -> None:
+        beats = [NOW - 2 * HOUR + n * MINUTE for n in range(100)]
+        newest = self.fill(store, clock, "heartbeat", *beats)
+        self.fill(store, clock, "catalog", NOW - 3 * DAY, NOW - 3 * DAY + MINUTE)
+        store.memory.put_new(f"{newest.prefix}foreign", io.BytesIO(b"x"), 1)
+        before = store.keys()
+        planned = self.thinner(store).plan(NOW, None)
+        assert store.keys() == before
+        assert planned == {
+            "heartbeat": ThinnedKind(stored=100, superseded=61, superseded_bytes=122),
+            "catalog": ThinnedKind(stored=2, superseded=1, superseded_bytes=2),
+        }
+        assert self.thinner(store).remove(NOW, None) == {"heartbeat": 61, "catalog": 1}
+        assert len(store.keys()) == len(before) - 62
+        assert store.stat(f"{newest.prefix}foreign") is not None
+        assert (newest.newest(), newest.newest(100), newest.newest(3)) == (100, 100, 100)
+        assert self.thinner(store).remove(NOW, None) == {}
+
+    def test_many_go_in_requests_of_a_thousand_and_a_stop_ends_between_them(
+        self, store: FailingStore, clock: HandClock
+    ) -> None:
+        beats = [NOW - DAY + n * timedelta(seconds=5) for n in range(2 * BATCH + 1)]
+        self.fill(store, clock, "heartbeat", *beats)
+        thinner = self.thinner(store)
+        observe(lambda _, when: thinner.stop.set() if when == BEFORE else None)
+        try:
+            assert thinner.remove(NOW, None) == {"heartbeat": BATCH}
+        finally:
+            observe(None)
+        assert self.thinner(store).remove(NOW, None) == {"heartbeat": BATCH}
+        assert store.calls["delete_many"] == 2
+
+
+@pytest.fixture
+def archive() -> Iterator[Archive]:
+    """A segment of nine days ago, another of today, and a catalogue of each day before and since."""
+    made = Archive()
+    rows = sample_rows(20)
+    for days in range(12):
+        made.time = NOW - timedelta(days=11 - days, hours=3)
+        found = Generations(made.memory, generations_prefix(PREFIX, SOURCE.region, "catalog"))
+        assert found.put(days + 1, b"x")
+        if days in {2, 11}:
+            start = 10 * (days // 11)
+            made.write(segment(start, start + 9), rows[start : start + 10])
+    made.time = NOW
+    yield made
+    observe(None)
+
+
+def generations(archive: Archive) -> list[int]:
+    prefix = generations_prefix(PREFIX, SOURCE.region, "catalog")
+    return [int(one.key[-20:]) for one in archive.memory.list(prefix)]
+
+
+EVER = retention({"orders": RetentionRule()})
+
+
+class TestGc:
+    def test_generations_stay_as_long_as_the_oldest_segment(self, archive: Archive) -> None:
+        report = archive.collector(EVER).run(archive.lease())
+        assert report.generations["catalog"] == ThinnedKind(stored=12, superseded=2, superseded_bytes=2)
+        assert report.thinned == {"catalog": 2}
+        assert generations(archive) == list(range(3, 13)), "the third was in force when the first segment was stored"
+
+    def test_a_dry_run_says_so_and_removes_nothing(self, archive: Archive) -> None:
+        report = archive.collector(EVER).run(None)
+        assert (report.generations["catalog"].superseded, report.thinned) == (2, {})
+        assert len(generations(archive)) == 12
+
+    def test_of_one_topic_only_leaves_them_alone(self, archive: Archive) -> None:
+        report = archive.collector(EVER).run(archive.lease(), ["orders"])
+        assert (report.generations, report.thinned) == ({}, {})
+        assert len(generations(archive)) == 12
+
+    def test_clocks_that_differ_remove_nothing(self, archive: Archive) -> None:
+        lease = archive.lease()
+        archive.time = NOW + DAY
+        report = archive.collector(EVER).run(lease)
+        assert report.refused
+        assert len(generations(archive)) == 12
+
+    def test_a_store_that_does_not_delete_fails_nothing_else(self, clock_store: FailingStore) -> None:
+        archive = Archive(around=lambda _: clock_store)
+        archive.time = NOW
+        found = Generations(clock_store, generations_prefix(PREFIX, SOURCE.region, "heartbeat"))
+        assert found.put(1, b"x")
+        assert found.put(2, b"x")
+        lease = archive.lease()
+        clock_store.away = {"delete_many"}
+        report = archive.collector(EVER).run(lease)
+        assert "planned" in report.failed["generations"]
+
+    @pytest.fixture
+    def clock_store(self) -> FailingStore:
+        """Objects that are two hours older than now."""
+        store = FailingStore(HandClock(NOW))
+        store.memory = MemoryObjectStore(now=lambda: NOW)
+        store.older = 2 * HOUR
+        return store
