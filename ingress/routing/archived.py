@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -52,6 +53,7 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
+    cycles: Sequence[RefusedTopic]  # topics that their replication policy keeps away, which is no problem
     unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
@@ -80,30 +82,32 @@ class ArchivedTopics:
     control: ControlStore
     settings: IngressSettings
     own_topics: Collection[str]
+    region: str  # this one
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
     def plan(self) -> RoutingPlan:
         """Reads only the archive. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
+        cycles: list[RefusedTopic] = []
         unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
-            for archived_topic in self._of_region(region, withheld, idle):
-                if reason := _without_name(archived_topic):
+            for archived_topic in self._of_region(region, withheld, cycles, idle):
+                if reason := _without_name(archived_topic, self.region):
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        for refusal in [one for one in withheld if _without_name(one.topic)]:
+        for refusal in [one for one in withheld if _without_name(one.topic, self.region)]:
             withheld.remove(refusal)
-            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic)))
+            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic, self.region)))
         chosen, refused = _choose(wanted, self.own_topics)
-        return RoutingPlan(chosen, withheld, refused, unnamed, frozenset(idle))
+        return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
 
     def _of_region(
-        self, region: str, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
+        self, region: str, withheld: list[RefusedTopic], cycles: list[RefusedTopic], idle: set[tuple[str, str]]
     ) -> Iterator[ArchivedTopic]:
-        """Adds to `withheld` and `idle`."""
+        """Adds to `withheld`, `cycles` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
         for one in self.store.incarnations(region):
             topics.setdefault(one.topic, []).append(one)
@@ -113,6 +117,12 @@ class ArchivedTopics:
             source = self.settings.source_of(region, topic)
             if source is None or is_internal(topic, self.own_topics):
                 continue
+            with suppress(PluginFailed):  # then the topic has no name here
+                if reason := source.refusal(topic, self.region):
+                    incarnations = tuple(ArchivedIncarnation(incarnation=one) for one in stored)
+                    refused = ArchivedTopic(region=region, incarnations=incarnations, settings=source)
+                    cycles.append(RefusedTopic(refused, reason))
+                    continue
             if source.on_recreate == "follow" and any(one.id for one in stored):
                 claimed = self.control.claimed(region) if claimed is None else claimed
                 # an incarnation without stored segments has a number, too, and must not be skipped
@@ -168,10 +178,11 @@ def _stopped(incarnation: ArchivedIncarnation) -> str:
     )
 
 
-def _without_name(archived_topic: ArchivedTopic) -> str:
+def _without_name(archived_topic: ArchivedTopic, here: str) -> str:
     """Why the topic has no destination; empty when it has one."""
     try:
         archived_topic.destination  # noqa: B018
+        archived_topic.settings.refusal(archived_topic.incarnations[0].topic, here)
     except PluginFailed as error:
         return (
             f"the replication policy of its source gives it no name: {error}. Correct the policy and restart ingress, "

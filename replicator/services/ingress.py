@@ -129,7 +129,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                 control=archive.control,
                 finder=DestinationFinder(
                     archive,
-                    ArchivedTopics(archive.segments, archive.control, settings, settings.own_topics),
+                    ArchivedTopics(archive.segments, archive.control, settings, settings.own_topics, config.region),
                     admin,
                     settings,
                     cluster_id=admin.cluster_id(),

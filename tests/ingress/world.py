@@ -51,6 +51,7 @@ from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 
 FORMAT = ParquetFormat()
 REGION = "a"
+HERE = "here"  # the region that delivers
 STAMP = 1_700_000_000_000
 DELAY, LOST, RELIST = 60.0, 600.0, 300.0  # seconds: first_segment_delay, lost_segment_timeout, relist_interval
 
@@ -115,7 +116,7 @@ class World:
         return Archive(self.store, self.control, self.format)
 
     def archived_topics(self) -> ArchivedTopics:
-        return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
+        return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics, HERE)
 
     def finder(self) -> DestinationFinder:
         return DestinationFinder(self.archive, self.archived_topics(), self.admin, self.settings)
@@ -129,6 +130,7 @@ class World:
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
         return IngressSources(
             settings=self.settings,
+            region=HERE,
             own_topics=self.settings.own_topics,
             plan=self.planned,
             admin=self.admin,
