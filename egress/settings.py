@@ -72,8 +72,8 @@ class EgressSettings:
     exclude: tuple[TopicPattern, ...] = field(
         default=(),
         metadata=setting(
-            "topics that are not archived, whatever selects them: names or ^expressions. An expression selects no "
-            'topic of the default excludes of MirrorMaker 2, either ("*.internal", "*-internal", "*.replica", ".*")'
+            "topics that are not archived, whatever selects them: names or ^expressions. An expression selects nothing "
+            "of MirrorMaker 2's default excludes, either: mm2*.internal, *.checkpoints.internal, *.replica, .*"
         ),
     )
     topic_filter: str | None = field(
@@ -83,8 +83,8 @@ class EgressSettings:
     groups: tuple[GroupPattern, ...] = field(
         default=(),
         metadata=setting(
-            "consumer groups whose offsets are replicated: names or ^expressions. An expression selects no group of "
-            'the default excludes of MirrorMaker 2 ("console-consumer-*", "connect-*", "__*")'
+            "consumer groups whose offsets are replicated: names or ^expressions. An expression selects nothing of "
+            "MirrorMaker 2's default excludes: console-consumer-*, connect-*, __*"
         ),
     )
     groups_exclude: tuple[GroupPattern, ...] = field(

@@ -83,9 +83,9 @@ class NameMatcher(Protocol):
 
 
 DEFAULT_EXCLUDES: Sequence[NameMatcher] = tuple(
-    map(TopicPattern, (r"^.*[\-\.]internal", r"^.*\.replica", r"^__.*", r"^\..*"))
+    map(TopicPattern, (r"^mm2.*\.internal", r"^.*\.replica", r"^__.*", r"^.*\.checkpoints\.internal", r"^\..*"))
 )
-"""MirrorMaker 2's `topics.exclude`, and the hidden names that it takes for internal ones."""
+"""MirrorMaker 2's `topics.exclude`, and the names that its policies call internal."""
 
 
 @dataclass(frozen=True, slots=True)

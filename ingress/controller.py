@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from formats.errors import ReplicatorError
+from formats.errors import PluginFailed, ReplicatorError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.segment_events import Created, Removed
 from formats.segment import SourcePartition
@@ -186,7 +186,10 @@ class IngressController:
 
     def wants(self, source: SourcePartition) -> bool:
         """Whether a configured source covers `source`. Safe to call from any thread."""
-        found = self.parts.finder.settings.source_of(source.region, source.topic)
+        try:
+            found = self.parts.finder.settings.source_of(source.region, source.topic)
+        except PluginFailed:
+            return True  # one event too many does no harm; the refresh of the routing table reports the failure
         return found is not None and (not source.incarnation or found.on_recreate != "stop")
 
     def _turn(self) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from formats.errors import PluginFailed
 from formats.incarnation import fork_id, fork_number
 from formats.policies.named_policies import replication_policy
-from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy
+from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy, hops, is_cycle
 from formats.policies.topic_filters import topic_filter
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, matching, not_blank, region_name, setting
@@ -140,6 +140,23 @@ class IngressSource:
     def rule(self) -> TopicRule[IngressSource]:
         filters = () if self.topic_filter is None else (topic_filter(self.topic_filter),)
         return TopicRule(self.topic, self, (*self.exclude, *filters), DEFAULT_EXCLUDES)
+
+    def refusal(self, topic: str, here: str) -> str:
+        """Why its replication policy does not let `topic` come to the region `here`; empty when it does. Not of a
+        source with a destination_topic: that names a topic on purpose. Raises PluginFailed."""
+        policy = self.policy
+        if policy is None:
+            return ""
+        if is_cycle(policy, topic, here):
+            way = " <- ".join(hops(policy, topic))
+            return (
+                f"it went through {here} before, by its name (from {way}): delivered, it would go round for ever. If "
+                f"{topic} is a local topic of {self.region} that is only called so, deliver it by a source of its own "
+                "with a destination_topic"
+            )
+        if self.topic.is_expression and policy.is_internal_topic(topic):
+            return "it is an internal topic of the replication policy, which no expression selects"
+        return ""
 
     @property
     def template(self) -> str:

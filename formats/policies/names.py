@@ -64,8 +64,8 @@ class ReplicationPolicy(Protocol):
         return (topic.startswith("mm2") and topic.endswith(".internal")) or self.is_checkpoints_topic(topic)
 
     def is_internal_topic(self, topic: str) -> bool:
-        """Whether the topic belongs to Kafka, Connect or MirrorMaker: an expression never selects it."""
-        return self.is_mm2_internal_topic(topic) or _is_of_kafka_or_connect(topic)
+        """Whether the topic belongs to Kafka or MirrorMaker, or is hidden: an expression never selects it."""
+        return self.is_mm2_internal_topic(topic) or _is_hidden(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,10 @@ class DefaultReplicationPolicy(ReplicationPolicy):
         return f"{source_alias}{self.separator}{topic}"
 
     def topic_source(self, topic: str) -> str | None:
-        """Everything before the first separator: a local name with a separator is taken for a remote one."""
+        """Everything before the first separator: a local name with a separator is taken for a remote one, and of a name
+        that begins with it the alias is empty, as in MirrorMaker 2."""
         alias, separator, rest = topic.partition(self.separator)
-        return alias if separator and alias and rest else None
+        return alias if separator and rest else None
 
     def upstream_topic(self, topic: str) -> str | None:
         source = self.topic_source(topic)
@@ -142,7 +143,7 @@ class LegacyReplicationPolicy(IdentityReplicationPolicy):
 
 def is_internal_name(topic: str, separator: str = ".") -> bool:
     """MirrorMaker 2's rule: names that none of its filters can include."""
-    return is_mm2_internal_name(topic, separator) or _is_of_kafka_or_connect(topic)
+    return is_mm2_internal_name(topic, separator) or _is_hidden(topic)
 
 
 def is_mm2_internal_name(topic: str, separator: str = ".") -> bool:
@@ -151,8 +152,8 @@ def is_mm2_internal_name(topic: str, separator: str = ".") -> bool:
     return (topic.startswith("mm2") and topic.endswith(suffix)) or topic.endswith(f"{separator}checkpoints{suffix}")
 
 
-def _is_of_kafka_or_connect(topic: str) -> bool:
-    return topic.startswith(("__", ".")) or topic.endswith(("-internal", ".internal"))
+def _is_hidden(topic: str) -> bool:
+    return topic.startswith(("__", "."))
 
 
 def _like_heartbeats(topic: str) -> bool:

@@ -20,13 +20,15 @@ from typing import Literal
 
 UseDefaults = Literal["target", "source"]
 
-DEFAULT_EXCLUDES = (  # of MirrorMaker 2: replication of the source's brokers, and what protects each cluster
-    r"follower\.replication\.throttled\.replicas",
-    r"leader\.replication\.throttled\.replicas",
-    r"message\.timestamp\.difference\.max\.ms",
-    r"message\.timestamp\.type",
-    r"unclean\.leader\.election\.enable",
-    r"min\.insync\.replicas",
+DEFAULT_EXCLUDES = (  # MirrorMaker 2's, as its class has them: replication of the brokers, and what protects a cluster
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "log.message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+    "min.insync.replicas",
 )
 FOREVER = str(2**63 - 1)
 KEEPS_TIMESTAMPS: Mapping[str, str] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -17,6 +18,7 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Clock, SystemClock
 from ingress.catalog.desired import SourceTopic
+from ingress.routing.copies import cycle_of, repeated
 from ingress.routing.succession import ArchivedIncarnation, in_order
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
@@ -62,9 +64,9 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
+    cycles: Sequence[RefusedTopic]  # copies of what is here already, or arrives from elsewhere: no problem
     unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
-    passed_over: Sequence[RefusedTopic] = ()  # as it should be: copies of what is here already, or arrives otherwise
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
@@ -91,6 +93,7 @@ class ArchivedTopics:
     control: ControlStore
     settings: IngressSettings
     own_topics: Collection[str]
+    region: str  # this one
     clock: Clock = field(default_factory=SystemClock)
     cluster_id: str = ""  # of this cluster; empty: not known, and no cycle is found by it
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
@@ -99,37 +102,37 @@ class ArchivedTopics:
         """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
         their first segment is stored. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
+        cycles: list[RefusedTopic] = []
         unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
-        passed_over: list[RefusedTopic] = []
         for region in self.settings.regions:
-            for archived_topic in self._of_region(region, catalogs.get(region), withheld, idle):
-                if reason := self._cycle(archived_topic, catalogs):
-                    passed_over.append(RefusedTopic(archived_topic, reason))
-                elif reason := _without_name(archived_topic):
+            for archived_topic in self._of_region(region, catalogs.get(region), withheld, cycles, idle):
+                if reason := cycle_of(archived_topic.source, catalogs, self.cluster_id):
+                    cycles.append(RefusedTopic(archived_topic, reason))
+                elif reason := _without_name(archived_topic, self.region):
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        for refusal in [one for one in withheld if _without_name(one.topic)]:
+        for refusal in [one for one in withheld if _without_name(one.topic, self.region)]:
             withheld.remove(refusal)
-            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic)))
+            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic, self.region)))
         for destination, rivals in wanted.items():
-            wanted[destination] = _nearest(rivals, catalogs, passed_over)
+            again = repeated([one.source for one in rivals], catalogs)
+            cycles += [RefusedTopic(one, again[one.source]) for one in rivals if one.source in again]
+            wanted[destination] = [one for one in rivals if one.source not in again]
         chosen, refused = _choose(wanted, self.own_topics)
-        return RoutingPlan(chosen, withheld, refused, unnamed, frozenset(idle), passed_over)
-
-    def _cycle(self, archived_topic: ArchivedTopic, catalogs: Mapping[str, Catalog]) -> str:
-        """Why the topic's records are here already; empty when they are not."""
-        source = archived_topic.source
-        if not self.cluster_id or self.cluster_id not in source.lineage(catalogs)[1:]:
-            return ""
-        return f"{source} is a copy whose records come from this cluster ({self.cluster_id}): they are not copied back"
+        return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
 
     def _of_region(
-        self, region: str, catalog: Catalog | None, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
+        self,
+        region: str,
+        catalog: Catalog | None,
+        withheld: list[RefusedTopic],
+        cycles: list[RefusedTopic],
+        idle: set[tuple[str, str]],
     ) -> Iterator[ArchivedTopic]:
-        """Adds to `withheld` and `idle`."""
+        """Adds to `withheld`, `cycles` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
         for one in self.store.incarnations(region):
             topics.setdefault(one.topic, []).append(one)
@@ -142,6 +145,12 @@ class ArchivedTopics:
             source = self.settings.source_of(region, topic)
             if source is None or is_internal(topic, self.own_topics):
                 continue
+            with suppress(PluginFailed):  # then the topic has no name here
+                if reason := source.refusal(topic, self.region):
+                    incarnations = tuple(ArchivedIncarnation(incarnation=one) for one in stored)
+                    refused = ArchivedTopic(region=region, incarnations=incarnations, settings=source)
+                    cycles.append(RefusedTopic(refused, reason))
+                    continue
             if catalog is not None and self._is_newer(region, topic, stored, catalog, source):
                 continue  # the next catalogue says whether it is a copy of one of this cluster's topics
             if source.on_recreate == "follow" and any(one.id for one in stored):
@@ -213,27 +222,11 @@ def _stopped(incarnation: ArchivedIncarnation) -> str:
     )
 
 
-def _nearest(
-    rivals: Sequence[ArchivedTopic], catalogs: Mapping[str, Catalog], passed_over: list[RefusedTopic]
-) -> list[ArchivedTopic]:
-    """Of several copies of one topic, the one that went through the fewest clusters, or else the first region's: the
-    others bring the same records, and are added to `passed_over`. Topics of different or unknown origin all stay."""
-    chosen: dict[tuple[str, ...], ArchivedTopic] = {}
-    by_length = sorted(rivals, key=lambda one: (len(one.source.lineage(catalogs)), one.region))
-    for one in by_length:
-        lineage = one.source.lineage(catalogs)
-        origin = (lineage[-1], one.source.name) if lineage else (one.name,)
-        nearest = chosen.setdefault(origin, one)
-        if nearest is not one:
-            reason = f"the same records arrive from {nearest.region}, through as few clusters or fewer"
-            passed_over.append(RefusedTopic(one, reason))
-    return [one for one in rivals if one in chosen.values()]
-
-
-def _without_name(archived_topic: ArchivedTopic) -> str:
+def _without_name(archived_topic: ArchivedTopic, here: str) -> str:
     """Why the topic has no destination; empty when it has one."""
     try:
         archived_topic.destination  # noqa: B018
+        archived_topic.settings.refusal(archived_topic.incarnations[0].topic, here)
     except PluginFailed as error:
         return (
             f"the replication policy of its source gives it no name: {error}. Correct the policy and restart ingress, "

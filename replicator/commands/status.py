@@ -130,6 +130,7 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
         return None
     sources = IngressSources(
         settings=settings.ingress,
+        region=settings.region,
         own_topics=settings.own_topics,
         plan=partial(_planned, settings, settings.ingress, reach),
         admin=reach.admin,
@@ -143,7 +144,7 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
 
 
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
-    plan = ArchivedTopics(reach.store, reach.control, ingress, settings.own_topics).plan()
+    plan = ArchivedTopics(reach.store, reach.control, ingress, settings.own_topics, settings.region).plan()
     return Planned(refused=plan.reasons, followed=plan.followed)
 
 

@@ -93,6 +93,9 @@ def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:
 def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Problem]:
     for n, source in enumerate(ingress.sources):
         destination_path = dotted(("ingress", "sources", n, "destination_topic"))
+        if source.policy is not None and source.source_alias == region != source.region:
+            what = "is this region's name, so its topics here would be taken for ones that left here; set another"
+            yield dotted(("ingress", "sources", n, "alias")), f"{region!r} {what}"
         sample = "x" if source.topic.is_expression else source.topic.text
         try:
             destination = source.destination(sample)

@@ -74,6 +74,8 @@ def _ingress(config: Config, name: str) -> Iterator[Explanation]:
         source = None if verdict.rule is None else verdict.rule.settings
         if source is None:
             yield _answer(f"ingress from {region}", verdict, None)
+        elif reason := source.refusal(name, config.region):
+            yield replace(_answer(f"ingress from {region}", verdict, None), selected=False, why=f"because {reason}")
         else:
             answer = _answer(f"ingress from {region}", verdict, source.destination(name))
             yield replace(answer, naming=source.naming)

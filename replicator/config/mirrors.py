@@ -138,7 +138,8 @@ def _archives(mirror: Mirror, egress: EgressSettings, topic: str) -> bool:
 def _source_of(mirror: Mirror, region: str, topic: str) -> IngressSource | None:
     if mirror.ingress is None or is_internal(topic, mirror.own_topics):
         return None
-    return mirror.ingress.source_of(region, topic)
+    source = mirror.ingress.source_of(region, topic)
+    return None if source is None or source.refusal(topic, mirror.region) else source
 
 
 def _first_round(path: Sequence[Hop]) -> tuple[Hop, ...]:

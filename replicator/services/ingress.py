@@ -137,7 +137,13 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                 finder=DestinationFinder(
                     archive,
                     ArchivedTopics(
-                        archive.segments, archive.control, settings, settings.own_topics, around.clock, cluster_id
+                        archive.segments,
+                        archive.control,
+                        settings,
+                        settings.own_topics,
+                        config.region,
+                        clock=around.clock,
+                        cluster_id=cluster_id,
                     ),
                     admin,
                     settings,

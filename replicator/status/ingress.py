@@ -145,6 +145,7 @@ class IngressSources:
     """What the state is read from."""
 
     settings: IngressSettings
+    region: str  # this one
     own_topics: Collection[str]
     plan: Callable[[], Planned]  # raises StoreUnavailable
     admin: ClusterAdmin
@@ -168,6 +169,8 @@ class IngressSources:
             source = self.settings.source_of(region, one.topic)
             if source is not None and not is_internal(one.topic, self.own_topics):
                 try:
+                    if source.refusal(one.topic, self.region):
+                        continue
                     wanted[region, one.path] = source.destination(one.topic, one.id)
                 except PluginFailed as error:
                     unnamed.append(f"{region}/{one.path}: its replication policy gives it no name here: {error}")

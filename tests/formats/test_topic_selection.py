@@ -114,7 +114,9 @@ class TestExcludes:
             (["tmp1"], ["^.*"], "tmp2", True, "by the expression ^.*"),
             ([], ["^.*"], "a.replica", False, r"the default exclude ^.*\.replica: only a rule with its own name"),
             ([], ["^.*", "a.replica"], "a.replica", True, "selected, by its name; a name beats the default"),
-            ([], ["^.*"], "a-internal", False, r"the default exclude ^.*[\-\.]internal"),
+            ([], ["^.*"], "mm2-x.internal", False, r"the default exclude ^mm2.*\.internal"),
+            ([], ["^.*"], "b.checkpoints.internal", False, r"the default exclude ^.*\.checkpoints\.internal"),
+            ([], ["^.*"], "a-internal", True, "by the expression ^.*"),
             ([], ["^.*"], ".hidden", False, r"the default exclude ^\..*"),
             ([], ["^.*", "__x"], "__x", False, "belong to Kafka"),
         ],
@@ -137,7 +139,7 @@ names = st.text("ab._", min_size=1, max_size=4).filter(lambda n: n not in (".", 
 patterns = names | st.sampled_from(["^.*", "^a.*", "^[ab]+", "^.b", "^replicator.*", "^__.*"])
 
 
-topic_names = names | st.sampled_from(["__x", "replicator.a", "a.replica", "b-internal"])
+topic_names = names | st.sampled_from(["__x", "replicator.a", "a.replica", "b-internal", "mm2a.internal"])
 defaults = st.sampled_from([(), DEFAULT_EXCLUDES])
 
 
@@ -168,7 +170,7 @@ def test_the_rules_of_selection(
     chosen = select(topics, ruled, own)
     for topic in topics:
         ranked = sorted((text.startswith("^"), n, text) for n, text in enumerate(texts) if fits(text, topic))
-        if by_default and (topic.endswith((".internal", "-internal", ".replica")) or topic.startswith((".", "__"))):
+        if by_default and (topic.endswith((".replica", ".internal")) or topic.startswith((".", "__"))):
             ranked = [one for one in ranked if not one[0]]
         is_ours = topic in own or topic.startswith(("__", "replicator."))
         refused = is_ours or not ranked or any(fits(text, topic) for text in exclude)

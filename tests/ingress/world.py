@@ -66,6 +66,7 @@ from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 
 FORMAT = ParquetFormat()
 REGION = "a"
+HERE = "here"  # the region that delivers
 STAMP = 1_700_000_000_000
 DELAY, LOST, RELIST = 60.0, 600.0, 300.0  # seconds: first_segment_delay, lost_segment_timeout, relist_interval
 
@@ -153,7 +154,13 @@ class World:
 
     def archived_topics(self) -> ArchivedTopics:
         return ArchivedTopics(
-            self.store, self.control, self.settings, self.settings.own_topics, self.clock, self.admin.cluster
+            self.store,
+            self.control,
+            self.settings,
+            self.settings.own_topics,
+            HERE,
+            clock=self.clock,
+            cluster_id=self.admin.cluster,
         )
 
     def creator(self) -> TopicCreator:
@@ -200,6 +207,7 @@ class World:
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
         return IngressSources(
             settings=self.settings,
+            region=HERE,
             own_topics=self.settings.own_topics,
             plan=self.planned,
             admin=self.admin,

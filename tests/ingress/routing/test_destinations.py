@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from formats.errors import BrokerUnavailable, StoreUnavailable, TargetError
+from formats.errors import BrokerUnavailable, PluginFailed, StoreUnavailable, TargetError
 from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
 from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
-from tests.ingress.world import World, key, source_settings
+from tests.ingress.world import HERE, World, key, source_settings
 
 
 def finder(world: World) -> DestinationFinder:
@@ -406,3 +406,45 @@ def test_a_name_that_no_topic_may_have_is_refused(alias: str, why: str) -> None:
     found = finder(world).find()
     assert bool(found.refused) == bool(why)
     assert all(why in reason for reason in found.refused.values())
+
+
+def test_a_topic_that_was_here_before_is_kept_away_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World(source_settings("^.*", None, replication_policy="default"))
+    for topic in ("orders", f"{HERE}.orders", f"c.{HERE}.orders", f"c.not{HERE}.orders"):
+        world.put(0, 9, topic=topic)
+    finder_ = finder(world)
+    for _ in range(2):
+        found = finder_.find()
+        assert sorted(found.destinations) == [f"a.c.not{HERE}.orders", "a.orders"]
+        assert (found.refused, found.stopped) == ({}, {})
+    assert caplog.text.count("topic_not_replicated") == 2  # each once
+    [first, second] = sorted(world.archived_topics().plan().cycles, key=lambda one: one.topic.name)
+    assert f"it went through {HERE} before, by its name (from c <- {HERE})" in first.reason
+    assert second.topic.name == f"a/{HERE}.orders"
+    assert not [one for one in world.status().partitions if one.key.source.topic == HERE + ".orders"]
+
+
+def test_a_source_with_a_destination_topic_delivers_what_is_only_called_so() -> None:
+    policy = {"replication_policy": "default"}
+    local = source_settings(f"{HERE}.orders", "theirs.orders", **policy)
+    world = World(source_settings("^.*", None, **policy), local)
+    world.put(0, 9, topic=f"{HERE}.orders")
+    assert list(finder(world).find().destinations) == ["theirs.orders"]
+
+
+def test_internal_topics_of_the_policy_are_selected_by_name_only() -> None:
+    policy = {"replication_policy": "default", "replication_policy_separator": "_"}
+    world = World(source_settings("^.*", None, **policy), source_settings("c_checkpoints_internal", None, **policy))
+    for topic in ("mm2-offset-syncs_b_internal", "b_checkpoints_internal", "c_checkpoints_internal"):
+        world.put(0, 9, topic=topic)
+    assert list(finder(world).find().destinations) == ["a_c_checkpoints_internal"]
+
+
+def test_a_filter_that_fails_leaves_everything_as_it_was() -> None:
+    world = World(source_settings("^.*", None, topic_filter=f"{POLICIES}:FailsForSome"))
+    world.put(0, 9)
+    assert list(finder(world).find().destinations) == ["t.ingress"]
+    world.put(0, 9, topic="forbidden")
+    with pytest.raises(PluginFailed, match="no such customer"):  # an outcome of the lookup: the last table stays
+        finder(world).find()

@@ -861,6 +861,21 @@ class TestReplicationPolicies:
         )
         assert "raised KeyError: 'no such customer'" in only(text)
 
+    def test_explain_says_what_a_topic_is_called_and_what_comes_back(self) -> None:
+        config = parse(ingress('region = "a"\ntopic = "^.*"', more='replication_policy = "default"'))
+        [orders], [back] = explain_topic(config, "orders"), explain_topic(config, f"{config.region}.orders")
+        assert orders.text == (
+            "ingress from a: orders → a.orders: selected, by the expression ^.*; named by the replication policy "
+            "'default' with alias 'a' and separator '.'"
+        )
+        assert (back.selected, back.destination) == (False, None)
+        assert f"it went through {config.region} before" in back.why
+
+    def test_another_region_may_not_have_this_ones_name(self) -> None:
+        here = parse(ingress('region = "a"\ntopic = "t"')).region
+        text = ingress(f'region = "a"\ntopic = "t"\nreplication_policy = "identity"\nalias = "{here}"')
+        assert "sources[0].alias" in only(text)
+
     def test_show_reads_back(self) -> None:
         text = ingress('region = "a"\ntopic = "t"', more='replication_policy = "default"')
         config = parse(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -204,3 +204,13 @@ def test_every_loop_found_is_real(files: list[tuple[list[str], str, str]]) -> No
             else:
                 endless = True
     assert not endless or found
+
+
+@pytest.mark.parametrize(("policy", "count"), [("default", 0), ("identity", 1), (None, 1)])
+def test_a_ring_is_no_loop_under_the_default_policy(policy: str | None, count: int) -> None:
+    def region(here: str, source: str) -> Mirror:
+        sources = (IngressSource(region=source, topic=TopicPattern("^.*")),)
+        ingress = IngressSettings(sources=sources, replication_policy=policy)
+        return replace(mirror(here, ["^.*"]), ingress=ingress)
+
+    assert len(list(loops([region("a", "c"), region("b", "a"), region("c", "b")]))) == count
