@@ -47,30 +47,53 @@ def joined(columns: Sequence[pa.Int64Array]) -> pa.Int64Array:
     return columns[0] if len(columns) == 1 else pa.concat_arrays([pa.array([], pa.int64()), *columns])
 
 
-def known_timestamps(batches: Sequence[pa.RecordBatch]) -> pa.Int64Array:
-    """Timestamps in ms of the records that have one: without those below 0, such as Kafka's -1 for none. Of one batch,
-    the column itself when all have one; else a copy, of 8 bytes a record."""
-    timestamps = joined([batch.column("timestamp").view(pa.int64()) for batch in batches])
-    if not len(timestamps) or pc.min(timestamps).as_py() >= 0:
-        return timestamps
-    return timestamps.filter(pc.greater_equal(timestamps, pa.scalar(0, pa.int64())))
+@dataclass(frozen=True, slots=True)
+class Timestamps:
+    """Timestamps in ms of the records that have one, with what every distribution of their ages needs."""
 
+    values: pa.Int64Array
+    oldest: int  # of no timestamps: 0, as the next two
+    newest: int
+    total: int  # modulo 2^64: Arrow's sum of millions of timestamps wraps around
 
-def ages(timestamps: pa.Int64Array, at_ms: int, bounds: Sequence[int]) -> Distribution:
-    """Milliseconds from each timestamp, none of which is below 0, until `at_ms`; 0 for a later one. Cost as of
-    `distribution`."""
-    if not len(timestamps):
-        return no_numbers(bounds)
-    oldest, newest = _extremes(timestamps)
-    if newest > at_ms:
-        timestamps = pc.min_element_wise(timestamps, pa.scalar(at_ms, pa.int64()))
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> Timestamps:
+        """Without those below 0, such as Kafka's -1 for none. Of one batch, the column itself when all records have a
+        timestamp; else a copy, of 8 bytes a record."""
+        values = joined([batch.column("timestamp").view(pa.int64()) for batch in batches])
+        if not len(values):
+            return cls(values, 0, 0, 0)
+        oldest, newest = _extremes(values)
+        if oldest < 0:
+            values = values.filter(pc.greater_equal(values, pa.scalar(0, pa.int64())))
+            oldest, newest = _extremes(values) if len(values) else (0, 0)
+        return cls(values, oldest, newest, (pc.sum(values).as_py() or 0) % 2**64)
 
-    def up_to(bound: int) -> int:
-        return int(pc.greater_equal(timestamps, pa.scalar(at_ms - bound, pa.int64())).true_count)
+    @classmethod
+    def joined(cls, parts: Sequence[Timestamps]) -> Timestamps:
+        parts = [part for part in parts if len(part.values)]
+        return cls(
+            joined([part.values for part in parts]),
+            min((part.oldest for part in parts), default=0),
+            max((part.newest for part in parts), default=0),
+            sum(part.total for part in parts) % 2**64,
+        )
 
-    count = len(timestamps)
-    total = (count * at_ms - pc.sum(timestamps).as_py()) % 2**64  # Arrow's sum of millions of timestamps wraps around
-    return Distribution(_counts(count, max(at_ms - newest, 0), max(at_ms - oldest, 0), bounds, up_to), total)
+    def ages(self, at_ms: int, bounds: Sequence[int]) -> Distribution:
+        """Milliseconds from each timestamp until `at_ms`; 0 for a later one. The sum is below 2^64. Cost: a pass for
+        each bound that lies between the least and the greatest age."""
+        values, total, count = self.values, self.total, len(self.values)
+        if not count:
+            return no_numbers(bounds)
+        if self.newest > at_ms:
+            values = pc.min_element_wise(values, pa.scalar(at_ms, pa.int64()))
+            total = pc.sum(values).as_py()
+
+        def up_to(bound: int) -> int:
+            return int(pc.greater_equal(values, pa.scalar(at_ms - bound, pa.int64())).true_count)
+
+        least, greatest = max(at_ms - self.newest, 0), max(at_ms - self.oldest, 0)
+        return Distribution(_counts(count, least, greatest, bounds, up_to), (count * at_ms - total) % 2**64)
 
 
 def _extremes(numbers: pa.Int64Array) -> tuple[int, int]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from formats.records.distribution import ages, distribution, joined, known_timestamps, no_numbers
+from formats.records.distribution import Timestamps, distribution, joined, no_numbers
 from formats.records.milliseconds import ms_at_or_before
 from formats.records.statistics import record_bytes
 from infra.runtime.buckets import BUCKETS
 from infra.runtime.metrics import HistogramName, Metrics
 
 if TYPE_CHECKING:
-    from pyarrow import Int64Array, RecordBatch
+    from pyarrow import RecordBatch
 
     from formats.records.distribution import Distribution
 
@@ -38,14 +38,14 @@ class RunMeasures:
 
     sizes: Distribution  # bytes
     ages: Distribution  # milliseconds
-    timestamps: Int64Array  # in ms, of the records that have one
+    timestamps: Timestamps
 
 
 def measures_of(batches: Sequence[RecordBatch], read_at: datetime) -> RunMeasures:
     """About 20 ns a record; may be called on any thread."""
-    timestamps = known_timestamps(batches)
+    timestamps = Timestamps.of(batches)
     sizes = joined([record_bytes(batch) for batch in batches])
-    return RunMeasures(distribution(sizes, _SIZES), ages(timestamps, ms_at_or_before(read_at), _AGES), timestamps)
+    return RunMeasures(distribution(sizes, _SIZES), timestamps.ages(ms_at_or_before(read_at), _AGES), timestamps)
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class RecordMetrics:
 
     _sizes: Distribution = field(default_factory=lambda: no_numbers(_SIZES))
     _ages: Distribution = field(default_factory=lambda: no_numbers(_AGES))
-    _timestamps: list[Int64Array] = field(default_factory=list)
+    _timestamps: list[Timestamps] = field(default_factory=list)
 
     def add(self, run: RunMeasures) -> None:
         self._sizes += run.sizes
@@ -63,7 +63,7 @@ class RecordMetrics:
 
     def acknowledged(self, at: datetime, metrics: Metrics, labels: dict[str, str]) -> None:
         """Count the records of the added runs: the target has acknowledged them `at`."""
-        latencies = ages(joined(self._timestamps), ms_at_or_before(at), _LATENCIES)
+        latencies = Timestamps.joined(self._timestamps).ages(ms_at_or_before(at), _LATENCIES)
         metrics.count("record_count", sum(self._sizes.counts), **labels)
         metrics.count("record_bytes", self._sizes.total, **labels)
         metrics.observe_many("record_size_bytes", self._sizes.counts, self._sizes.total, **labels)

@@ -19,7 +19,8 @@ from egress.topics.claims import ClaimedTopic
 from formats.incarnation import Incarnation
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import TopicFacts, TopicPartition
-from tests.egress.test_forks import joined, settle, stop_reason, stored_beyond_the_commit
+from tests.egress.forked import settle, stop_reason, stored_beyond_the_commit
+from tests.egress.two_partitions import joined
 from tests.egress.world import FORMAT, Process, World, settings, source
 
 P = TopicPartition("t", 0)

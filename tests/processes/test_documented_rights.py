@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 PATIENCE, HEALS_WITHIN = timedelta(seconds=60), timedelta(seconds=90)
 SELDOM = Grant("egress", TOPICS, "DESCRIBE_CONFIGS")
-"""Needed only where a segment stands that differs: tests/egress/test_egress_controller.py takes it away."""
+"""Needed only where a segment stands that differs: tests/egress/test_egress_rights.py takes it away."""
 
 
 def drafts(start: int, count: int, partitions: int) -> list[Draft]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.records.distribution import Distribution, ages, distribution, joined, known_timestamps, no_numbers
+from formats.records.distribution import Distribution, Timestamps, distribution, joined, no_numbers
 from tests.examples import property_examples
 from tests.formats.sample_records import Row, batch_of, cuts, split
 
@@ -52,33 +52,40 @@ def test_distributions_add_up(first: list[int], second: list[int], bounds: list[
 
 
 @PROPERTY
-@given(timestamps=timestamps, bounds=bounds)
+@given(timestamps=timestamps, bounds=bounds, where=cuts)
 def test_an_age_is_the_time_since_the_timestamp_and_0_for_a_future_one(
-    timestamps: list[int], bounds: list[int]
+    timestamps: list[int], bounds: list[int], where: list[int]
 ) -> None:
     expected = one_by_one([max(NOW_MS - one, 0) for one in timestamps], bounds)
-    assert ages(column(timestamps), NOW_MS, bounds) == expected
+    parts = split(batch_of([row(one) for one in timestamps]), where)
+    for found in (Timestamps.of(parts), Timestamps.joined([Timestamps.of([part]) for part in parts])):
+        assert found.ages(NOW_MS, bounds) == expected
 
 
 def test_the_sum_of_ages_is_right_where_that_of_the_timestamps_exceeds_64_bits() -> None:
     far = 2**62
-    assert ages(column([far - 3] * 4), far, (1, 10)) == Distribution((0, 4, 0), 12)
+    found = Timestamps.of([batch_of([row(far - 3)] * 4)])
+    for one, count in ((found, 4), (Timestamps.joined([found] * 3), 12)):
+        assert one.ages(far, (1, 10)) == Distribution((0, count, 0), 3 * count)
 
 
 @PROPERTY
 @given(timestamps=any_timestamps, where=cuts)
-def test_timestamps_below_0_are_not_known(timestamps: list[int], where: list[int]) -> None:
-    found = known_timestamps(split(batch_of([row(one) for one in timestamps]), where))
-    assert found.to_pylist() == [one for one in timestamps if one >= 0]
+def test_timestamps_below_0_are_left_out(timestamps: list[int], where: list[int]) -> None:
+    found = Timestamps.of(split(batch_of([row(one) for one in timestamps]), where))
+    known = [one for one in timestamps if one >= 0]
+    assert found.values.to_pylist() == known
+    assert (found.oldest, found.newest) == (min(known, default=0), max(known, default=0))
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_timestamps_that_are_all_known_are_not_copied_from_one_batch(count: int) -> None:
+def test_timestamps_are_not_copied_from_a_single_batch(count: int) -> None:
     batches = [batch_of([row(5)])] * count
-    there, found = batches[0].column("timestamp").buffers()[1], known_timestamps(batches).buffers()[1]
+    there, found = batches[0].column("timestamp").buffers()[1], Timestamps.of(batches).values.buffers()[1]
     assert (found.address == there.address) is (count == 1)
 
 
 def test_no_batches_have_no_timestamps() -> None:
-    assert len(known_timestamps([])) == 0
-    assert ages(known_timestamps([]), NOW_MS, (1, 2)) == no_numbers((1, 2)) == Distribution((0, 0, 0), 0)
+    for none in (Timestamps.of([]), Timestamps.joined([])):
+        assert len(none.values) == 0
+        assert none.ages(NOW_MS, (1, 2)) == no_numbers((1, 2)) == Distribution((0, 0, 0), 0)

@@ -1,0 +1,89 @@
+"""The lag that ingress reports, and the topics and segments that it finds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from formats.segment import OffsetRange, SourcePartition
+from infra.contracts.cluster import TopicPartition
+from tests.ingress.copied import LABELS, SOURCE, C
+from tests.ingress.world import World, joined, numbers, source_settings
+
+
+def test_lag_is_measured_in_offsets_and_seconds(world: World) -> None:
+    world.put(0, 3)
+    process = joined(world)
+    world.target.away = True
+    world.put(4, 13)
+    process.later(7)
+    process.later(5)
+    assert process.metrics.value("ingress_lag_records", **LABELS) == 10
+    assert process.metrics.value("ingress_lag_seconds", **LABELS) == 12
+    world.target.away = False
+    process.later(10)
+    process.later(5)
+    assert process.metrics.value("ingress_lag_records", **LABELS) == 0
+    assert process.metrics.value("ingress_lag_seconds", **LABELS) == 0
+
+
+def test_range_without_a_record_moves_the_position(world: World) -> None:
+    world.put(0, 1)
+    world.put(2, 9, holes=range(2, 10))
+    process = joined(world)
+    assert world.checkpoint() == 10
+    world.put(10, 10)
+    process.turn(2)
+    assert world.offsets(C) == [0, 1, 10]
+
+
+def test_new_topic_of_the_archive_is_found(world: World) -> None:
+    world = World(source_settings("^.*", None))
+    process = world.process()
+    process.turn(2)
+    assert process.placement.topics == frozenset()
+    world.put(0, 3, topic="new", partitions=1)
+    process.later(30)
+    assert process.placement.topics == {"new.ingress"}
+    new = TopicPartition("new.ingress", 0)
+    process.placement.assign(new)
+    process.turn(5)
+    assert world.offsets(new) == numbers((0, 3))
+
+
+def test_wants_only_what_a_source_delivers(world: World) -> None:
+    controller = world.process().controller
+    assert controller.wants(SOURCE)
+    assert not controller.wants(SourcePartition("b", "t", 0))
+    assert not controller.wants(SourcePartition("a", "u", 0))
+    assert not controller.wants(SourcePartition("a", "t", 0, "other-life"))
+
+
+def test_refused_source_is_reported_and_forgotten_when_repaired(world: World) -> None:
+    world.put(0, 3, partitions=None)
+    process = world.process()
+    process.turn(2)
+    assert "partitions" in process.stopped["a/t/0"]
+    world.broker.create("copy", partitions=1)
+    process.later(30)
+    assert process.stopped == {}
+    assert process.placement.topics == {"copy"}
+
+
+def test_segments_are_covered_once_whatever_overlaps(world: World) -> None:
+    for start, end, level in ((0, 4, 0), (3, 8, 0), (3, 6, 0), (0, 8, 1), (9, 12, 0), (7, 15, 0)):
+        world.put(start, end, level=level)
+    joined(world)
+    assert world.offsets(C) == numbers((0, 15))
+    assert OffsetRange(0, 15).next_offset == world.checkpoint()
+
+
+def test_late_retries_of_another_source_do_not_matter() -> None:
+    world = World(source_settings(late_segment_retries=0, lost_segment_timeout=timedelta(seconds=5), on_lost="skip"))
+    world.put(0, 1)
+    process = joined(world)
+    world.put(4, 5)
+    process.turn(2)
+    process.later(4)
+    assert world.offsets(C) == [0, 1]
+    process.later(1)
+    assert world.offsets(C) == [0, 1, 4, 5]
