@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from egress.catalog.lineage import Lineages
 from formats.control.catalog import Catalog, CatalogTopic, with_removals
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
@@ -36,6 +37,7 @@ class CatalogObserver:
     """Blocks: use from a thread of its own."""
 
     topics: SelectedTopics
+    lineages: Lineages
     writer: str
 
     def observe(self, before: Catalog | None, now: datetime) -> Catalog:
@@ -45,6 +47,7 @@ class CatalogObserver:
         shapes = self.topics.shapes()
         configs = self.topics.catalog_admin.config_values(shapes.keys())
         acls, no_acls = self._acls()
+        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, now)
         topics = {
             name: CatalogTopic(
                 name=name,
@@ -52,8 +55,10 @@ class CatalogObserver:
                 partitions=shape.partitions,
                 replication_factor=shape.replication_factor,
                 configs=None if isinstance(known := configs.get(name, {}), ReplicatorError) else known,
+                lineage=lineages[name, shape.topic_id],
             )
             for name, shape in shapes.items()
+            if (name, shape.topic_id) in lineages
         }
         found = Catalog(
             cluster_id=cluster_id,
@@ -61,9 +66,19 @@ class CatalogObserver:
             observed_at=now,
             topics=topics,
             acls=acls,
-            problems=_problems(configs, no_acls),
+            problems={**_problems(configs, no_acls), **no_lineage},
         )
         return with_removals(found, before)
+
+    def _lineages(
+        self, topics: Collection[tuple[str, str]], now: datetime
+    ) -> tuple[Mapping[tuple[str, str], tuple[str, ...]], Mapping[str, str]]:
+        """The lineages, and why they are not known: a principal that may not read the ledger still mirrors topics."""
+        try:
+            return self.lineages.of(topics, now), {}
+        except TargetError as error:
+            why = f"{error}; copies of copies are not recognised, and may go round"
+            return dict.fromkeys(topics, ()), {"lineage": why}
 
     def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why there are none."""
@@ -73,7 +88,7 @@ class CatalogObserver:
             return None, str(error)
 
 
-def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> Mapping[str, str]:
+def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> dict[str, str]:
     found = {"acls": no_acls} if no_acls else {}
     refused = {name: error for name, error in configs.items() if isinstance(error, ReplicatorError)}
     if refused:

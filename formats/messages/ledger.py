@@ -20,6 +20,7 @@ from formats.codec import Codec, dump, malformed
 from formats.errors import MalformedEvent
 from formats.policies.acls import AclBinding
 
+DEFAULT_LEDGER = "replicator.ledger"
 INTENT, TOPIC, ACL = "intent", "topic", "acl"  # kinds, as written in the keys
 _ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from formats.messages.ledger import DEFAULT_LEDGER
 from formats.policies.acls import AclMode
 from formats.policies.topic_configs import DEFAULT_EXCLUDES, ConfigFilter, UseDefaults
 from infra.settings.field import setting, topic_name
@@ -82,7 +83,7 @@ class CatalogSettings:
         ),
     )
     ledger_topic: str = field(
-        default="replicator.ledger",
+        default=DEFAULT_LEDGER,
         metadata=setting(
             "compacted topic that lists what we created here: only that is altered or removed", check=topic_name
         ),

@@ -124,6 +124,12 @@ class ArchivedTopics:
         chosen, refused = _choose(wanted, self.own_topics)
         return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
 
+    def cluster_of(self, topic: ArchivedTopic) -> tuple[str, ...]:
+        """The id of the cluster that its archive was claimed for; empty when it is not known. Raises StoreUnavailable
+        and DataError."""
+        claim = self.control.claim_of(topic.region, topic.incarnations[0].path)
+        return () if claim is None or not claim.cluster_id else (claim.cluster_id,)
+
     def _of_region(
         self,
         region: str,

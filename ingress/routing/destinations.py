@@ -279,13 +279,13 @@ class DestinationFinder:
                 f"destination topic {name} does not exist, and create_topics = false: create it with {count} "
                 "partitions; until then its records wait"
             )
-        source = archived_topics[0].source
+        first = archived_topics[0]
         self.creator.create(
             name,
             count,
             (known[0].configs or {}) if known else {},
-            source=str(source),
-            lineage=source.lineage(catalogs),
+            source=str(first.source),
+            lineage=first.source.lineage(catalogs) or self.archived_topics.cluster_of(first),
         )
 
     def _stored_count(self, archived_topics: Sequence[ArchivedTopic]) -> int:

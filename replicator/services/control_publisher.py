@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from egress.catalog.election import Election
+from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import ControlPublisher
@@ -12,6 +14,7 @@ from egress.catalog.watermark_observer import WatermarkObserver
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.keys import catalog_prefix, heartbeat_prefix, watermarks_prefix
 from formats.control.watermarks import SourceWatermarks, decode_watermarks, encode_watermarks
+from formats.messages.ledger import DEFAULT_LEDGER, Ownership, ownership
 from formats.topic_selection import select
 from infra.archive.generations import Generations
 from infra.archive.lease import this_process
@@ -20,6 +23,7 @@ from infra.contracts.storage import ObjectStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.cluster.log_ends import KafkaLogEnds
+from infra.kafka.internal_topics.whole_topic import read_whole
 from infra.runtime.failures import Attempt
 from replicator.config import Config
 from replicator.services.wiring import ServiceContext
@@ -46,7 +50,7 @@ def control_publisher(
         generations=Generations(objects, catalog_prefix(config.s3.prefix, config.region)),
         encode=encode_catalog,
         decode=decode_catalog,
-        observe=CatalogObserver(topics, writer).observe,
+        observe=CatalogObserver(topics, Lineages(partial(_ledger, config, admin)), writer).observe,
         says_the_same=Catalog.says_the_same,
         interval=settings.topic_refresh_interval,
         clock=around.clock,
@@ -74,3 +78,11 @@ def control_publisher(
         health=around.health,
         stop=around.stop,
     )
+
+
+def _ledger(config: Config, admin: KafkaAdmin) -> Ownership:
+    """What the ingress of this cluster created; nothing where there is none."""
+    topic = DEFAULT_LEDGER if config.ingress is None else config.ingress.ledger_topic
+    if topic not in admin.describe([topic]):
+        return Ownership()
+    return ownership(read_whole(config.cluster.properties("consumer"), topic))[0]

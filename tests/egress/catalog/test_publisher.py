@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from egress.catalog.election import LEAST_PATIENCE, Election
+from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import CATALOG, ControlPublisher
@@ -22,6 +23,7 @@ from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.heartbeat import decode_heartbeat
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
 from formats.errors import TargetError
+from formats.messages.ledger import Ownership
 from infra.archive.generations import Generations
 from infra.contracts.catalog import TopicShape
 from infra.contracts.cluster import Committed, TopicPartition
@@ -87,7 +89,7 @@ class Region:
                 generations=Generations(self.store, "catalog/"),
                 encode=encode_catalog,
                 decode=decode_catalog,
-                observe=CatalogObserver(topics, name).observe,
+                observe=CatalogObserver(topics, Lineages(Ownership), name).observe,
                 says_the_same=Catalog.says_the_same,
                 interval=REFRESH,
                 clock=self.clock,

@@ -18,8 +18,8 @@ from formats.policies.names import (
     is_cycle,
     is_internal_name,
 )
-from formats.policies.topic_configs import ALWAYS_OURS, ConfigFilter
 from formats.policies.topic_configs import DEFAULT_EXCLUDES as CONFIG_EXCLUDES
+from formats.policies.topic_configs import KEEPS_TIMESTAMPS, ConfigFilter
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule, select
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "mm2" / "verdicts.json"
@@ -97,8 +97,8 @@ def test_groups_that_cross_with_every_group_selected() -> None:
 
 def test_configs_that_cross() -> None:
     """A destination needs some configs to keep every timestamp: those never cross, whatever MirrorMaker 2 does."""
-    ours = {name: ConfigFilter().crosses(name) for name in JAVA["configs"] if name not in ALWAYS_OURS}
-    assert ours == {name: crosses for name, crosses in JAVA["configs"].items() if name not in ALWAYS_OURS}
+    ours = {name: ConfigFilter().crosses(name) for name in JAVA["configs"] if name not in KEEPS_TIMESTAMPS}
+    assert ours == {name: crosses for name, crosses in JAVA["configs"].items() if name not in KEEPS_TIMESTAMPS}
 
 
 def test_default_excludes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 
@@ -215,17 +216,17 @@ def test_a_ledger_that_cannot_be_read_alters_nothing() -> None:
     assert "every attempt to make the destinations like their sources" in again.problems["catalog"]
 
 
-def test_a_shorter_retention_is_reported_or_raised() -> None:
-    for guard, wanted in (("warn", None), ("raise", "700000000")):
-        world = World()
-        world.settings = replace(world.settings, retention_guard=guard)
-        world.publish_catalog(source_topic(defaults={"retention.ms": "700000000"}))
-        process = delivered(world)
-        assert world.admin.settings["copy"].get("retention.ms") == wanted
-        kept = {name: one.kept for name, one in process.controller._watcher.found.destinations.items()}
-        plan = world.applier().plan(kept, world.catalogs().refresh([REGION]), process.controller._checkpoints.positions)
-        assert plan.changes == []
-        assert ["keeps records for 604800000 ms" in report for report in plan.reports] == [True] * (guard == "warn")
+@pytest.mark.parametrize(("guard", "wanted"), [("warn", None), ("raise", "700000000")])
+def test_a_shorter_retention_is_reported_or_raised(guard: Literal["warn", "raise"], wanted: str | None) -> None:
+    world = World()
+    world.settings = replace(world.settings, retention_guard=guard)
+    world.publish_catalog(source_topic(defaults={"retention.ms": "700000000"}))
+    process = delivered(world)
+    assert world.admin.settings["copy"].get("retention.ms") == wanted
+    kept = {name: one.kept for name, one in process.controller._watcher.found.destinations.items()}
+    plan = world.applier().plan(kept, world.catalogs().refresh([REGION]), process.controller._checkpoints.positions)
+    assert plan.changes == []
+    assert ["keeps records for 604800000 ms" in report for report in plan.reports] == [True] * (guard == "warn")
 
 
 def test_the_delay_before_the_first_copy_counts_from_the_creation() -> None:

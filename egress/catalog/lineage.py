@@ -1,0 +1,39 @@
+"""Through which clusters the records of this cluster's topics went, by the ledger of the ingress that created them.
+
+A topic that nobody mirrored here has no entry, and went through none. One that the ingress is creating has an intent
+and no entry yet: it is left out until it has, since a catalogue without its lineage would let its records go round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from formats.messages.ledger import Ownership
+
+COMPLETED_WITHIN = timedelta(minutes=10)  # from the intent to create a topic to its entry, if its creator lives
+
+
+@dataclass(slots=True)
+class Lineages:
+    """Use from one thread at a time."""
+
+    ledger: Callable[[], Ownership]  # empty without a ledger topic; raises BrokerUnavailable and TargetError
+    _known: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, topics: Collection[tuple[str, str]], now: datetime) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Ids of clusters, the nearest first, by name and topic id. Topics that are being created are left out. Reads
+        the ledger only when there is a topic that it was not read for."""
+        if new := set(topics) - self._known.keys():
+            self._learn(new, self.ledger(), now)
+        self._known = {topic: lineage for topic, lineage in self._known.items() if topic in topics}
+        return self._known
+
+    def _learn(self, topics: Collection[tuple[str, str]], ledger: Ownership, now: datetime) -> None:
+        for name, topic_id in topics:
+            owned, intent = ledger.topic(name, topic_id), ledger.intents.get(name)
+            if owned is not None:
+                self._known[name, topic_id] = owned.lineage
+            elif intent is None or now - intent.at > COMPLETED_WITHIN:
+                self._known[name, topic_id] = ()
