@@ -23,6 +23,7 @@ from replicator.commands.drill import drill
 from replicator.commands.gaps import gaps_app
 from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
+from replicator.commands.plan import plan
 from replicator.commands.repair import release, skip
 from replicator.commands.restore import restore
 from replicator.commands.status import status
@@ -55,7 +56,7 @@ _add(
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
 )
-_add(INSPECT, interruptible()(status))
+_add(INSPECT, interruptible()(status), interruptible()(plan))
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
 app.add_typer(config_app, name="config", rich_help_panel=INSPECT)
 app.add_typer(explain_app, name="explain", rich_help_panel=INSPECT)

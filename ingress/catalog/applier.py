@@ -61,6 +61,11 @@ class ClusterPlan:
         return [*map(str, self.topics.changes), *self.acls.texts]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether everything is as it should be."""
+        return not (self.changes or self.reports or self.problems)
+
+    @property
     def reports(self) -> Sequence[str]:
         """Differences that are left as they are."""
         return [*map(str, self.topics.reports), *self.acls.unprotected]

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from formats.messages.ledger import OwnedAcl, OwnedTopic, Ownership
+from formats.messages.ledger import LedgerEntry, OwnedAcl, OwnedTopic, Ownership
 from formats.policies.acls import AclBinding
 from infra.contracts.internal_topics import Ledger
+
+
+@dataclass(slots=True)
+class DryLedger:
+    """A Ledger that is read and not written: what would be written is forgotten, or seen only here."""
+
+    ledger: Ledger | None  # None: there is none yet
+    _topics: dict[tuple[str, str], OwnedTopic] = field(default_factory=dict)
+
+    def read(self) -> Ownership:
+        found = Ownership() if self.ledger is None else self.ledger.read()
+        return replace(found, topics={**found.topics, **self._topics})
+
+    def write(self, entries: Sequence[LedgerEntry]) -> None:
+        self._topics |= {(one.name, one.topic_id): one for one in entries if isinstance(one, OwnedTopic)}
+
+    def remove_acls(self, bindings: Sequence[AclBinding]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)

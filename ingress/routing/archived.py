@@ -125,9 +125,12 @@ class ArchivedTopics:
         return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
 
     def cluster_of(self, topic: ArchivedTopic) -> tuple[str, ...]:
-        """The id of the cluster that its archive was claimed for; empty when it is not known. Raises StoreUnavailable
-        and DataError."""
-        claim = self.control.claim_of(topic.region, topic.incarnations[0].path)
+        """The id of the cluster that its archive was claimed for; empty when it is not known. Raises
+        StoreUnavailable."""
+        try:
+            claim = self.control.claim_of(topic.region, topic.incarnations[0].path)
+        except DataError:
+            return ()  # the delivery of its segments stops, with the reason
         return () if claim is None or not claim.cluster_id else (claim.cluster_id,)
 
     def _of_region(

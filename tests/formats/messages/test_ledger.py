@@ -19,6 +19,7 @@ from formats.messages.ledger import (
     ownership,
 )
 from formats.policies.acls import AclBinding
+from tests.examples import property_examples
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 ACL = AclBinding(
@@ -46,6 +47,7 @@ entries: st.SearchStrategy[LedgerEntry] = (
 )
 
 
+@property_examples()
 @given(st.lists(entries))
 def test_the_last_entry_of_a_key_counts(written: list[LedgerEntry]) -> None:
     found, problem = ownership((encode_key(one), encode(one)) for one in written)

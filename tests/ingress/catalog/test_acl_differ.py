@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from formats.policies.acls import AclBinding
 from ingress.catalog.acl_differ import AclPlan, plan_acls
+from tests.examples import property_examples
 
 
 def acl(
@@ -26,6 +27,7 @@ def acl(
 some = st.frozensets(st.builds(acl, st.sampled_from(["User:a", "User:b"]), st.sampled_from(["READ", "DESCRIBE"])))
 
 
+@property_examples()
 @given(some, some, some)
 def test_applied_once_nothing_is_left_and_only_what_is_ours_is_deleted(
     desired: frozenset[AclBinding], actual: frozenset[AclBinding], owned: frozenset[AclBinding]

@@ -17,6 +17,7 @@ from ingress.catalog.differ import (
     GrowTopic,
     plan_changes,
 )
+from tests.examples import property_examples
 
 WANTED = DesiredTopic(name="a.orders", source="a/orders", partitions=3, configs={"retention.ms": "5"})
 FIVE = ConfigValue("5", ConfigSource.TOPIC)
@@ -98,6 +99,7 @@ actual = st.lists(
 )
 
 
+@property_examples()
 @given(desired, actual, st.dictionaries(names, st.sampled_from(["1", "2"])))
 def test_applied_once_nothing_is_left_and_only_what_is_ours_is_altered(
     desired: list[DesiredTopic], actual: list[ActualTopic], owned: dict[str, str]

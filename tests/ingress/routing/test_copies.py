@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingress.routing.archived import RoutingPlan
+from tests.examples import property_examples
 from tests.ingress.world import World, source_settings, source_topic
 
 HOUR = timedelta(hours=1)
@@ -99,6 +100,7 @@ def test_topics_of_different_origin_are_merged_where_that_is_allowed() -> None:
     assert len(plan(world).chosen["t"]) == 2
 
 
+@property_examples()
 @given(
     st.integers(2, 4),
     st.sampled_from(["{topic}", None, "{region}.{topic}"]),

@@ -1,0 +1,80 @@
+"""What ingress would change in this cluster, by the catalogues, the archive and the cluster as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from infra.archive.catalogs import Catalogs
+from infra.runtime.lifecycle import SystemClock
+from ingress.catalog.applier import ClusterPlan
+from ingress.catalog.desired import KeptTopic
+from ingress.catalog.ownership import DryLedger
+from ingress.routing.archived import ArchivedTopic, ArchivedTopics
+from replicator.services.catalog import applier_of, ledger_of
+from replicator.services.clients import Clients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """`plan`, and what it is made of."""
+
+    plan: ClusterPlan
+    changes: Sequence[str]
+    problems: Mapping[str, str]
+    observed_at: Mapping[str, datetime]  # of the catalogue in force, by region
+    without_catalog: Sequence[str]  # regions
+
+
+def planned(reach: Clients) -> Planned:
+    """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
+    config, settings = reach.config, reach.ingress
+    catalogs = Catalogs(reach.objects, config.s3.prefix)
+    found = catalogs.refresh(settings.regions)
+    topics = ArchivedTopics(
+        reach.store,
+        reach.control,
+        settings,
+        config.own_topics,
+        config.region,
+        cluster_id=reach.admin.cluster_id(),
+    )
+    routing = topics.plan(found)
+    ledger = ledger_of(config, settings)
+    has_ledger = settings.ledger_topic in reach.admin.describe([settings.ledger_topic])
+    try:
+        applier = applier_of(
+            config,
+            settings,
+            admin=reach.admin,
+            ledger=DryLedger(
+                ledger if settings.ledger_topic in reach.admin.describe([settings.ledger_topic]) else None
+            ),
+            archive=reach.archive,
+            clock=SystemClock(),
+        )
+        plan = applier.plan(
+            {name: kept(topics) for name, topics in routing.chosen.items()}, found, reach.checkpoints.read()
+        )
+    finally:
+        ledger.close()
+    unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
+    existing = reach.admin.describe(unlisted) if unlisted else {}
+    created = [f"create {name} as its segments say" for name in unlisted if name not in existing]
+    refused = {f"{one.topic.name}": one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
+    return Planned(
+        plan=plan,
+        changes=[*created, *plan.changes],
+        problems={**refused, **catalogs.problems, **plan.problems},
+        observed_at={region: catalog.observed_at for region, catalog in sorted(found.items())},
+        without_catalog=[region for region in settings.regions if region not in found],
+    )
+
+
+def kept(topics: Sequence[ArchivedTopic]) -> KeptTopic:
+    return KeptTopic(
+        sources=[one.source for one in topics],
+        archived=[(one.region, each.incarnation) for one in topics for each in one.incarnations],
+        first_segment_delay=max(one.settings.first_segment_delay for one in topics),
+    )
