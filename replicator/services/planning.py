@@ -48,9 +48,7 @@ def planned(reach: Clients) -> Planned:
             config,
             settings,
             admin=reach.admin,
-            ledger=DryLedger(
-                ledger if settings.ledger_topic in reach.admin.describe([settings.ledger_topic]) else None
-            ),
+            ledger=DryLedger(ledger if has_ledger else None),
             archive=reach.archive,
             clock=SystemClock(),
         )
