@@ -10,7 +10,7 @@ from itertools import pairwise
 from formats.control.claim import TopicClaim
 from formats.errors import DataError, PluginFailed
 from formats.incarnation import LEGAL_NAME, Incarnation
-from formats.topic_selection import is_internal
+from formats.topic_selection import is_internal, select
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from ingress.routing.succession import ArchivedIncarnation, in_order
@@ -53,7 +53,7 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
-    cycles: Sequence[RefusedTopic]  # topics that their replication policy keeps away, which is no problem
+    kept_away: Sequence[RefusedTopic]  # topics that their replication policy keeps away, which is no problem
     unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
@@ -86,42 +86,41 @@ class ArchivedTopics:
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
     def plan(self) -> RoutingPlan:
-        """Reads only the archive. Raises StoreUnavailable."""
+        """Reads only the archive. Raises StoreUnavailable, and PluginFailed when a user's filter fails."""
         withheld: list[RefusedTopic] = []
-        cycles: list[RefusedTopic] = []
+        kept_away: list[RefusedTopic] = []
         unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
-            for archived_topic in self._of_region(region, withheld, cycles, idle):
+            for archived_topic in self._of_region(region, withheld, kept_away, idle):
                 if reason := _without_name(archived_topic, self.region):
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        for refusal in [one for one in withheld if _without_name(one.topic, self.region)]:
-            withheld.remove(refusal)
-            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic, self.region)))
+        named: list[RefusedTopic] = []
+        for refusal in withheld:
+            reason = _without_name(refusal.topic, self.region)
+            (unnamed if reason else named).append(RefusedTopic(refusal.topic, reason) if reason else refusal)
         chosen, refused = _choose(wanted, self.own_topics)
-        return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
+        return RoutingPlan(chosen, named, refused, kept_away, unnamed, frozenset(idle))
 
     def _of_region(
-        self, region: str, withheld: list[RefusedTopic], cycles: list[RefusedTopic], idle: set[tuple[str, str]]
+        self, region: str, withheld: list[RefusedTopic], kept_away: list[RefusedTopic], idle: set[tuple[str, str]]
     ) -> Iterator[ArchivedTopic]:
-        """Adds to `withheld`, `cycles` and `idle`."""
+        """Adds to `withheld`, `kept_away` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
         for one in self.store.incarnations(region):
             topics.setdefault(one.topic, []).append(one)
         idle.update(self._idle(region, topics))
         claimed: Sequence[Incarnation] | None = None
-        for topic, stored in topics.items():
-            source = self.settings.source_of(region, topic)
-            if source is None or is_internal(topic, self.own_topics):
-                continue
+        for topic, source in select(topics, self.settings.rules(region), self.own_topics).items():
+            stored = topics[topic]
             with suppress(PluginFailed):  # then the topic has no name here
                 if reason := source.refusal(topic, self.region):
                     incarnations = tuple(ArchivedIncarnation(incarnation=one) for one in stored)
                     refused = ArchivedTopic(region=region, incarnations=incarnations, settings=source)
-                    cycles.append(RefusedTopic(refused, reason))
+                    kept_away.append(RefusedTopic(refused, reason))
                     continue
             if source.on_recreate == "follow" and any(one.id for one in stored):
                 claimed = self.control.claimed(region) if claimed is None else claimed

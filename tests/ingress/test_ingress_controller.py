@@ -9,6 +9,7 @@ import pytest
 
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
+from formats.topic_selection import TopicPattern
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.contracts.producer import FailureKind
 from infra.local.waiting import wait_until
@@ -1141,6 +1142,14 @@ def test_new_topic_of_the_archive_is_found(world: World) -> None:
     process.placement.assign(new)
     process.turn(5)
     assert world.offsets(new) == numbers((0, 3))
+
+
+def test_a_filter_that_fails_makes_no_segment_unwanted() -> None:
+    name = "tests.formats.policies.user_policies:FailsForSome"
+    world = World(source_settings("^.*", None, topic_filter=name, exclude=(TopicPattern("^x.*"),)))
+    controller = world.process().controller
+    wanted = {topic: controller.wants(SourcePartition("a", topic, 0)) for topic in ("t", "tmp", "x1", "forbidden")}
+    assert wanted == {"t": True, "tmp": False, "x1": False, "forbidden": True}
 
 
 def test_wants_only_what_a_source_delivers(world: World) -> None:
