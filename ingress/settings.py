@@ -118,7 +118,8 @@ class IngressSettings(CatalogSettings):
     def source_of(self, region: str, topic: str) -> IngressSource | None:
         """The source that delivers `topic` of `region`, if it is not internal: a name beats expressions, then the
         first in the file. Raises PluginFailed."""
-        return select_names([topic], self.rules(region), lambda _: "").get(topic)
+        matching = [source.rule for source in self.sources if source.region == region and source.topic.matches(topic)]
+        return select_names([topic], matching, lambda _: "").get(topic)
 
     def rules(self, region: str) -> Sequence[TopicRule[IngressSource]]:
         """The sources of one region as rules for `formats.topic_selection.select`."""

@@ -13,7 +13,7 @@ from formats.control.catalog import Catalog
 from formats.control.claim import TopicClaim
 from formats.errors import DataError, PluginFailed
 from formats.incarnation import LEGAL_NAME, Incarnation
-from formats.topic_selection import is_internal
+from formats.topic_selection import is_internal, select
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Clock, SystemClock
@@ -64,7 +64,7 @@ class RoutingPlan:
     chosen: Mapping[str, Sequence[ArchivedTopic]]
     withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
     refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
-    cycles: Sequence[RefusedTopic]  # copies of what is here already, or arrives from elsewhere: no problem
+    kept_away: Sequence[RefusedTopic]  # copies of what is here, or arrives from elsewhere: no problem
     unnamed: Sequence[RefusedTopic]  # topics for which a user's replication policy failed: they have no destination
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
@@ -100,29 +100,31 @@ class ArchivedTopics:
 
     def plan(self, catalogs: Mapping[str, Catalog] = MappingProxyType({})) -> RoutingPlan:
         """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
-        their first segment is stored. Raises StoreUnavailable."""
+        their first segment is stored. Raises StoreUnavailable, and PluginFailed when a user's
+        filter fails."""
         withheld: list[RefusedTopic] = []
-        cycles: list[RefusedTopic] = []
+        kept_away: list[RefusedTopic] = []
         unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         for region in self.settings.regions:
-            for archived_topic in self._of_region(region, catalogs.get(region), withheld, cycles, idle):
+            for archived_topic in self._of_region(region, catalogs.get(region), withheld, kept_away, idle):
                 if reason := cycle_of(archived_topic.source, catalogs, self.cluster_id):
-                    cycles.append(RefusedTopic(archived_topic, reason))
+                    kept_away.append(RefusedTopic(archived_topic, reason))
                 elif reason := _without_name(archived_topic, self.region):
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        for refusal in [one for one in withheld if _without_name(one.topic, self.region)]:
-            withheld.remove(refusal)
-            unnamed.append(RefusedTopic(refusal.topic, _without_name(refusal.topic, self.region)))
         for destination, rivals in wanted.items():
             again = repeated([one.source for one in rivals], catalogs)
-            cycles += [RefusedTopic(one, again[one.source]) for one in rivals if one.source in again]
+            kept_away += [RefusedTopic(one, again[one.source]) for one in rivals if one.source in again]
             wanted[destination] = [one for one in rivals if one.source not in again]
+        named: list[RefusedTopic] = []
+        for refusal in withheld:
+            reason = _without_name(refusal.topic, self.region)
+            (unnamed if reason else named).append(RefusedTopic(refusal.topic, reason) if reason else refusal)
         chosen, refused = _choose(wanted, self.own_topics)
-        return RoutingPlan(chosen, withheld, refused, cycles, unnamed, frozenset(idle))
+        return RoutingPlan(chosen, named, refused, kept_away, unnamed, frozenset(idle))
 
     def cluster_of(self, topic: ArchivedTopic) -> tuple[str, ...]:
         """The id of the cluster that its archive was claimed for; empty when it is not known. Raises
@@ -138,10 +140,10 @@ class ArchivedTopics:
         region: str,
         catalog: Catalog | None,
         withheld: list[RefusedTopic],
-        cycles: list[RefusedTopic],
+        kept_away: list[RefusedTopic],
         idle: set[tuple[str, str]],
     ) -> Iterator[ArchivedTopic]:
-        """Adds to `withheld`, `cycles` and `idle`."""
+        """Adds to `withheld`, `kept_away` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
         for one in self.store.incarnations(region):
             topics.setdefault(one.topic, []).append(one)
@@ -150,15 +152,13 @@ class ArchivedTopics:
                 topics[name] = [Incarnation(name)]  # nothing of it is stored yet
         idle.update(self._idle(region, topics))
         claimed: Sequence[Incarnation] | None = None
-        for topic, stored in topics.items():
-            source = self.settings.source_of(region, topic)
-            if source is None or is_internal(topic, self.own_topics):
-                continue
+        for topic, source in select(topics, self.settings.rules(region), self.own_topics).items():
+            stored = topics[topic]
             with suppress(PluginFailed):  # then the topic has no name here
                 if reason := source.refusal(topic, self.region):
                     incarnations = tuple(ArchivedIncarnation(incarnation=one) for one in stored)
                     refused = ArchivedTopic(region=region, incarnations=incarnations, settings=source)
-                    cycles.append(RefusedTopic(refused, reason))
+                    kept_away.append(RefusedTopic(refused, reason))
                     continue
             if catalog is not None and self._is_newer(region, topic, stored, catalog, source):
                 continue  # the next catalogue says whether it is a copy of one of this cluster's topics

@@ -137,7 +137,7 @@ class DestinationFinder:
     cluster_id: str = ""  # empty: not known
     _calls: int = 0
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
-    _cycles: frozenset[str] = frozenset()  # region/path, logged once
+    _kept_away: frozenset[str] = frozenset()  # region/path, logged once
     _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and path
 
     def find(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
@@ -150,7 +150,7 @@ class DestinationFinder:
         catalogs = self.catalogs.refresh(self.settings.regions)
         plan = self.archived_topics.plan(catalogs)
         self._log_idle(plan.idle)
-        self._log_cycles(plan.cycles)
+        self._log_kept_away(plan.kept_away)
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
@@ -229,12 +229,12 @@ class DestinationFinder:
             log.warning("source_matches_no_topic", extra={log_fields.REGION: region, log_fields.TOPIC: pattern})
         self._idle = idle
 
-    def _log_cycles(self, cycles: Sequence[RefusedTopic]) -> None:
+    def _log_kept_away(self, kept_away: Sequence[RefusedTopic]) -> None:
         """Log each topic once that its replication policy keeps away: as it should be, but worth a look once."""
-        found = {one.topic.name: one.reason for one in cycles}
-        for name in found.keys() - self._cycles:
+        found = {one.topic.name: one.reason for one in kept_away}
+        for name in found.keys() - self._kept_away:
             log.info("topic_not_replicated", extra={log_fields.TOPIC: name, log_fields.REASON: found[name]})
-        self._cycles = frozenset(found)
+        self._kept_away = frozenset(found)
 
     def facts(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         """Current facts of the destinations that exist. Raises BrokerUnavailable or TargetError."""

@@ -34,7 +34,7 @@ def test_what_came_from_this_cluster_is_not_copied_back(destination: str | None)
     world.put(0, 3, topic="t")
     found = plan(world)
     assert [one[0].source.name for one in found.chosen.values()] == ["u"]
-    assert "are not copied back" in found.cycles[0].reason
+    assert "are not copied back" in found.kept_away[0].reason
     assert found.reasons == {}, "nothing stops, and nobody has to decide"
 
 
