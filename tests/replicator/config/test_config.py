@@ -1,16 +1,14 @@
+"""Reading the configuration: what it says, every problem that it has, secrets, and what is shown of it."""
+
 from __future__ import annotations
 
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from formats.errors import ConfigError
 from formats.segment import OffsetRange
@@ -32,89 +30,12 @@ from replicator.config import (
     load,
     parse,
 )
-from replicator.config.explain import explain_topic
 from replicator.config.reference import entries, template
 from replicator.config.show import to_tables, to_toml
-from tests.examples import property_examples
+from tests.replicator.config.config_texts import SMALL, WHOLE, only, problems
 
 MIB = 1024 * 1024
 DEPLOY = Path(__file__).parents[3] / "infra" / "deploy"
-
-SMALL = """
-region = "us-east-1"
-[kafka]
-"bootstrap.servers" = "localhost:9092"
-[s3]
-bucket = "source-bucket"
-"""
-
-WHOLE = """
-region = "us-east-1"
-
-[kafka]
-"bootstrap.servers" = "localhost:9092"
-[kafka.consumer]
-"fetch.min.bytes" = 1
-"check.crcs" = true
-
-[s3]
-bucket = "source-bucket"
-prefix = "data"
-
-[egress]
-group_id = "replicator.egress"
-[egress.topics."sensor.events"]
-max_segment_messages = 1_000_000
-max_segment_size = "100MiB"
-max_segment_age = "5m"
-
-[sqs]
-queue = "destination-bucket-events-queue"
-
-[ingress]
-group_id = "replicator.ingress"
-segment_events_topic = "replicator.segmentevents"
-segment_events_retention = "1h"
-checkpoint_topic = "replicator.checkpoint"
-delivery = "at-least-once"
-[[ingress.sources]]
-region = "us-east-1"
-topic = "sensor.events"
-destination_topic = "sensor.events.copy"
-lost_segment_timeout = "1h"
-late_segment_retries = 5
-first_segment_delay = "5m"
-
-[sync]
-topics = ["a", "^b.*"]
-levels = [0, 1]
-[sync.destination]
-bucket = "other"
-[sync.queue]
-queue = "source-events"
-
-[retention]
-max_delete_percent = 20
-[retention.defaults]
-keep_segments = 2
-[retention.topics."sensor.events"]
-max_age = "30d"
-hold = ["3:1000-2000", "*:0-99"]
-[retention.topics."^logs-.*"]
-max_bytes = "1TiB"
-"""
-
-
-def problems(text: str, environment: Mapping[str, str] | None = None) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parse(text, environment=environment or {})
-    return list(caught.value.problems)
-
-
-def only(text: str, environment: Mapping[str, str] | None = None) -> str:
-    found = problems(text, environment)
-    assert len(found) == 1, found
-    return found[0]
 
 
 class TestReading:
@@ -425,148 +346,6 @@ class TestProblems:
             S3Settings(bucket="b", kms_key_id="x")
 
 
-def ingress(*sources: str, region: str = "here", more: str = "") -> str:
-    tables = "\n".join(f"[[ingress.sources]]\n{source}" for source in sources)
-    return SMALL.replace("us-east-1", region) + f'[sqs]\nqueue = "q"\n[ingress]\n{more}\n{tables}\n'
-
-
-class TestSources:
-    def test_needs_a_queue(self) -> None:
-        text = ingress('region = "a"\ntopic = "t"').replace('[sqs]\nqueue = "q"\n', "")
-        assert only(text).startswith("sqs: missing: [ingress] reads")
-        assert any(p.startswith("sqs: missing") for p in problems(text + "[logs]"))
-
-    @pytest.mark.parametrize(
-        ("sources", "wanted"),
-        [
-            ((), "ingress.sources: missing"),
-            (('topic = "t"',), "ingress.sources[0].region: missing"),
-            (('region = "a"\ntopic = "^("',), "ingress.sources[0].topic: '^(' is not an expression"),
-            (
-                ('region = "a"\ntopic = "^t.*"\ndestination_topic = "x"',),
-                "sources[0].destination_topic: 'x' is one topic",
-            ),
-            (
-                ('region = "a"\ntopic = "t"\ndestination_topic = "{topics}"',),
-                "sources[0].destination_topic: must be a topic",
-            ),
-            (('region = "a"\ntopic = "__t"',), "sources[0].topic: is an internal topic"),
-            (('region = "a"\ntopic = "t"\ndestination_topic = "replicator.x"',), "'replicator.x' is an internal topic"),
-            (('region = "here"\ntopic = "t"\ndestination_topic = "t"',), "sources[0].destination_topic: would deliver"),
-            (
-                ('region = "here"\ntopic = "^t.*"\ndestination_topic = "{topic}"',),
-                "sources[0].destination_topic: would deliver",
-            ),
-            (('region = "a"\ntopic = "t"\nlate_segment_retries = -1',), "late_segment_retries: must be at least 0"),
-        ],
-    )
-    def test_one_problem(self, sources: tuple[str, ...], wanted: str) -> None:
-        assert wanted in only(ingress(*sources))
-
-    @pytest.mark.parametrize(
-        ("first", "second"),
-        [
-            # two names, one fixed destination
-            (
-                'region = "a"\ntopic = "t"\ndestination_topic = "d"',
-                'region = "a"\ntopic = "u"\ndestination_topic = "d"',
-            ),
-            # the default destination of one name of two regions
-            ('region = "a"\ntopic = "t"', 'region = "b"\ntopic = "t"'),
-            # the same expression of two regions
-            ('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "^t.*"'),
-            # a name, and an expression that would make the same destination of another topic
-            (
-                'region = "a"\ntopic = "t"\ndestination_topic = "x.u"',
-                'region = "b"\ntopic = "^u.*"\ndestination_topic = "x.{topic}"',
-            ),
-        ],
-    )
-    def test_topics_are_never_merged(self, first: str, second: str) -> None:
-        assert "allow_merge = true for both" in only(ingress(first, second))
-        assert "allow_merge = true for both" in only(ingress(second, first))
-        allowed = "\nallow_merge = true"
-        assert "allow_merge = true for both" in only(ingress(first + allowed, second))
-        assert parse(ingress(first + allowed, second + allowed)).ingress is not None
-
-    @pytest.mark.parametrize(
-        ("first", "second"),
-        [
-            # an exception from an expression keeps its destination: the name wins
-            ('region = "a"\ntopic = "^.*"', 'region = "a"\ntopic = "t"\npartitions = 3'),
-            # the same source twice: the first wins
-            ('region = "a"\ntopic = "t"', 'region = "a"\ntopic = "t"\npartitions = 3'),
-            ('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "^t.*"\ndestination_topic = "b.{topic}"'),
-        ],
-    )
-    def test_sources_that_are_not_merged(self, first: str, second: str) -> None:
-        parse(ingress(first, second))
-        parse(ingress(second, first))
-
-    def test_a_name_beats_expressions_then_the_first(self) -> None:
-        config = parse(
-            ingress(
-                'region = "a"\ntopic = "^t.*"',
-                'region = "a"\ntopic = "^.*"\ndestination_topic = "all.{topic}"',
-                'region = "a"\ntopic = "tx"\ndestination_topic = "named"',
-            )
-        ).ingress
-        assert config is not None
-
-        def destination(topic: str, region: str = "a") -> str | None:
-            source = config.source_of(region, topic)
-            return None if source is None else source.destination(topic)
-
-        assert destination("t1") == "t1.ingress"
-        assert destination("u") == "all.u"
-        assert destination("tx") == "named"
-        assert destination("u", "b") is None
-
-    def test_group_and_topics_are_different_things(self) -> None:
-        source = 'region = "a"\ntopic = "t"'
-        assert "checkpoint_topic" in only(ingress(source, more='checkpoint_topic = "x"\nsegment_events_topic = "x"'))
-        text = ingress(source, more='group_id = "replicator.egress"') + "[egress.topics.a]"
-        assert only(text).startswith("ingress.group_id: 'replicator.egress' is also egress.group_id")
-
-    def test_own_topics_are_internal_by_their_names_here(self) -> None:
-        text = ingress('region = "a"\ntopic = "t"', more='checkpoint_topic = "cp"') + "[egress.topics.cp]"
-        assert only(text).startswith("egress.topics.cp: is an internal topic")
-
-    def test_delivery_is_exactly_once_by_default(self) -> None:
-        source = 'region = "a"\ntopic = "t"'
-        config = parse(ingress(source))
-        assert config.ingress is not None
-        assert config.ingress.delivery == "exactly-once"
-        assert only(ingress(source, more='delivery = "once"')).startswith("ingress.delivery: ")
-
-    @pytest.mark.parametrize(
-        ("source", "archived", "endless"),
-        [
-            ("^orders.*", "^orders.*", True),
-            ("^orders\\\\..*", "^.*", True),
-            ("orders", "^orders.*", False),  # orders.ingress is archived, but not delivered
-            ("^orders", "^orders.*", False),
-            ("^orders.*", "orders", False),
-        ],
-    )
-    def test_a_loop_within_one_file_is_refused(self, source: str, archived: str, endless: bool) -> None:
-        text = ingress(f'region = "here"\ntopic = "{source}"') + f'[egress.topics."{archived}"]'
-        if endless:
-            assert only(text).startswith("ingress.sources[0].topic: delivers orders")
-        else:
-            parse(text)
-
-    def test_explain(self) -> None:
-        text = ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"')
-        config = parse(text + '[egress.topics."^.*"]\n[retention.topics.t1]\n')
-        assert [answer.text for answer in explain_topic(config, "t1")] == [
-            "egress of here: t1: selected, by the expression ^.*",
-            "ingress from a: t1 → t1.ingress: selected, by the expression ^t.*",
-            "ingress from b: t1: not selected, because no name or expression matches it (tried: u)",
-            "retention of here: t1: selected, by its name",
-        ]
-
-
 class TestEnvironmentAndSecrets:
     def test_substitution(self) -> None:
         text = SMALL.replace("source-bucket", "x-${A}-${B_2}")
@@ -680,115 +459,3 @@ class TestShowAndSchema:
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
         bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n'
         assert config == parse(bare)
-
-
-# --- properties ------------------------------------------------------------------------------------------------------
-
-WORDS = sorted(
-    {
-        name
-        for cls in (Config, S3Settings, SqsSettings, EgressTopicSettings, IngressSource, RetentionRule)
-        for name in settings_of(cls)
-    }
-    | {"topics", "sources", "defaults", "destination", "queue", "consumer", "producer", "bootstrap.servers", "group_id"}
-    | {"acks", "group.id", "sasl.password", "compaction", "retention", "a", "^a.*", "^("}
-)
-texts = st.sampled_from(
-    [
-        "5m",
-        "0s",
-        "1GiB",
-        "a",
-        "^a.*",
-        "^(",
-        "{topic}",
-        "${A}",
-        "${",
-        "earliest",
-        "*:0-9",
-        "stop",
-        "read_committed",
-        "\x7f\x00",
-        "host:1",
-    ]
-) | st.text(max_size=6)
-scalars: st.SearchStrategy[Any] = (
-    texts
-    | st.integers(-(2**70), 2**70)
-    | st.floats()
-    | st.booleans()
-    | st.datetimes()
-    | st.datetimes(timezones=st.just(UTC))
-    | st.dates()
-    | st.times()
-)
-keys = st.sampled_from(WORDS) | st.text(max_size=3)
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
-)
-
-
-def places(tree: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every key of every table, and an unknown one."""
-    if isinstance(tree, dict):
-        for key in [*tree, "new key"]:
-            yield (*path, key)
-            yield from places(tree.get(key), (*path, key))
-    elif isinstance(tree, list):
-        for n, item in enumerate(tree):
-            yield from places(item, (*path, n))
-
-
-PLACES = list(places(tomllib.loads(WHOLE)))
-
-
-@st.composite
-def nearly_sound(draw: st.DrawFn) -> dict[str, Any]:
-    """The sample with a few keys changed, left out or added, so that reading gets past the first problem."""
-    tree: dict[str, Any] = tomllib.loads(WHOLE)
-    for path in draw(st.lists(st.sampled_from(PLACES), max_size=3)):
-        table: Any = tree
-        try:
-            for key in path[:-1]:
-                table = table[key]
-            if draw(st.booleans()):
-                del table[path[-1]]
-            else:
-                table[draw(keys) if path[-1] == "new key" else path[-1]] = draw(values)
-        except (KeyError, IndexError, TypeError):
-            continue  # an earlier change removed this table
-    return tree
-
-
-@property_examples()
-@given(nearly_sound() | st.dictionaries(keys, values, max_size=6))
-def test_any_tables_give_a_config_or_a_config_error(tables: dict[str, Any]) -> None:
-    try:
-        config = from_mapping(tables, environment={"A": "x"})
-    except ConfigError as error:
-        told = error.problems
-        config = None
-    else:
-        told = ()
-    assert (config is None) == bool(told)
-    assert all(": " in problem for problem in told)
-    if config is not None:
-        shown = to_toml(to_tables(config))
-        if "********" not in shown and "nan" not in shown:  # a mask is no secret, and nan equals nothing
-            assert parse(shown, source="python", environment={}) == config
-
-
-@given(st.text(max_size=30) | st.binary(max_size=30).map(lambda data: data.decode("latin-1")))
-def test_any_text_gives_a_config_error(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse(text)
-
-
-def test_dates_are_reported_as_dates() -> None:
-    assert "a date" in str(from_error({"region": date(2026, 1, 1)}))
-
-
-def from_error(tables: dict[str, object]) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        from_mapping(tables)
-    return caught.value
