@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from formats.segment import OffsetRange, SourcePartition
+from formats.topic_selection import TopicPattern
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.copied import LABELS, SOURCE, C
 from tests.ingress.world import World, joined, numbers, source_settings
@@ -48,6 +49,14 @@ def test_new_topic_of_the_archive_is_found(world: World) -> None:
     process.placement.assign(new)
     process.turn(5)
     assert world.offsets(new) == numbers((0, 3))
+
+
+def test_a_filter_that_fails_makes_no_segment_unwanted() -> None:
+    name = "tests.formats.policies.user_policies:FailsForSome"
+    world = World(source_settings("^.*", None, topic_filter=name, exclude=(TopicPattern("^x.*"),)))
+    controller = world.process().controller
+    wanted = {topic: controller.wants(SourcePartition("a", topic, 0)) for topic in ("t", "tmp", "x1", "forbidden")}
+    assert wanted == {"t": True, "tmp": False, "x1": False, "forbidden": True}
 
 
 def test_wants_only_what_a_source_delivers(world: World) -> None:

@@ -32,6 +32,7 @@ FORMATS: tuple[Stage, ...] = (("tests/formats",), ("tests/compaction", *RESTORE[
 ARCHIVE: Stage = ("tests/infra/archive",)
 DRILL: Stage = ("tests/processes/test_drill.py",)
 MESSAGES: Stage = ("tests/formats/messages",)
+SEQUENCER: Stage = ("tests/stateful/test_sequencer.py", "tests/stateful/test_sequencer_steps.py")
 SHARED: tuple[Stage, ...] = (
     ("tests/formats", *ARCHIVE),
     ("tests/egress", "tests/ingress"),
@@ -56,7 +57,7 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("egress/partition.py", _row("egress", ("tests/stateful/test_egress_partition.py",), *EGRESS)),
     ("egress/*.py", _row("egress", *EGRESS, broker=(EGRESS_BROKER,))),
     ("ingress/partition_log.py", _row("")),  # words and metrics
-    ("ingress/sequencer.py", _row("ingress", ("tests/stateful/test_sequencer.py",), *INGRESS)),
+    ("ingress/sequencer.py", _row("ingress", SEQUENCER, *INGRESS)),
     ("ingress/segment_view.py", _row("ingress", ("tests/stateful/test_view.py",), *INGRESS)),
     (
         "ingress/repair.py",
@@ -73,7 +74,7 @@ TABLE: Sequence[tuple[str, Guards]] = (
         _row(
             "ingress",
             ("tests/formats/test_coverage.py",),
-            ("tests/stateful/test_sequencer.py", "tests/compaction", "tests/ingress"),
+            (*SEQUENCER, "tests/compaction", "tests/ingress"),
             *RESTORE,
         ),
     ),

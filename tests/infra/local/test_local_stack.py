@@ -1,4 +1,4 @@
-"""The embedded stack: its prerequisites, its behaviour, and that no process or file is left behind."""
+"""The embedded stack: its behaviour, and that no process or file is left behind."""
 
 from __future__ import annotations
 
@@ -10,203 +10,36 @@ import subprocess
 import sys
 import textwrap
 import threading
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from infra.local import aws, detached, ports
-from infra.local.cache import CACHE_VARIABLE, cache_dir
 from infra.local.errors import LocalStackError, tail
 from infra.local.identity import ProcessIdentity, identify, process_start
-from infra.local.jars import is_fetched, kafka_jars
 from infra.local.process import Supervisor
 from infra.local.server import Server
 from infra.local.stack import LocalStack
-from infra.local.waiting import wait_until
-from infra.runtime.java import Java, JavaMissing, find_java
+from tests.infra.local.processes import PATIENCE, ROOT, answers, child, eventually, said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from infra.local.broker import Broker
     from infra.local.process import Process
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PATIENCE = timedelta(seconds=60)
+
 START_SECONDS = 90.0
 READY_WITHIN = timedelta(seconds=20)
 WAIT_FOREVER = "import signal; signal.pause()"
 
-
-def eventually(check: Callable[[], bool]) -> bool:
-    return wait_until(check, PATIENCE)
-
-
-@contextmanager
-def child(source: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that runs `source`, killed at the end of the block if it still runs."""
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(source)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def said(process: subprocess.Popen[str]) -> dict[str, object]:
-    """The JSON line that the child prints."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, "the child ended without output"
-    answer: dict[str, object] = json.loads(line)
-    return answer
-
-
-# ---------- Java
-
-
-def fake_java(home: Path, *, version: str = "17.0.9", modules: str = "jdk.incubator.vector@17.0.9") -> Path:
-    executable = home / "bin" / "java"
-    executable.parent.mkdir(parents=True)
-    executable.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in\n'
-        f"*--list-modules*) printf 'java.base@{version}\\n{modules}\\n';;\n"
-        f"*) echo 'openjdk version \"{version}\" 2024-01-01' >&2;;\n"
-        "esac\n",
-        encoding="ascii",
-    )
-    executable.chmod(0o755)
-    return executable
-
-
-class TestJava:
-    def test_java_home_takes_precedence_over_path(self, tmp_path: Path) -> None:
-        chosen = fake_java(tmp_path / "home", version="21.0.1")
-        other = fake_java(tmp_path / "other")
-        path = f"{other.parent}:/usr/bin:/bin"
-        assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": path}) == Java(
-            executable=chosen, version="21.0.1"
-        )
-        assert find_java({"PATH": path}).executable == other
-
-    def test_an_absent_java_is_reported_with_the_package_to_install(self, tmp_path: Path) -> None:
-        with pytest.raises(JavaMissing, match=r"(?s)no Java.*apt-get install openjdk-17-jre-headless.*openjdk@17"):
-            find_java({"PATH": str(tmp_path)})
-        with pytest.raises(JavaMissing, match=r"JAVA_HOME is .*no-such"):
-            find_java({"JAVA_HOME": str(tmp_path / "no-such"), "PATH": os.environ["PATH"]})
-
-    @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16"])
-    def test_an_old_java_is_rejected(self, tmp_path: Path, version: str) -> None:
-        fake_java(tmp_path, version=version)
-        with pytest.raises(JavaMissing, match=f"(?s){tmp_path}.*Java {version}: too old.*needed: Java 17"):
-            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
-
-    def test_a_java_without_the_module_is_rejected(self, tmp_path: Path) -> None:
-        fake_java(tmp_path, modules="jdk.incubator.vector.not@17")
-        with pytest.raises(JavaMissing, match=r"(?s)without the module jdk.incubator.vector.*apt-get install"):
-            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
-
-    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n", "#!/no/such/shell\n"])
-    def test_a_broken_java_is_rejected(self, tmp_path: Path, script: str) -> None:
-        fake_java(tmp_path).write_text(script, encoding="ascii")
-        with pytest.raises(JavaMissing, match=r"(?s)found .*needed: Java 17"):
-            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
-
-
-# ---------- jars
-
-FAKE_JAVA = Java(executable=Path("/no/java/bin/java"), version="17")
-RESOLVER = """
-import pathlib, sys
-package, folder = sys.argv[1:]
-with open({calls!r}, "a") as calls:
-    calls.write(package + "\\n")
-jars = pathlib.Path(folder) / "jars"
-jars.mkdir(parents=True)
-for name in ("org.apache.kafka_kafka_2.13-4.3.1.jar", "org.slf4j_slf4j-api-1.7.36.jar"):
-    (jars / name).write_bytes(b"jar")
-"""
-
-
-class TestJars:
-    def test_the_cache_folder_can_be_chosen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv(CACHE_VARIABLE, raising=False)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        assert cache_dir() == tmp_path / "xdg" / "kafka-segment-replicator"
-        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
-        assert cache_dir() == tmp_path / "mine"
-
-    def test_concurrent_runs_fetch_once_and_later_runs_never(self, tmp_path: Path) -> None:
-        cache, calls = tmp_path / "cache", tmp_path / "calls"
-        cache.mkdir()
-        assert not is_fetched(cache=cache)
-        source = f"""
-            import json
-            from pathlib import Path
-            from infra.local.jars import kafka_jars
-            from infra.runtime.java import Java
-            java = Java(executable=Path("/no/java/bin/java"), version="17")
-            jars = kafka_jars(java, cache=Path({str(cache)!r}), resolver={RESOLVER.format(calls=str(calls))!r})
-            print(json.dumps(dict(jars=[str(jar) for jar in jars])), flush=True)
-        """
-        with child(source) as one, child(source) as other:
-            answers = said(one), said(other)
-        assert calls.read_text(encoding="ascii").splitlines() == ["org.apache.kafka:kafka_2.13:4.3.1"]
-        assert is_fetched(cache=cache)
-        found = kafka_jars(FAKE_JAVA, cache=cache, resolver="raise SystemExit(1)")
-        assert answers == ({"jars": [str(jar) for jar in found]},) * 2
-        names = [jar.name for jar in found]
-        assert "org.apache.kafka_kafka_2.13-4.3.1.jar" in names
-        assert any(name.startswith("scala-library-") for name in names)
-        assert "org.slf4j_slf4j-api-1.7.36.jar" not in names  # replaced by PySpark's
-        assert sum(name.startswith("slf4j-api-2") for name in names) == 1
-        assert sorted(entry.name for entry in cache.iterdir()) == ["kafka-4.3.1", "kafka-4.3.1.lock"]
-
-    def test_a_failed_fetch_says_why_and_leaves_nothing_half_done(self, tmp_path: Path) -> None:
-        with pytest.raises(LocalStackError, match=r"(?s)cannot fetch Kafka 4.3.1.*ended with 7.*log: .*\n  no network"):
-            kafka_jars(FAKE_JAVA, cache=tmp_path, resolver="import sys; print('no network'); sys.exit(7)")
-        names = sorted(entry.name for entry in tmp_path.iterdir())
-        assert names == ["kafka-4.3.1.fetch.log", "kafka-4.3.1.lock"]
-
-    def test_a_fetcher_that_is_killed_takes_the_resolver_with_it(self, tmp_path: Path) -> None:
-        source = f"""
-            from pathlib import Path
-            from infra.local.jars import kafka_jars
-            from infra.runtime.java import Java
-            import os
-            resolver = "import os, signal; print('pid', os.getpid(), flush=True); signal.pause()"
-            java = Java(executable=Path("/no/java/bin/java"), version="17")
-            kafka_jars(java, cache=Path({str(tmp_path)!r}), resolver=resolver)
-        """
-        log = tmp_path / "kafka-4.3.1.fetch.log"
-        with child(source) as process:
-            assert eventually(lambda: log.exists() and "pid" in log.read_text(encoding="utf-8"))
-            resolver = identify(int(log.read_text(encoding="utf-8").split()[1]))
-            assert resolver is not None
-            process.kill()
-            assert eventually(lambda: not resolver.alive())
-            assert eventually(lambda: not list(tmp_path.glob("*.partial-*")))
-
-    def test_a_version_is_not_a_path(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="not a Kafka version"):
-            kafka_jars(FAKE_JAVA, version="../4.3.1", cache=tmp_path)
-
-
-# ---------- ports, processes
+# --- ports, processes -------------------------------------------------------------------------------------------------
 
 
 class TestPorts:
@@ -354,7 +187,7 @@ class TestSupervisor:
                 os.kill(forked, signal.SIGKILL)
 
 
-# ---------- the state of a detached stack
+# --- the state of a detached stack ------------------------------------------------------------------------------------
 
 
 def a_state(folder: Path, processes: Mapping[str, ProcessIdentity]) -> detached.StackState:
@@ -422,7 +255,7 @@ def test_the_tail_of_a_log_has_its_last_lines(tmp_path: Path) -> None:
     assert tail(log, lines=2) == "  98\n  99"
 
 
-# ---------- real brokers, S3 and SQS
+# --- real brokers, S3 and SQS -----------------------------------------------------------------------------------------
 
 
 def make_topic(broker: Broker, topic: str) -> None:
@@ -433,14 +266,6 @@ def make_topic(broker: Broker, topic: str) -> None:
 
 def has_topic(broker: Broker, topic: str) -> bool:
     return topic in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
-
-
-def answers(broker: Broker) -> bool:
-    try:
-        AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=0.3)
-    except KafkaException:
-        return False
-    return True
 
 
 def produce(broker: Broker, topic: str, value: bytes) -> None:

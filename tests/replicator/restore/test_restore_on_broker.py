@@ -101,7 +101,7 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
 
 @pytest.mark.parametrize("examples", [4, pytest.param(200, marks=pytest.mark.long)])
 def test_any_selection_of_any_history_is_restored(make_place: Callable[[], Place], examples: int) -> None:
-    """The same on fakes, with failures, is tests/replicator/restore/test_executor.py's; shrinking takes too long."""
+    """The same on fakes, with failures: tests/replicator/restore/test_restore_machine.py; shrinking takes too long."""
 
     @settings(max_examples=examples, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
     @given(data=st.data())

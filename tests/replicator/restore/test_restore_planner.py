@@ -5,78 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from formats.control.claim import TopicClaim
-from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
+from formats.errors import BrokerUnavailable, ConfigError, StoreUnavailable
 from formats.int_range import IntRange
-from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
-from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.storage import ObjectInfo
 from replicator.restore import planner as restore_planner
 from replicator.restore.conflicts import ConflictKind
-from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of, with_earlier_forks
-from replicator.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
-from tests.fakes.executors import HandExecutor
+from replicator.restore.plan import RestorePlan
+from replicator.restore.planner import TargetOptions, sources_of, with_earlier_forks
+from replicator.selection import CHECKPOINTS, Renaming, checkpoint_topic
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import REGION, World
+from tests.replicator.restore.planned import existing, only, plan, planner, reasons, select
 
 LIFE = "a1b2c3d4e5f6g7h8i9j0kk"
 
-
-def select(*topics: str, **changes: Any) -> Selection:
-    given: dict[str, Any] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
-    return Selection(**(given | changes))
-
-
-def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
-    return RestorePlanner(
-        archive=Archive(store or world.store, world.control, world.format),
-        admin=world.admin,
-        clock=world.clock,
-        pool=HandExecutor(),
-    )
-
-
-def plan(
-    world: World, selection: Selection | None = None, *, restore_id: str = "", **target_options: Any
-) -> RestorePlan:
-    selection = selection or select()
-    return planner(world).plan(
-        selection,
-        restore_id or selection.digest,
-        TargetOptions(**target_options),
-        world.target.checkpoint_store(),
-    )
-
-
-def only(found: RestorePlan) -> TopicPlan:
-    [topic] = found.topics
-    return topic
-
-
-def reasons(topic: TopicPlan) -> Mapping[ConflictKind, str]:
-    assert all(not c.accepted for c in topic.conflicts)
-    found = {c.kind: c.reason for c in topic.conflicts}
-    assert len(found) == len(topic.conflicts), "each once"
-    return found
-
-
-def begin(world: World, next_offset: int = 5, *, topic_id: str = "id-t", partition: int = 0) -> None:
-    key = CheckpointKey(SourcePartition(REGION, "t", partition), "t")
-    world.target.checkpoints[key] = Checkpoint(next_offset, topic_id, world.clock.at)
-
-
-# --- whether there is anything to restore ---------------------------------------------------------------------------
+# --- whether there is anything to restore -----------------------------------------------------------------------------
 
 
 def test_a_time_window_without_records_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,172 +198,6 @@ def test_an_undecodable_claim_is_a_problem_of_its_topic() -> None:
         plan(world, select("t", "u"))
     [problem] = raised.value.problems
     assert problem.startswith("t: not a claim") or "rubbish" in problem
-
-
-# --- a destination that is created ------------------------------------------------------------------------------------
-
-
-def test_a_created_topic_has_as_many_partitions_as_the_source_had() -> None:
-    world = World()
-    world.put(0, 9, partition=0, partitions=3)
-    world.put(0, 9, partition=2, partitions=7)  # written later
-    topic = only(plan(world))
-    assert (topic.facts, topic.partition_count, reasons(topic)) == (None, 7, {})
-    assert topic.configs == CREATED_WITH
-
-
-def test_a_created_topic_has_at_least_what_is_stored() -> None:
-    world = World()
-    world.put(0, 9, partition=5, partitions=3)
-    assert only(plan(world)).partition_count == 6
-
-
-def test_an_archive_without_a_partition_count_is_a_conflict() -> None:
-    world = World()
-    for p in (0, 3):
-        world.put(0, 9, partition=p, partitions=None)
-    topic = only(plan(world))
-    assert set(reasons(topic)) == {ConflictKind.PARTITION_COUNT}
-    assert "set it with --partition-count" in reasons(topic)[ConflictKind.PARTITION_COUNT]
-    topic = only(plan(world, accept=[ConflictKind.PARTITION_COUNT]))
-    assert (topic.refused, topic.partition_count) == (False, 4)
-    topic = only(plan(world, partition_count=6))
-    assert (reasons(topic), topic.partition_count) == ({}, 6)
-
-
-def test_fewer_partitions_than_are_stored_are_a_conflict() -> None:
-    world = World()
-    world.put(0, 9, partition=3)
-    topic = only(plan(world, partition_count=3))
-    assert set(reasons(topic)) == {ConflictKind.FEWER_PARTITIONS}
-    assert topic.partition_count == 3
-
-
-def test_a_created_topic_has_room_for_the_largest_record() -> None:
-    world = World()
-    world.put(0, 0)
-    world.put(1, 1, value=bytes(2_000_000))
-    world.put(2, 2)
-    room = int(only(plan(world)).configs["max.message.bytes"])
-    assert 2_000_000 < room < 2_001_000
-    topic_configs = {"max.message.bytes": "5000000", "retention.ms": "1"}
-    assert only(plan(world, configs=topic_configs)).configs == {**CREATED_WITH, **topic_configs}
-
-
-def test_a_destination_deleted_since_the_restore_began_is_not_complete() -> None:
-    world = World()
-    world.put(0, 9)
-    begin(world, 10)
-    found = plan(world, accept=list(ConflictKind))
-    assert [c.kind for c in only(found).conflicts] == [ConflictKind.OTHER_TARGET]
-    assert found.refused
-
-
-# --- a destination that exists ----------------------------------------------------------------------------------------
-
-
-def existing(*, partitions: int = 2, settings: Mapping[str, str] | None = None, stamp: int | None = None) -> World:
-    """An archive of partitions 0 and 1, and the empty topic."""
-    world = World()
-    for p in (0, 1):
-        world.put(0, 9, partition=p, stamp=stamp, value=bytes(1000))
-    world.broker.create("t", partitions=partitions)
-    world.admin.settings["t"] = dict(settings or {})
-    return world
-
-
-def test_an_empty_topic_is_used_as_it_is() -> None:
-    topic = only(plan(existing(partitions=4), partition_count=9))
-    assert (reasons(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
-    assert topic.facts is not None
-
-
-def test_foreign_data_is_found() -> None:
-    world = existing()
-    world.broker.append(TopicPartition("t", 1), b"theirs")
-    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
-    world.broker.trim(TopicPartition("t", 1), 1)
-    assert not reasons(only(plan(world))), "none is left"
-
-
-def test_records_of_other_partitions_are_foreign_to_a_whole_topic_only() -> None:
-    world = existing(partitions=2)
-    world.broker.append(TopicPartition("t", 1), b"somebody else's")
-    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
-    assert not reasons(only(plan(world, select(partitions=[0]))))
-    assert set(reasons(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
-
-
-def test_records_of_this_restore_are_not_foreign() -> None:
-    world = existing()
-    world.broker.append(TopicPartition("t", 0), b"ours")
-    begin(world)
-    topic = only(plan(world))
-    assert not reasons(topic)
-    assert sorted((p.source.partition, p.next_offset) for p in topic.partitions) == [(0, 5), (1, 0)]
-
-
-def test_a_restore_is_not_resumed_into_another_incarnation() -> None:
-    world = existing()
-    begin(world, topic_id="id-before")
-    found = plan(world, accept=list(ConflictKind))
-    assert [c.kind for c in only(found).conflicts] == [ConflictKind.OTHER_TARGET]
-    assert found.refused
-
-
-def test_conflicting_checkpoints_are_reported() -> None:
-    world = existing()
-    world.target.conflicts[CheckpointKey(SourcePartition(REGION, "t", 0), "t")] = CheckpointConflict("both")
-    with pytest.raises(CheckpointConflict):
-        plan(world)
-
-
-def test_fewer_partitions_are_found() -> None:
-    assert set(reasons(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
-
-
-NOW_MS = 1_767_225_600_000  # of the clock that tests have
-YEAR_MS = 365 * 24 * 3_600_000
-
-
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"max.message.bytes": "1000"}, ConflictKind.LARGE_RECORDS),
-        ({"message.timestamp.type": "LogAppendTime"}, ConflictKind.TIMESTAMPS),
-        ({"message.timestamp.before.max.ms": "1000"}, ConflictKind.TIMESTAMPS),
-        ({"message.timestamp.difference.max.ms": "1000"}, ConflictKind.TIMESTAMPS),
-        ({"retention.ms": str(YEAR_MS // 2)}, ConflictKind.RETENTION),
-    ],
-)
-def test_configs_that_reject_the_records_are_found(settings: Mapping[str, str], what: ConflictKind) -> None:
-    world = existing(settings=settings, stamp=NOW_MS - YEAR_MS)
-    assert set(reasons(only(plan(world)))) == {what}
-    topic = only(plan(world, accept=[what]))
-    assert not topic.refused
-    assert topic.clamps == (what is ConflictKind.TIMESTAMPS)
-
-
-def test_limits_of_years_are_enough() -> None:
-    settings = {"retention.ms": str(2 * YEAR_MS), "message.timestamp.before.max.ms": str(2 * YEAR_MS)}
-    assert not reasons(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
-
-
-def test_a_topic_that_may_not_be_described_is_a_conflict() -> None:
-    world = existing()
-    world.admin.hides["t"] = "not authorised to describe t"
-    found = plan(world, accept=list(ConflictKind), partition_count=2)
-    assert [(c.kind, c.reason) for c in only(found).conflicts] == [
-        (ConflictKind.NOT_ALLOWED, "not authorised to describe t")
-    ]
-    assert found.refused
-
-
-def test_a_topic_that_the_cluster_would_not_create_is_a_conflict() -> None:
-    world = World()
-    world.put(0, 9)
-    world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
-    assert reasons(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------

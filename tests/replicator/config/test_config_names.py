@@ -1,0 +1,159 @@
+"""Settings that name topics here, and that filter topics and groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.config import parse
+from replicator.config.explain import explain_group, explain_topic
+from replicator.config.show import to_tables, to_toml
+from tests.replicator.config.config_texts import SMALL, ingress, only
+
+
+class TestReplicationPolicies:
+    @staticmethod
+    def destination(*sources: str, more: str = "", topic: str = "t") -> str | None:
+        settings = parse(ingress(*sources, more=more)).ingress
+        assert settings is not None
+        source = settings.source_of("a", topic)
+        return None if source is None else source.destination(topic)
+
+    @pytest.mark.parametrize(
+        ("source", "more", "wanted"),
+        [
+            ("", "", "t.ingress"),
+            ('replication_policy = "default"', "", "a.t"),
+            ('replication_policy = "identity"', "", "t"),
+            ("", 'replication_policy = "default"', "a.t"),
+            ("", 'replication_policy = "default"\nreplication_policy_separator = "__"', "a__t"),
+            ('replication_policy_separator = "-"', 'replication_policy = "default"', "a-t"),
+            ('alias = "east"', 'replication_policy = "default"', "east.t"),
+            ('replication_policy = "identity"', 'replication_policy = "default"', "t"),
+            ('destination_topic = "{topic}.copy"', 'replication_policy = "default"', "t.copy"),
+            ('replication_policy = "tests.formats.policies.user_policies:Suffixed"', "", "t-from-a"),
+        ],
+    )
+    def test_names(self, source: str, more: str, wanted: str) -> None:
+        assert self.destination(f'region = "a"\ntopic = "^t.*"\n{source}', more=more) == wanted
+
+    def test_a_sources_policy_beats_the_destination_of_defaults(self) -> None:
+        text = ingress('region = "a"\ntopic = "t"\nreplication_policy = "identity"')
+        settings = parse(text + '[ingress.defaults]\ndestination_topic = "{topic}.copy"\n').ingress
+        assert settings is not None
+        assert settings.sources[0].destination("t") == "t"
+
+    @pytest.mark.parametrize(("policy", "nothing"), [("LegacyReplicationPolicy", True), ("identity", False)])
+    def test_the_legacy_policy_syncs_nothing_but_records(self, policy: str, nothing: bool) -> None:
+        settings = parse(ingress('region = "a"\ntopic = "t"', more=f'replication_policy = "{policy}"')).ingress
+        assert settings is not None
+        assert settings.sources[0].syncs_nothing is nothing
+
+    @pytest.mark.parametrize(
+        ("source", "more", "wanted"),
+        [
+            ('replication_policy = "defalt"', "", "sources[0].replication_policy: 'defalt' is no replication policy"),
+            ("", 'replication_policy = "x:"', "sources[0].replication_policy: 'x:' is not found"),
+            ('replication_policy_separator = "/"', "", "replication_policy_separator: must be 1 to 64"),
+            ('alias = "a.b"', 'replication_policy = "default"', "an alias must not contain the separator '.'"),
+        ],
+    )
+    def test_one_problem(self, source: str, more: str, wanted: str) -> None:
+        assert wanted in only(ingress(f'region = "a"\ntopic = "t"\n{source}', more=more))
+
+    @pytest.mark.parametrize("policy", ["identity", "LegacyReplicationPolicy"])
+    @pytest.mark.parametrize("topic", ["t", "^t.*"])
+    def test_topics_are_never_merged(self, policy: str, topic: str) -> None:
+        sources = [f'region = "{region}"\ntopic = "{topic}"' for region in ("a", "b")]
+        more = f'replication_policy = "{policy}"'
+        assert "allow_merge = true for both" in only(ingress(*sources, more=more))
+        allowed = [f"{source}\nallow_merge = true" for source in sources]
+        assert parse(ingress(*allowed, more=more)).ingress is not None
+        parse(ingress(*sources, more='replication_policy = "default"'))
+
+    def test_a_policy_that_fails_for_a_named_topic(self) -> None:
+        text = ingress(
+            'region = "a"\ntopic = "forbidden"\nreplication_policy = "tests.formats.policies.user_policies:Suffixed"'
+        )
+        assert "raised KeyError: 'no such customer'" in only(text)
+
+    def test_explain_says_what_a_topic_is_called_and_what_comes_back(self) -> None:
+        config = parse(ingress('region = "a"\ntopic = "^.*"', more='replication_policy = "default"'))
+        [orders], [back] = explain_topic(config, "orders"), explain_topic(config, f"{config.region}.orders")
+        assert orders.text == (
+            "ingress from a: orders → a.orders: selected, by the expression ^.*; named by the replication policy "
+            "'default' with alias 'a' and separator '.'"
+        )
+        assert (back.selected, back.destination) == (False, None)
+        assert f"it went through {config.region} before" in back.why
+
+    def test_another_region_may_not_have_this_ones_name(self) -> None:
+        here = parse(ingress('region = "a"\ntopic = "t"')).region
+        text = ingress(f'region = "a"\ntopic = "t"\nreplication_policy = "identity"\nalias = "{here}"')
+        assert "sources[0].alias" in only(text)
+
+    def test_show_reads_back(self) -> None:
+        text = ingress('region = "a"\ntopic = "t"', more='replication_policy = "default"')
+        config = parse(text)
+        again = parse(to_toml(to_tables(config)))
+        assert again.ingress == config.ingress
+
+
+class TestFilters:
+    EGRESS = (
+        '[egress]\nexclude = ["^tmp.*", "secret"]\ngroups = ["^b.*"]\ngroups_exclude = ["bad"]\n[egress.topics."^.*"]\n'
+    )
+
+    def test_topics_and_groups_of_egress(self) -> None:
+        config = parse(SMALL + self.EGRESS)
+
+        def told(name: str) -> list[bool]:
+            return [answer.selected for answer in (*explain_topic(config, name), *explain_group(config, name))]
+
+        assert [told(name) for name in ("billing", "tmp1", "secret", "bad", "x.replica")] == [
+            [True, True],
+            [False, False],
+            [False, False],
+            [True, False],
+            [False, False],
+        ]
+        assert not explain_group(config, "replicator.egress")[0].selected
+
+    def test_no_group_by_default(self) -> None:
+        config = parse(SMALL + '[egress.topics."^.*"]\n')
+        assert [answer.text for answer in explain_group(config, "billing")] == [
+            "groups of us-east-1: billing: not selected, because [egress] groups is empty: no group is replicated"
+        ]
+
+    def test_an_exclude_belongs_to_its_source(self) -> None:
+        source = 'region = "a"\ntopic = "^t.*"\nexclude = ["^t2"]'
+        settings = parse(ingress(source, 'region = "a"\ntopic = "t3"\nexclude = ["t4"]')).ingress
+        assert settings is not None
+        assert [settings.source_of("a", name) is not None for name in ("t1", "t2", "t3", "t.replica")] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "wanted"),
+        [
+            ('exclude = ["^("]', "egress.exclude: item 0: '^(' is not an expression"),
+            ("groups = [1]", "egress.groups: item 0: must be a text"),
+            ('groups = [" "]', "egress.groups: item 0: a group id must not be empty"),
+            ('topic_filter = "x"', "egress.topic_filter: 'x' is not found: not package.module:Class"),
+        ],
+    )
+    def test_one_problem(self, text: str, wanted: str) -> None:
+        assert wanted in only(f'{SMALL}[egress]\n{text}\n[egress.topics."^.*"]\n')
+
+    def test_a_users_filter(self) -> None:
+        name = "tests.formats.policies.user_policies:NoTemporary"
+        config = parse(SMALL + f'[egress]\ntopic_filter = "{name}"\n[egress.topics."^.*"]\n')
+        assert not explain_topic(config, "tmp1")[0].selected
+        config = parse(ingress(f'region = "a"\ntopic = "^.*"\ntopic_filter = "{name}"'))
+        assert [explain_topic(config, topic)[0].selected for topic in ("tmp1", "t")] == [False, True]
+
+    def test_show_reads_back(self) -> None:
+        config = parse(SMALL + self.EGRESS)
+        assert parse(to_toml(to_tables(config))).egress == config.egress
