@@ -98,6 +98,7 @@ class Place:
             "ingress": {
                 "group_id": group,
                 "segment_events_topic": f"{destination}.events",
+                "replication_factor": 1,
                 "checkpoint_topic": f"{destination}.checkpoint",
                 "sources": [source],
             },

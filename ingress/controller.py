@@ -243,7 +243,10 @@ class IngressController:
     def _follow_catalogs(self, now: datetime) -> None:
         """Topics, configs and ACLs of the sources, at the destinations that this process keeps."""
         found = self._watcher.found
-        kept = {name: found.destinations[name].kept for name in self._targets.kept_topics & found.destinations.keys()}
+        destinations = {
+            name: found.destinations[name] for name in self._targets.kept_topics & found.destinations.keys()
+        }
+        kept = {name: one.kept for name, one in destinations.items() if not one.syncs_nothing}
         if self.parts.catalog.poll(kept, found.catalogs, self._checkpoints.positions, now):
             self._watcher.find_again()
 

@@ -70,6 +70,11 @@ class Destination:
         return any(len(route.incarnations) > 1 for route in self.routes)
 
     @property
+    def syncs_nothing(self) -> bool:
+        """Whether records are all that crosses, by the replication policy of a source."""
+        return any(route.settings.syncs_nothing for route in self.routes)
+
+    @property
     def kept(self) -> KeptTopic:
         """The topic as `ingress.catalog` keeps it."""
         return KeptTopic(

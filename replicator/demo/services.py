@@ -132,6 +132,7 @@ region = {_text(TARGET)}
 {sqs[TARGET]}
 
 [ingress]
+replication_factor = 1
 topic_refresh_interval = "1s"
 relist_interval = "30s"
 

@@ -53,7 +53,13 @@ def planned(reach: Clients) -> Planned:
             clock=SystemClock(),
         )
         plan = applier.plan(
-            {name: kept(topics) for name, topics in routing.chosen.items()}, found, reach.checkpoints.read()
+            {
+                name: kept(topics)
+                for name, topics in routing.chosen.items()
+                if not any(one.settings.syncs_nothing for one in topics)
+            },
+            found,
+            reach.checkpoints.read(),
         )
     finally:
         ledger.close()

@@ -91,6 +91,7 @@ class Archive:
                 "ingress": {
                     "group_id": self.group,
                     "segment_events_topic": self.events,
+                    "replication_factor": 1,
                     "checkpoint_topic": self.checkpoints,
                     "topic_refresh_interval": "1s",
                     "relist_interval": "5m",

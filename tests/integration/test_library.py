@@ -74,6 +74,7 @@ class Flow:
             ingress={
                 "group_id": self.unique("ingress"),
                 "segment_events_topic": self.unique("events"),
+                "replication_factor": 1,
                 "checkpoint_topic": self.unique("checkpoints"),
                 "topic_refresh_interval": "1s",
                 "relist_interval": "3s",

@@ -58,6 +58,7 @@ class Desk:
         ingress = {
             "group_id": self.group,
             "segment_events_topic": unique("events"),
+            "replication_factor": 1,
             "checkpoint_topic": self.checkpoints,
             "topic_refresh_interval": "1s",
             "sources": [{"region": "a", "topic": self.topic, "first_segment_delay": "0s"}],

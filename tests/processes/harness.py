@@ -339,6 +339,7 @@ class Site:
         settings = {
             "group_id": self.ingress_group,
             "segment_events_topic": f"{self.name}.events",
+            "replication_factor": 1,
             "checkpoint_topic": f"{self.name}.checkpoints",
             "topic_refresh_interval": "1s",
             "relist_interval": "3s",

@@ -8,9 +8,9 @@ import pytest
 
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from ingress.routing.destinations import CREATED_WITH
 from replicator.restore.conflicts import ConflictKind
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.planned import begin, existing, only, plan, reasons, select
