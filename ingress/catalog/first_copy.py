@@ -1,6 +1,10 @@
 """When the first copy of a topic is through: then its retention may be the source's, and not before.
 
-    created ──first_segment_delay──> the archive's ends are noted ──every checkpoint is there──> through, for good
+    a goal for each partition ──every checkpoint is there──> through, for good
+
+    by watermarks       the source's last stable offsets, once they have arrived in this bucket
+    by the archive      the ends of what is stored, once `delay` has passed since the topic was created: for archives
+                        without watermarks, and for partitions that end with transaction markers
 
 Until then the oldest records may still have to be delivered, and the target would delete them as they arrive.
 """
@@ -11,14 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks
 from formats.coverage import end_of
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from formats.segment import SourcePartition
+from infra.archive.in_force import InForce
 from infra.archive.segments import SegmentStore
 
 ASK_AGAIN = timedelta(minutes=5)  # whether something is stored now
+Goals = Mapping[CheckpointKey, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,29 +42,56 @@ class FirstCopies:
     """Use from one thread at a time. Raises StoreUnavailable."""
 
     store: SegmentStore
-    _goals: dict[tuple[str, str], Mapping[CheckpointKey, int]] = field(default_factory=dict)  # by name and topic id
+    watermarks: InForce[SourceWatermarks]
+    _by_watermarks: dict[tuple[str, str], Goals] = field(default_factory=dict)  # by name and topic id
+    _by_archive: dict[tuple[str, str], Goals] = field(default_factory=dict)
     _ask_at: dict[tuple[str, str], datetime] = field(default_factory=dict)  # of those that nothing is stored of
+    _seen: Mapping[str, SourceWatermarks] = field(default_factory=dict)
+    _seen_at: datetime | None = None
 
     def is_through(self, topic: CopiedTopic, positions: Mapping[CheckpointKey, object], now: datetime) -> bool:
-        """`positions`: the checkpoints of all processes. The archive is listed once."""
-        if topic.owned.is_copied:
-            return True
-        if now < topic.owned.at + topic.delay:
-            return False
+        """`positions`: the checkpoints of all processes. Goals are set once, so a steady stream reaches them."""
         key = (topic.owned.name, topic.owned.topic_id)
-        if now < self._ask_at.get(key, now):
+        if key not in self._by_watermarks and (goals := self._stable_ends(topic, now)):
+            self._by_watermarks[key] = goals
+        if key not in self._by_archive and self._may_list(topic, now):
+            if goals := self._stored_ends(topic):
+                self._by_archive[key] = goals
+            else:
+                self._ask_at[key] = now + ASK_AGAIN
+        goals_of_both = (self._by_watermarks.get(key), self._by_archive.get(key))
+        if not any(goals and _are_reached(goals, positions) for goals in goals_of_both):
             return False
-        goals = self._goals.get(key) or self._ends(topic)
-        if not goals:  # its retention may not begin before its first records
-            self._ask_at[key] = now + ASK_AGAIN
-            return False
-        self._goals[key] = goals
-        if any(_position(positions, where) < end for where, end in goals.items()):
-            return False
-        del self._goals[key]
+        for known in (self._by_watermarks, self._by_archive):
+            known.pop(key, None)
         return True
 
-    def _ends(self, topic: CopiedTopic) -> Mapping[CheckpointKey, int]:
+    def _stable_ends(self, topic: CopiedTopic, now: datetime) -> Goals:
+        """Empty when they are not known of each source."""
+        ends: dict[CheckpointKey, int] = {}
+        seen = self._watermarks({region for region, _ in topic.sources}, now)
+        latest = dict(topic.sources)  # of each region the incarnation that is delivered last
+        for region, incarnation in latest.items():
+            found = seen[region].topics.get(incarnation.topic) if region in seen else None
+            if found is None or (of_source := _stable(found)) is None:
+                return {}
+            for partition, end in enumerate(of_source):
+                if end:
+                    ends[CheckpointKey(SourcePartition.of(region, incarnation, partition), topic.owned.name)] = end
+        return ends
+
+    def _watermarks(self, regions: set[str], now: datetime) -> Mapping[str, SourceWatermarks]:
+        """One refresh for all topics of one turn."""
+        if self._seen_at != now or not self._seen.keys() >= regions:
+            self._seen, self._seen_at = {**self._seen, **self.watermarks.refresh(regions)}, now
+        return self._seen
+
+    def _may_list(self, topic: CopiedTopic, now: datetime) -> bool:
+        ask_at = self._ask_at.get((topic.owned.name, topic.owned.topic_id), topic.owned.at + topic.delay)
+        return now >= ask_at
+
+    def _stored_ends(self, topic: CopiedTopic) -> Goals:
+        """Empty when nothing is stored: its retention may not begin before its first records."""
         ends: dict[CheckpointKey, int] = {}
         for region, incarnation in topic.sources:
             for partition in self.store.partitions(region, incarnation.path):
@@ -67,6 +101,13 @@ class FirstCopies:
         return ends
 
 
-def _position(positions: Mapping[CheckpointKey, object], where: CheckpointKey) -> int:
-    found = positions.get(where)
-    return found.next_offset if isinstance(found, Checkpoint) else -1
+def _stable(topic: TopicWatermarks) -> Sequence[int] | None:
+    known = [end for end in topic.stable if end is not None]
+    return known if len(known) == topic.partitions else None
+
+
+def _are_reached(goals: Goals, positions: Mapping[CheckpointKey, object]) -> bool:
+    return all(
+        isinstance(found := positions.get(where), Checkpoint) and found.next_offset >= end
+        for where, end in goals.items()
+    )

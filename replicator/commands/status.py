@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.messages.delivery_checkpoint import SEED
-from infra.archive.catalogs import Catalogs
+from infra.archive.in_force import catalogs_in
 from infra.archive.proofs import Proof
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
@@ -145,7 +145,7 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
 
 
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
-    catalogs = Catalogs(reach.objects, settings.s3.prefix).refresh(ingress.regions)
+    catalogs = catalogs_in(reach.objects, settings.s3.prefix).refresh(ingress.regions)
     cluster_id = reach.admin.cluster_id()
     plan = ArchivedTopics(
         reach.store, reach.control, ingress, settings.own_topics, settings.region, cluster_id=cluster_id

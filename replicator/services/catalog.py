@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infra.archive.archive import Archive
+from infra.archive.in_force import watermarks_in
 from infra.contracts.internal_topics import Ledger
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
@@ -46,7 +47,7 @@ def applier_of(
             clock=clock,
             own_principals=principals_of(config.cluster.properties("admin"), settings.own_principals),
         ),
-        copies=FirstCopies(archive.segments),
+        copies=FirstCopies(archive.segments, watermarks_in(archive.segments.objects, config.s3.prefix)),
         settings=settings,
         clock=clock,
     )

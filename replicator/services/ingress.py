@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 
 from formats.errors import ConfigError, MalformedKey
-from infra.archive.catalogs import Catalogs
+from infra.archive.in_force import catalogs_in
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import with_metadata_refresh
@@ -148,7 +148,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                     admin,
                     settings,
                     creator_of(settings, admin, ledger, around.clock),
-                    Catalogs(objects, config.s3.prefix),
+                    catalogs_in(objects, config.s3.prefix),
                     cluster_id=cluster_id,
                 ),
                 delivery=delivery,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from infra.archive.catalogs import Catalogs
+from infra.archive.in_force import catalogs_in
 from infra.runtime.lifecycle import SystemClock
 from ingress.catalog.applier import ClusterPlan
 from ingress.catalog.desired import KeptTopic
@@ -30,7 +30,7 @@ class Planned:
 def planned(reach: Clients) -> Planned:
     """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
     config, settings = reach.config, reach.ingress
-    catalogs = Catalogs(reach.objects, config.s3.prefix)
+    catalogs = catalogs_in(reach.objects, config.s3.prefix)
     found = catalogs.refresh(settings.regions)
     topics = ArchivedTopics(
         reach.store,

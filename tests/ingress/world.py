@@ -27,9 +27,9 @@ from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
-from infra.archive.catalogs import Catalogs
 from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
+from infra.archive.in_force import Catalogs, catalogs_in, watermarks_in
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
@@ -177,7 +177,7 @@ class World:
         )
 
     def catalogs(self) -> Catalogs:
-        return Catalogs(self.objects, "data")
+        return catalogs_in(self.objects, "data")
 
     def applier(self) -> CatalogApplier:
         view = LedgerView(self.ledger)
@@ -193,7 +193,7 @@ class World:
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
-            copies=FirstCopies(self.store),
+            copies=FirstCopies(self.store, watermarks_in(self.objects, "data")),
             settings=self.settings,
             clock=self.clock,
         )

@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 
 from formats.errors import StoreUnavailable
-from infra.archive.catalogs import TRIED, Catalogs
+from infra.archive.in_force import TRIED, Catalogs, catalogs_in
 from tests.ingress.world import REGION, World, source_topic
 
 
@@ -27,7 +27,7 @@ def in_force(world: World, catalogs: Catalogs) -> list[str]:
 
 
 def test_the_newest_counts(world: World) -> None:
-    catalogs = Catalogs(world.objects, "data")
+    catalogs = catalogs_in(world.objects, "data")
     assert in_force(world, catalogs) == []
     world.publish_catalog(source_topic("one"))
     assert in_force(world, catalogs) == ["one"]
@@ -38,7 +38,7 @@ def test_the_newest_counts(world: World) -> None:
 @pytest.mark.parametrize("data", [b"", b"rubbish", gzip.compress(b'{"v":2}'), gzip.compress(b"{}")[:-4]])
 def test_one_that_cannot_be_read_leaves_the_last_good_one_in_force(world: World, data: bytes) -> None:
     world.publish_catalog(source_topic("one"))
-    catalogs = Catalogs(world.objects, "data")
+    catalogs = catalogs_in(world.objects, "data")
     assert in_force(world, catalogs) == ["one"]
     put(world, 2, data)
     assert in_force(world, catalogs) == ["one"]
@@ -53,14 +53,14 @@ def test_a_process_that_starts_tries_a_few_below_the_newest(world: World, bad: i
     world.publish_catalog(source_topic("one"))
     for number in range(bad):
         put(world, 2 + number, b"rubbish")
-    catalogs = Catalogs(world.objects, "data")
+    catalogs = catalogs_in(world.objects, "data")
     assert in_force(world, catalogs) == wanted
     assert catalogs.problems
 
 
 def test_a_store_that_fails_is_no_absence(world: World) -> None:
     world.publish_catalog(source_topic("one"))
-    catalogs = Catalogs(world.objects, "data")
+    catalogs = catalogs_in(world.objects, "data")
     assert in_force(world, catalogs) == ["one"]
     world.objects.away = {"list"}
     with pytest.raises(StoreUnavailable):
@@ -71,7 +71,7 @@ def test_a_store_that_fails_is_no_absence(world: World) -> None:
 
 def test_an_unchanged_catalogue_costs_one_listing(world: World) -> None:
     world.publish_catalog(source_topic("one"))
-    catalogs = Catalogs(world.objects, "data")
+    catalogs = catalogs_in(world.objects, "data")
     catalogs.refresh([REGION])
     before = world.objects.calls.copy()
     catalogs.refresh([REGION])

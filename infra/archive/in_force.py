@@ -1,0 +1,95 @@
+"""Control objects of source regions, as far as they arrived in this bucket: the last good generation stays in force.
+
+A generation that is damaged, or of a newer program, is reported once and changes nothing: what was known before it
+still counts. At the start of a process nothing is known, and a few generations below the newest are tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+from formats.control.catalog import Catalog, decode_catalog
+from formats.control.keys import catalog_prefix, watermarks_prefix
+from formats.control.watermarks import SourceWatermarks, decode_watermarks
+from formats.errors import MalformedEvent, SegmentNotFound
+from infra.archive.generations import Generations
+from infra.contracts.storage import ObjectStore
+from infra.runtime import log_fields
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+TRIED = 5  # generations, at the start of a process
+
+
+@dataclass(slots=True)
+class _Known(Generic[T]):
+    newest: int = 0  # highest number that was seen
+    value: T | None = None  # of the last good generation
+    problem: str = ""  # why a newer one does not count
+
+
+@dataclass(slots=True)
+class InForce(Generic[T]):
+    """Use from one thread at a time."""
+
+    objects: ObjectStore
+    prefix_of: Callable[[str], str]  # of a region's generations
+    decode: Callable[[bytes], T]
+    what: str  # for people
+    _known: dict[str, _Known[T]] = field(default_factory=dict)  # by region
+
+    def refresh(self, regions: Collection[str]) -> Mapping[str, T]:
+        """What is in force in each region that has one: one LIST for each region, and one GET when there is a new
+        generation. Raises StoreUnavailable; what was known before stays then."""
+        found: dict[str, T] = {}
+        for region in regions:
+            known = self._known.setdefault(region, _Known())
+            self._refresh(region, known)
+            if known.value is not None:
+                found[region] = known.value
+        return found
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why the newest generation of a region does not count."""
+        return {region: known.problem for region, known in self._known.items() if known.problem}
+
+    def _refresh(self, region: str, known: _Known[T]) -> None:
+        generations = Generations(self.objects, self.prefix_of(region))
+        newest = generations.newest(known.newest)
+        if newest == known.newest:
+            return
+        lowest = max(newest - TRIED, known.newest if newest > known.newest and known.value is not None else 0)
+        problem = ""
+        for number in range(newest, lowest, -1):
+            try:
+                known.value = self.decode(generations.read(number))
+            except SegmentNotFound:
+                continue  # thinned
+            except MalformedEvent as error:
+                problem = problem or f"{generations.key(number)}: {error}"
+                continue
+            break
+        if problem:
+            problem = (
+                f"the newest {self.what} of {region} cannot be read, the last good one stays in force: {problem}. Copy "
+                "the object again, or upgrade this program if the source's is newer"
+            )
+            log.warning("control_object_not_readable", extra={log_fields.REGION: region, log_fields.ERROR: problem})
+        known.newest, known.problem = newest, problem
+
+
+Catalogs = InForce[Catalog]
+
+
+def catalogs_in(objects: ObjectStore, prefix: str) -> Catalogs:
+    return InForce(objects, partial(catalog_prefix, prefix), decode_catalog, "catalogue")
+
+
+def watermarks_in(objects: ObjectStore, prefix: str) -> InForce[SourceWatermarks]:
+    return InForce(objects, partial(watermarks_prefix, prefix), decode_watermarks, "watermarks")

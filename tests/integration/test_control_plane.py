@@ -1,0 +1,197 @@
+"""Topics, partitions, configs and heartbeats cross with the data, on two brokers: source settings change while records
+flow, and the target follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from formats.policies.topic_configs import ConfigChange, ConfigSource
+from formats.segment import SourcePartition
+from infra.archive.in_force import catalogs_in
+from infra.archive.segments import SegmentStore
+from infra.contracts.cluster import TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from infra.local.aws import create_bucket_with_queue
+from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
+from infra.runtime.service import Service
+from infra.storage.aws import AwsCredentials
+from infra.storage.s3 import S3ObjectStore, make_s3_client
+from replicator.config import Config
+from replicator.config.load import from_mapping
+from replicator.services.clients import Clients
+from replicator.services.egress import build_egress
+from replicator.services.ingress import build_ingress
+from replicator.services.planning import planned
+from tests.infra.cluster import Cluster
+from tests.integration.running import running_services
+
+pytestmark = pytest.mark.integration
+
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass
+class Regions:
+    """Brokers a and b, with one bucket between them."""
+
+    stack: LocalStack
+    unique: Callable[[str], str]
+    start: Callable[[Service], Service]
+    bucket: str = field(init=False)
+    word: str = field(init=False)  # begins the names of this test's topics
+
+    def __post_init__(self) -> None:
+        self.word, self.bucket, self.queue = self.unique("cp"), self.unique("bucket"), self.unique("queue")
+        create_bucket_with_queue(self.stack.moto.endpoint_url, self.bucket, self.queue)
+
+    def config(self, region: str, **sections: object) -> Config:
+        aws = {
+            "endpoint_url": self.stack.moto.endpoint_url,
+            "region_name": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "test",
+        }
+        tables = {
+            "region": region,
+            "kafka": {"bootstrap.servers": self.stack.brokers[region].bootstrap},
+            "s3": {"bucket": self.bucket, **aws},
+            **({"sqs": {"queue": self.queue, "wait": "1s", **aws}} if "ingress" in sections else {}),
+            **sections,
+        }
+        return from_mapping(tables, source="test")
+
+    def egress(self, region: str) -> Config:
+        return self.config(
+            region,
+            egress={
+                "group_id": self.unique("egress"),
+                "topic_refresh_interval": "1s",
+                "heartbeat_interval": "1s",
+                "watermark_interval": "1s",
+                "topics": {f"^.*{self.word}.*": {"max_segment_age": "1s"}},
+            },
+        )
+
+    def ingress(self, region: str, source: str, **settings: object) -> Config:
+        return self.config(
+            region,
+            ingress={
+                "group_id": self.unique("ingress"),
+                "segment_events_topic": self.unique("events"),
+                "checkpoint_topic": self.unique("checkpoints"),
+                "replication_factor": 1,
+                "topic_refresh_interval": "1s",
+                "relist_interval": "3s",
+                "replication_policy": "default",
+                "sources": [{"region": source, "topic": f"^.*{self.word}.*", "first_segment_delay": "0s"}],
+                **settings,
+            },
+        )
+
+    def configs(self, region: str, topic: str) -> Mapping[str, str]:
+        """Set at the topic itself."""
+        admin = KafkaAdmin({"bootstrap.servers": self.stack.brokers[region].bootstrap})
+        found = KafkaCatalogAdmin(admin.connection).config_values([topic]).get(topic, {})
+        assert isinstance(found, dict), found
+        return {name: one.value for name, one in found.items() if one.source is ConfigSource.TOPIC}
+
+    def change(self, region: str, topic: str, change: ConfigChange) -> None:
+        admin = KafkaAdmin({"bootstrap.servers": self.stack.brokers[region].bootstrap})
+        assert KafkaCatalogAdmin(admin.connection).change_configs(topic, change) == {}
+
+    def produce(self, region: str, topic: str, partition: int, count: int) -> None:
+        with Cluster(self.stack.brokers[region]).producer() as producer:
+            for n in range(count):
+                producer.produce(topic, b"%d" % n, partition=partition)
+
+    def count(self, region: str, topic: str, partition: int) -> int:
+        return len(Cluster(self.stack.brokers[region]).records(TopicPartition(topic, partition)))
+
+    def objects(self) -> S3ObjectStore:
+        credentials = AwsCredentials(access_key_id="test", secret_access_key="test")
+        client = make_s3_client(
+            endpoint_url=self.stack.moto.endpoint_url, region_name="us-east-1", credentials=credentials
+        )
+        return S3ObjectStore(client, self.bucket)
+
+    def topics(self, region: str) -> set[str]:
+        return {topic for topic in Cluster(self.stack.brokers[region]).topics() if self.word in topic}
+
+    def partitions(self, region: str, topic: str) -> int:
+        found = KafkaAdmin({"bootstrap.servers": self.stack.brokers[region].bootstrap}).topics().get(topic)
+        return 0 if found is None else found.partition_count
+
+
+@pytest.fixture
+def regions(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[Regions]:
+    with running_services() as start:
+        yield Regions(stack, unique, start)
+
+
+def await_(condition: Callable[[], bool]) -> None:
+    wait_until(condition, PATIENCE)
+    assert condition()
+
+
+def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Regions) -> None:
+    source = Cluster(regions.stack.brokers["a"])
+    topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
+    ingress = regions.ingress("b", "a")
+    regions.start(build_egress(regions.egress("a")))
+    regions.start(build_ingress(ingress))
+
+    source.create(topic, partitions=2, configs={"retention.ms": "86400000", "segment.bytes": "1048576"})
+    await_(lambda: regions.partitions("b", copy) == 2)
+    assert regions.configs("b", copy)["segment.bytes"] == "1048576", "before its first record"
+    regions.produce("a", topic, 1, 2)
+    await_(lambda: regions.count("b", copy, 1) == 2)
+    await_(lambda: regions.configs("b", copy).get("retention.ms") == "86400000")
+
+    source.add_partition(topic, 4)
+    regions.produce("a", topic, 3, 500)
+    await_(lambda: regions.partitions("b", copy) == 4)
+    await_(lambda: regions.count("b", copy, 3) == 500)
+
+    change = ConfigChange({"max.message.bytes": "2000000", "retention.ms": "90000000"}, frozenset({"segment.bytes"}))
+    regions.change("a", topic, change)
+    await_(lambda: regions.configs("b", copy).get("max.message.bytes") == "2000000")
+    found = regions.configs("b", copy)
+    assert (found["retention.ms"], found.get("segment.bytes")) == ("90000000", None)
+    with Clients(ingress) as reach:
+        plan = planned(reach)
+    assert (list(plan.changes), dict(plan.problems), list(plan.without_catalog)) == ([], {}, [])
+
+
+def test_two_regions_that_mirror_each_other_come_to_rest(regions: Regions) -> None:
+    """By the lineage alone: the names would not tell."""
+    for here in "ab":
+        Cluster(regions.stack.brokers[here]).create(f"{regions.word}.{here}", partitions=1)
+        regions.produce(here, f"{regions.word}.{here}", 0, 1)
+        regions.start(build_egress(regions.egress(here)))
+    for here, there in ("ab", "ba"):
+        source = {"region": there, "topic": f"^.*{regions.word}.*", "first_segment_delay": "5s"}
+        regions.start(build_ingress(regions.ingress(here, there, sources=[source], replication_policy=None)))
+    wanted = {here: {f"{regions.word}.{here}", f"{regions.word}.{there}.ingress"} for here, there in ("ab", "ba")}
+    await_(lambda: all(regions.topics(here) == wanted[here] for here in "ab"))
+    for here, there in ("ab", "ba"):
+        await_(lambda here=here, there=there: regions.count(there, f"{regions.word}.{here}.ingress", 0) == 1)  # type: ignore[misc]
+    clusters = {here: KafkaAdmin(Cluster(regions.stack.brokers[here]).properties).cluster_id() for here in "ab"}
+    catalogs, store = catalogs_in(regions.objects(), "data"), SegmentStore(regions.objects(), "data")
+    copies = {here: f"{regions.word}.{there}.ingress" for here, there in ("ab", "ba")}
+    for here, there in ("ab", "ba"):
+        # the copies are archived, too, and the catalogue says what they are
+        await_(lambda here=here: any(store.list(SourcePartition(here, copies[here], 0))))  # type: ignore[misc]
+        await_(lambda here=here: copies[here] in catalogs.refresh([here])[here].topics)  # type: ignore[misc]
+        assert catalogs.refresh([here])[here].topics[copies[here]].lineage == (clusters[there],)
+    # what comes of them would be there with the next record
+    for here in "ab":
+        regions.produce(here, f"{regions.word}.{here}", 0, 1)
+    for here, there in ("ab", "ba"):
+        await_(lambda here=here, there=there: regions.count(there, f"{regions.word}.{here}.ingress", 0) == 2)  # type: ignore[misc]
+    assert {here: regions.topics(here) for here in "ab"} == wanted
