@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.control.catalog import Catalog
+from formats.errors import TargetError
 from formats.policies.acls import LITERAL, TOPIC, AclBinding
 from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
 from infra.runtime import log_fields
@@ -39,16 +40,25 @@ class AclApplier:
         """`owned`: those of the destinations that we created. A cluster without an authorizer has nothing to change."""
         if self.settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
+        desired = {one for one in desired_acls(destinations, catalogs, self.settings) if _is_kept(one, destinations)}
+        ours = {one for one in self.ledger.table.acls if _is_kept(one, destinations)}
+        protected = [name for name in owned if self._is_protected(name, destinations[name])]
+        if not (desired or ours or protected):
+            return AclPlan()
         try:
             actual = self.admin.acls()
         except NoAuthorizer:
             return AclPlan()
+        except TargetError as error:
+            if desired or ours:
+                raise
+            return AclPlan(unprotected=(f"who may write to destinations is not known: {error}",))
         regions = {source.region for sources in destinations.values() for source in sources}
         return plan_acls(
-            {one for one in desired_acls(destinations, catalogs, self.settings) if _is_kept(one, destinations)},
+            desired,
             actual,
-            {one for one in self.ledger.table.acls if _is_kept(one, destinations)},
-            protected=[name for name in owned if self._is_protected(name, destinations[name])],
+            ours,
+            protected=protected,
             own_principals=self.own_principals,
             are_all_known=all(region in catalogs and catalogs[region].acls is not None for region in regions),
         )

@@ -34,8 +34,8 @@ from ingress.catalog.differ import (
     Change,
     ChangeConfigs,
     DesiredTopic,
+    Drift,
     GrowTopic,
-    Report,
     plan_changes,
 )
 from ingress.catalog.first_copy import CopiedTopic, FirstCopies
@@ -208,7 +208,7 @@ class CatalogApplier:
             return plan
         grown = [change for change in plan.changes if isinstance(change, GrowTopic)]
         reports = [
-            Report(one.name, f"has {one.before} of {one.partitions} partitions, and add_partitions = false")
+            Drift(one.name, f"has {one.before} of {one.partitions} partitions, and add_partitions = false")
             for one in grown
         ]
         return CatalogPlan(tuple(one for one in plan.changes if one not in grown), (*plan.reports, *reports))

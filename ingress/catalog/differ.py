@@ -78,7 +78,7 @@ Change = CreateTopic | GrowTopic | ChangeConfigs
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Drift:
     """A difference that is left as it is, with the reason and the remedy."""
 
     name: str
@@ -93,7 +93,7 @@ class CatalogPlan:
     """Changes in the order in which they are made: topics exist before they grow or change."""
 
     changes: tuple[Change, ...] = ()
-    reports: tuple[Report, ...] = ()
+    reports: tuple[Drift, ...] = ()
 
 
 def plan_changes(
@@ -108,7 +108,7 @@ def plan_changes(
     as its retention until the first copy is through. `created_with`: configs of every new topic, over the source's."""
     created_with = created_with or {}
     changes: list[Change] = []
-    reports: list[Report] = []
+    reports: list[Drift] = []
     for topic in sorted(desired, key=lambda one: one.name):
         here = actual.get(topic.name)
         if here is None:
@@ -116,12 +116,12 @@ def plan_changes(
                 changes.append(CreateTopic(topic.name, topic.partitions, {**(topic.configs or {}), **created_with}))
             continue
         if topic.is_removed:
-            reports.append(Report(topic.name, f"{topic.source} is gone at the source; this topic is kept"))
+            reports.append(Drift(topic.name, f"{topic.source} is gone at the source; this topic is kept"))
             continue
         is_ours = owned.get(topic.name) == here.topic_id
         found = _differences(topic, here, keep.get(topic.name, ()), is_ours=is_ours)
         for one in found:
-            if isinstance(one, Report):
+            if isinstance(one, Drift):
                 reports.append(one)
             else:
                 changes.append(one)
@@ -131,14 +131,14 @@ def plan_changes(
 
 def _differences(
     topic: DesiredTopic, here: ActualTopic, keep: Collection[str], *, is_ours: bool
-) -> Iterator[Change | Report]:
+) -> Iterator[Change | Drift]:
     if here.partitions > topic.partitions:
         text = f"has {here.partitions} partitions, {topic.source} has {topic.partitions}; topics never shrink"
-        yield Report(topic.name, text)
+        yield Drift(topic.name, text)
     if here.partitions < topic.partitions and is_ours:
         yield GrowTopic(topic.name, here.partitions, topic.partitions)
     elif here.partitions < topic.partitions:
-        yield Report(
+        yield Drift(
             topic.name,
             f"has {here.partitions} partitions, {topic.source} has {topic.partitions}, and we did not create it: add "
             "partitions to it; until then the records of the others wait",
@@ -150,13 +150,13 @@ def _differences(
         yield ChangeConfigs(topic.name, change)
     elif change:
         names = ", ".join(sorted({*change.set, *change.unset}))
-        yield Report(topic.name, f"its configs {names} differ from those of {topic.source}, and we did not create it")
+        yield Drift(topic.name, f"its configs {names} differ from those of {topic.source}, and we did not create it")
     retention = change.set.get(RETENTION_MS) or (found.value if (found := here.configs.get(RETENTION_MS)) else None)
     wanted = topic.source_retention_ms
     if retention is None or wanted is None or RETENTION_MS in (*keep, *change.unset):
         return  # not known, for ever until the first copy is through, or known with the next comparison
     if _is_shorter(int(retention), wanted):
-        yield Report(
+        yield Drift(
             topic.name,
             f"keeps records for {retention} ms, {topic.source} for {wanted} ms: set retention_guard = 'raise' or "
             "use_defaults_from = 'source', if they shall be kept as long",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.control.catalog import Catalog
+from formats.errors import TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
@@ -60,6 +61,9 @@ class CatalogSync:
             case Failed(error=error):
                 log.warning("catalog_not_applied", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.CATALOG_CHANGES, str(error), now)
+                if isinstance(error, TargetError):  # it does not resolve itself
+                    self.health.problem(CATALOG, str(error))
+                    return False
             case Answer(value=plan):
                 self._failures.succeeded(Attempt.CATALOG_CHANGES)
                 self._report(plan)

@@ -19,7 +19,7 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from replicator.services.planning import Planned
+    from replicator.services.planning import IngressPlan
 
 
 def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
@@ -48,7 +48,7 @@ def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
         raise typer.Exit(DIFFERENCES)
 
 
-def _print(found: Planned) -> None:
+def _print(found: IngressPlan) -> None:
     for region, at in found.observed_at.items():
         print_text(f"catalogue of {region}, as observed at {at.isoformat(timespec='seconds')}")
     for region in found.without_catalog:

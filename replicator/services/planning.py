@@ -17,7 +17,7 @@ from replicator.services.clients import Clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class IngressPlan:
     """`plan`, and what it is made of."""
 
     plan: ClusterPlan
@@ -27,7 +27,7 @@ class Planned:
     without_catalog: Sequence[str]  # regions
 
 
-def planned(reach: Clients) -> Planned:
+def planned(reach: Clients) -> IngressPlan:
     """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
     config, settings = reach.config, reach.ingress
     catalogs = catalogs_in(reach.objects, config.s3.prefix)
@@ -67,7 +67,7 @@ def planned(reach: Clients) -> Planned:
     existing = reach.admin.describe(unlisted) if unlisted else {}
     created = [f"create {name} as its segments say" for name in unlisted if name not in existing]
     refused = {f"{one.topic.name}": one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
-    return Planned(
+    return IngressPlan(
         plan=plan,
         changes=[*created, *plan.changes],
         problems={**refused, **catalogs.problems, **plan.problems},

@@ -16,7 +16,7 @@ from formats.control.gap import RecordedGap, encode_gap
 from formats.control.lease import Lease, encode_lease
 from formats.control.quarantine import Quarantined, encode_quarantined
 from formats.footer import SegmentFooter, SegmentOrigin
-from formats.messages import delivery_checkpoint, group_claim, segment_events
+from formats.messages import delivery_checkpoint, group_claim, ledger, segment_events
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.parquet.footer_json import RowGroup, encode
 from formats.policies.acls import AclBinding
@@ -151,6 +151,22 @@ def examples() -> Mapping[str, str]:
         found_at=AT,
         evidence="the broker has leader epoch 4 up to 1150",
     )
+    intent = ledger.CreationIntent(name="us.orders", at=AT)
+    owned_topic = ledger.OwnedTopic(
+        name="us.orders", topic_id="Vd0iJ2bDSQeHnCqZBfSb4w", source="us-east-1/orders", at=AT, lineage=(CLUSTER_ID,)
+    )
+    owned_acl = ledger.OwnedAcl(
+        binding=AclBinding(
+            resource_type="TOPIC",
+            resource_name="us.orders",
+            pattern_type="LITERAL",
+            principal="User:billing",
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+        ),
+        at=AT,
+    )
     group = group_claim.GroupClaim(
         id="9f1c2e6a", number=1, group_id="replicator.ingress", cluster_id=CLUSTER_ID, over="", at=AT
     )
@@ -193,6 +209,12 @@ def examples() -> Mapping[str, str]:
         "skipped": delivery_checkpoint.encode_skipped(skipped),
         "group claim key": group_claim.encode_claim_key(group),
         "group claim": group_claim.encode_claim(group),
+        "intent key": ledger.encode_key(intent),
+        "intent": ledger.encode(intent),
+        "owned topic key": ledger.encode_key(owned_topic),
+        "owned topic": ledger.encode(owned_topic),
+        "owned acl key": ledger.encode_key(owned_acl),
+        "owned acl": ledger.encode(owned_acl),
         "owner key": delivery_checkpoint.encode_owner_key(owned),
         "owner": delivery_checkpoint.encode_owner("host-1:4711:8a3f00c1"),
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from formats.errors import BrokerUnavailable
 from formats.messages.ledger import LedgerEntry, Ownership, acl_key, encode, encode_key, ownership
 from formats.policies.acls import AclBinding
+from infra.runtime.crash_points import Step, durable
 
 
 @dataclass(slots=True)
@@ -27,11 +28,13 @@ class FakeLedger:
 
     def write(self, entries: Sequence[LedgerEntry]) -> None:
         self._ask("write")
-        self.records += [(encode_key(entry), encode(entry)) for entry in entries]
+        with durable(Step.RECORD_OWNERSHIP):
+            self.records += [(encode_key(entry), encode(entry)) for entry in entries]
 
     def remove_acls(self, bindings: Sequence[AclBinding]) -> None:
         self._ask("write")
-        self.records += [(acl_key(binding), None) for binding in bindings]
+        with durable(Step.RECORD_OWNERSHIP):
+            self.records += [(acl_key(binding), None) for binding in bindings]
 
     def close(self) -> None: ...
 

@@ -55,6 +55,8 @@ WAYS: Mapping[Step, Way] = {
     Step.PUT_GENERATION: Way(side=EGRESS, occurrence=2),  # the first catalogue, after the first heartbeat
     Step.CREATE_INTERNAL_TOPIC: Way(side=INGRESS, occurrence=2),  # the checkpoints', once the events' is there
     Step.CREATE_TOPIC: Way(side=INGRESS, occurrence=1),
+    Step.RECORD_OWNERSHIP: Way(side=INGRESS, occurrence=2),  # the entry, after the intent and the creation
+    Step.CHANGE_CONFIGS: Way(side=INGRESS, occurrence=1),  # the retention, once the first copy is through
     Step.PUBLISH_EVENT: Way(side=INGRESS, occurrence=2),
     Step.DELETE_MESSAGE: Way(side=INGRESS, occurrence=2),
     Step.CLAIM_PATH: Way(side=EGRESS, occurrence=1),
@@ -111,6 +113,8 @@ SYNC: Mapping[Step, tuple[int, ...]] = {
 }
 
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
+_DIFFERENCE = "wants a source that changes meanwhile; what is not done is a difference still, at each of these steps: "
+_DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it "
     "(tests/replicator/commands/test_restore_commands.py)",
@@ -118,6 +122,9 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.WITHDRAW_CLAIM: "wants two groups that start at once; a claim that is left behind says nothing "
     "(tests/stateful/test_group_claims.py)",
+    Step.GROW_TOPIC: _DIFFERENCE,
+    Step.CREATE_ACLS: _DIFFERENCE,
+    Step.DELETE_ACLS: _DIFFERENCE,
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",

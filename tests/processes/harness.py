@@ -341,6 +341,7 @@ class Site:
             "segment_events_topic": f"{self.name}.events",
             "replication_factor": 1,
             "checkpoint_topic": f"{self.name}.checkpoints",
+            "ledger_topic": f"{self.name}.ledger",
             "topic_refresh_interval": "1s",
             "relist_interval": "3s",
             "transaction_timeout": "6s",  # so long the partitions of a killed process wait

@@ -29,6 +29,7 @@ _ROW = re.compile(r"\| (?P<who>.*?) ?\| (?P<resource>.+?) \| (?P<operations>.*?)
 TOPICS, DESTINATIONS = "topics it archives", "destinations"
 EGRESS_GROUP, INGRESS_GROUP = "`egress.group_id`", "`ingress.group_id`"
 EVENTS, CHECKPOINTS = "`ingress.segment_events_topic`", "`ingress.checkpoint_topic`"
+LEDGER = "`ingress.ledger_topic`"
 IDENTITIES = "transactional ids, prefixed `ingress.group_id`"
 RESTORES = "topics, prefixed `replicator.restore.`"
 RESTORE_IDENTITIES = "transactional ids, prefixed `replicator.restore.`"
@@ -85,6 +86,7 @@ class Rights:
             INGRESS_GROUP: (GROUP, [site.ingress_group], False),
             EVENTS: (TOPIC, [f"{site.name}.events"], False),
             CHECKPOINTS: (TOPIC, [f"{site.name}.checkpoints"], False),
+            LEDGER: (TOPIC, [f"{site.name}.ledger"], False),
             IDENTITIES: (TRANSACTIONAL_ID, [site.ingress_group], True),
             RESTORES: (TOPIC, ["replicator.restore."], True),
             RESTORE_IDENTITIES: (TRANSACTIONAL_ID, ["replicator.restore."], True),

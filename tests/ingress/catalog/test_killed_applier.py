@@ -1,0 +1,112 @@
+"""A process that dies at any durable step leaves what the next one completes, and nobody else's things are touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import CREATED_WITH
+from infra.runtime import crash_points
+from infra.runtime.crash_points import Step
+from ingress.catalog.desired import KeptTopic, SourceTopic
+from tests.examples import property_examples
+from tests.ingress.world import REGION, World, source_topic
+
+KEPT = {
+    name: KeptTopic(
+        sources=[SourceTopic(region=REGION, name=name)], archived=[], first_segment_delay=timedelta(minutes=1)
+    )
+    for name in ("mine", "foreign")
+}
+DEFAULTS = {"segment.bytes": "1073741824", "cleanup.policy": "delete"}
+FOREIGN = AclBinding(
+    resource_type="TOPIC",
+    resource_name="mine",
+    pattern_type="LITERAL",
+    principal="User:foreign",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+
+
+class Died(BaseException):
+    """Not caught by anything, like a kill."""
+
+
+@contextmanager
+def dies_at(number: int) -> Iterator[None]:
+    """At the so-manieth end of a durable step; 0 and up."""
+    count = 0
+
+    def observe(_step: Step, _when: str) -> None:
+        nonlocal count
+        count += 1
+        if count > number:
+            raise Died
+
+    crash_points.observe(observe)
+    try:
+        yield
+    except Died:
+        pass
+    finally:
+        crash_points.observe(None)
+
+
+def run(world: World) -> None:
+    """One process: it creates what is missing, then makes it like its source."""
+    catalogs = world.catalogs().refresh([REGION])
+    applier = world.applier()
+    for name in KEPT.keys() - world.admin.describe(KEPT.keys()).keys():
+        topic = catalogs[REGION].topics[name]
+        configs = {key: one.value for key, one in (topic.configs or {}).items() if one.source.value == "topic"}
+        world.creator().create(name, topic.partitions, configs, source=f"a/{name}", lineage=("source",))
+    for _ in range(2):
+        applier.apply(applier.plan(KEPT, catalogs, {}))
+
+
+configs = st.dictionaries(st.sampled_from(["segment.bytes", "cleanup.policy"]), st.sampled_from(["1", "2"]))
+grants = st.frozensets(st.sampled_from(["User:a", "User:b"]))
+states = st.tuples(st.integers(1, 4), configs, grants)
+
+
+@property_examples()
+@given(states, states, st.lists(st.integers(0, 15), max_size=4))
+def test_whatever_dies_the_next_one_completes_it(
+    first: tuple[int, dict[str, str], frozenset[str]],
+    second: tuple[int, dict[str, str], frozenset[str]],
+    deaths: list[int],
+) -> None:
+    world = World()
+    world.broker.create("foreign", partitions=1)
+    world.admin.settings["foreign"] = {"segment.bytes": "7"}
+    world.catalog_admin.bindings.add(FOREIGN)
+    for partitions, settings, principals in (first, second):
+        world.publish_catalog(
+            *(
+                source_topic(name, partitions=max(partitions, first[0]), configs=settings, defaults=DEFAULTS)
+                for name in KEPT
+            ),
+            acls=[replace(FOREIGN, principal=one) for one in principals],
+        )
+        for number in deaths:
+            with dies_at(number):
+                run(world)
+        run(world)
+        assert world.admin.describe(["mine"])["mine"].partition_count == max(partitions, first[0])
+        assert {
+            key: value for key, value in world.admin.settings["mine"].items() if key not in CREATED_WITH
+        } == settings
+        assert world.catalog_admin.bindings == {FOREIGN, *(replace(FOREIGN, principal=one) for one in principals)}
+    assert world.admin.settings["foreign"] == {"segment.bytes": "7"}
+    assert world.admin.describe(["foreign"])["foreign"].partition_count == 1
+    assert world.ledger.read().topic("mine", "id-mine") is not None
+    assert world.ledger.read().topic("foreign", "id-foreign") is None
+    assert FOREIGN not in world.ledger.read().acls
