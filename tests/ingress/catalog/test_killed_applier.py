@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,13 +78,22 @@ grants = st.frozensets(st.sampled_from(["User:a", "User:b"]))
 states = st.tuples(st.integers(1, 4), configs, grants)
 
 
+State = tuple[int, dict[str, str], frozenset[str]]
+
+
+@pytest.mark.parametrize("death", range(20))
+def test_after_each_step_the_next_one_completes_it(death: int) -> None:
+    first = (2, {"segment.bytes": "1"}, frozenset({"User:a", "User:b"}))
+    expect_like_the_source(first, (3, {"cleanup.policy": "2"}, frozenset({"User:b"})), [death])
+
+
 @property_examples()
 @given(states, states, st.lists(st.integers(0, 15), max_size=4))
-def test_whatever_dies_the_next_one_completes_it(
-    first: tuple[int, dict[str, str], frozenset[str]],
-    second: tuple[int, dict[str, str], frozenset[str]],
-    deaths: list[int],
-) -> None:
+def test_whatever_dies_the_next_one_completes_it(first: State, second: State, deaths: list[int]) -> None:
+    expect_like_the_source(first, second, deaths)
+
+
+def expect_like_the_source(first: State, second: State, deaths: list[int]) -> None:
     world = World()
     world.broker.create("foreign", partitions=1)
     world.admin.settings["foreign"] = {"segment.bytes": "7"}
