@@ -52,6 +52,7 @@ from ingress.routing.succession import Succession, SuccessionStep, Switch, succe
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
+from ingress.source_metrics import SourceMetrics
 from ingress.stored_lag import StoredLag
 from ingress.target_partitions import TargetPartitions
 from ingress.undelivered_metrics import UndeliveredMetrics
@@ -79,6 +80,7 @@ class IngressParts:
     finder: DestinationFinder
     delivery: Delivery
     catalog: CatalogSync
+    sources: SourceMetrics
     pool: Executor  # listings and other reads of the archive
     checkpoint_pool: Executor
     clock: Clock
@@ -215,6 +217,7 @@ class IngressController:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
+            parts.sources.poll(parts.finder.settings.regions, self._assignment, now)
             self._follow_catalogs(now)
             self._watcher.report_failures(now)
         parts.health.turn(now)

@@ -30,6 +30,7 @@ TRIED = 5  # generations, at the start of a process
 class _Known(Generic[T]):
     newest: int = 0  # highest number that was seen
     value: T | None = None  # of the last good generation
+    number: int = 0  # its number
     problem: str = ""  # why a newer one does not count
 
 
@@ -59,6 +60,11 @@ class InForce(Generic[T]):
         """Why the newest generation of a region does not count."""
         return {region: known.problem for region, known in self._known.items() if known.problem}
 
+    def number(self, region: str) -> int:
+        """Of the generation in force; 0: none."""
+        known = self._known.get(region)
+        return 0 if known is None else known.number
+
     def _refresh(self, region: str, known: _Known[T]) -> None:
         generations = Generations(self.objects, self.prefix_of(region))
         newest = generations.newest(known.newest)
@@ -68,7 +74,7 @@ class InForce(Generic[T]):
         problem = ""
         for number in range(newest, lowest, -1):
             try:
-                known.value = self.decode(generations.read(number))
+                known.value, known.number = self.decode(generations.read(number)), number
             except SegmentNotFound:
                 continue  # thinned
             except MalformedEvent as error:

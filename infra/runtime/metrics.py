@@ -64,6 +64,9 @@ GaugeName = Literal[
     "egress_spool_limit_bytes",
     "ingress_lag_records",
     "ingress_lag_seconds",
+    "source_lag_records",
+    "source_lag_seconds",
+    "source_heartbeat_age_seconds",
     "undelivered_offsets",
     "assigned_partitions",
     "stopped_partitions",
@@ -188,6 +191,21 @@ TABLE: dict[MetricName, Metric] = {
     "ingress_lag_seconds": Metric(
         SOURCE,
         "age of the oldest stored segment not yet delivered; 0 when none waits; exported like ingress_lag_records",
+    ),
+    "source_lag_records": Metric(
+        SOURCE,
+        "last stable offset of the source's partition, by the watermarks that arrived here, − next offset delivered; "
+        "of assigned partitions",
+    ),
+    "source_lag_seconds": Metric(
+        SOURCE,
+        "RPO: the target holds everything that the source held so many seconds ago, by the source's clock; of assigned "
+        "partitions",
+    ),
+    "source_heartbeat_age_seconds": Metric(
+        REGION,
+        "age of the newest heartbeat of the source region that arrived here; growing: its egress, or the way to this "
+        "bucket, stands still",
     ),
     "undelivered_offsets": Metric(
         SOURCE,

@@ -15,6 +15,7 @@ import typer
 from formats.messages.delivery_checkpoint import SEED
 from infra.archive.in_force import catalogs_in
 from infra.archive.proofs import Proof
+from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
 from ingress.routing.archived import ArchivedTopics
@@ -22,6 +23,7 @@ from replicator.commands.status_compaction import compaction_json, compaction_st
 from replicator.services.clients import Clients
 from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
+from replicator.status.sources import SourceStatus
 from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
@@ -140,6 +142,7 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
         store=reach.store,
         control=reach.control,
         proofs=reach.proofs,
+        reports=SourceReports(reach.objects, settings.s3.prefix),
     )
     return sources.read(now, reach.pool)
 
@@ -150,7 +153,8 @@ def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Plan
     plan = ArchivedTopics(
         reach.store, reach.control, ingress, settings.own_topics, settings.region, cluster_id=cluster_id
     ).plan(catalogs)
-    return Planned(refused=plan.reasons, followed=plan.followed)
+    kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
+    return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -188,6 +192,8 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
 def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
     print_text(f"\ningress: {group_text(status.group_id, status.group)}")
     print_text(topic_text(status))
+    for one in status.sources:
+        print_text(source_text(one, now))
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -226,6 +232,17 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
             print_text(f"or to skip that record: {skip}")
+
+
+def source_text(source: SourceStatus, now: datetime) -> str:
+    """The line about a source region."""
+    beat = (
+        "no heartbeat has arrived" if source.heartbeat_at is None else f"heartbeat {_age(source.heartbeat_at, now)} ago"
+    )
+    if source.as_of is None or source.records_behind is None:
+        return f"source {source.region}: {beat}"
+    behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
+    return f"source {source.region}: {beat}; {behind}"
 
 
 def topic_text(status: IngressStatus) -> str:
@@ -349,6 +366,15 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
             "exists": status.has_topic,
             "group": status.owner or None,
         },
+        "sources": [
+            {
+                "region": one.region,
+                "heartbeat_at": one.heartbeat_at and one.heartbeat_at.isoformat(),
+                "as_of": one.as_of and one.as_of.isoformat(),
+                "records_behind": one.records_behind,
+            }
+            for one in status.sources
+        ],
         "partitions": rows,
         "problems": status.problems,
     }

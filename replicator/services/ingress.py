@@ -15,6 +15,7 @@ from functools import partial
 from formats.errors import ConfigError, MalformedKey
 from infra.archive.in_force import catalogs_in
 from infra.archive.run_reader import SegmentRunReader
+from infra.archive.source_reports import SourceReports
 from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -40,6 +41,7 @@ from ingress.notification_intake import Intake
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
+from ingress.source_metrics import SourceMetrics
 from replicator.config import Config, IngressSettings
 from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, ledger_of
@@ -159,6 +161,12 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                     around.pool(1, "catalog"),
                     settings.topic_refresh_interval,
                     around.health,
+                ),
+                sources=SourceMetrics(
+                    SourceReports(objects, config.s3.prefix),
+                    around.metrics,
+                    around.pool(1, "source"),
+                    settings.topic_refresh_interval,
                 ),
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),

@@ -25,6 +25,7 @@ from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
 from infra.archive.segments import SegmentStore
+from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts, describe_each
 from infra.contracts.internal_topics import CheckpointStore
 from ingress.undelivered import (
@@ -39,6 +40,7 @@ from ingress.undelivered import (
 from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
 from replicator.status.members import missing_members
+from replicator.status.sources import SourceStatus, source_status
 
 NO_PROGRESS = timedelta(minutes=5)  # limit of the time that offsets wait without progress
 
@@ -72,6 +74,7 @@ class Planned:
     """The configuration applied to the archived topics, by region and archive path."""
 
     refused: Mapping[tuple[str, str], str]  # why it is not delivered, and what to do
+    kept_away: Collection[tuple[str, str]] = ()  # copies of what is here, or arrives from elsewhere
     followed: Mapping[tuple[str, str], str]  # for a later incarnation: the archive path that is delivered before it
 
 
@@ -85,6 +88,7 @@ class IngressStatus:
     owner: str  # the group that the checkpoint topic belongs to; empty: none yet
     copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
+    sources: tuple[SourceStatus, ...] = ()
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
@@ -154,19 +158,24 @@ class IngressSources:
     store: SegmentStore
     control: ControlStore
     proofs: ProofStore
+    reports: SourceReports
 
     def read(self, now: datetime, pool: Executor) -> IngressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
         planned = pool.submit(self.plan)
+        reports = pool.submit(self.reports.refresh, self.settings.regions)
         own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic])
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
+        plan = planned.result()
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
         unnamed: list[str] = []
         for region, one in stored_incarnations(self.store, regions, pool):
             source = self.settings.source_of(region, one.topic)
+            if (region, one.path) in plan.kept_away:
+                continue
             if source is not None and not is_internal(one.topic, self.own_topics):
                 try:
                     if source.refusal(one.topic, self.region):
@@ -190,7 +199,6 @@ class IngressSources:
         configured = {CheckpointKey(source, wanted[source.region, source.path]): True for source in stored}
         for key in [*entries, *parked]:
             configured.setdefault(key, wanted.get((key.source.region, key.source.path)) == key.destination_topic)
-        plan = planned.result()
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
         facts, refused = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
         members = group.result().members
@@ -232,6 +240,7 @@ class IngressSources:
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
             unnamed=tuple(unnamed),
+            sources=source_status(reports.result(), (key for key, held in configured.items() if held), checkpoints),
         )
 
     def _settles_within(self, source: SourcePartition) -> timedelta:

@@ -15,7 +15,9 @@ from formats.control.archive_begin import ArchiveBegin
 from formats.control.catalog import Catalog, CatalogTopic, RemovedTopic, encode_catalog
 from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
-from formats.control.keys import catalog_prefix
+from formats.control.heartbeat import WriterHeartbeat, encode_heartbeat
+from formats.control.keys import catalog_prefix, heartbeat_prefix, watermarks_prefix
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from formats.messages.segment_events import Created, Removed, SegmentEvent
@@ -33,6 +35,7 @@ from infra.archive.in_force import Catalogs, catalogs_in, watermarks_in
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
+from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
 from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
@@ -52,6 +55,7 @@ from ingress.group_ownership import GroupOwnership
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
+from ingress.source_metrics import SourceMetrics
 from replicator.config import IngressSettings, IngressSource
 from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from tests.fakes.cluster_facts import FakeGroups
@@ -201,8 +205,9 @@ class World:
     # --- what an operator asks ---
 
     def planned(self) -> Planned:
-        plan = self.archived_topics().plan()
-        return Planned(refused=plan.reasons, followed=plan.followed)
+        plan = self.archived_topics().plan(self.catalogs().refresh(self.settings.regions))
+        kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
+        return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
 
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
         return IngressSources(
@@ -216,6 +221,7 @@ class World:
             store=self.store,
             control=self.control,
             proofs=ProofStore(self.objects, "data", "b"),
+            reports=SourceReports(self.objects, "data"),
         ).read(self.clock.at, HandExecutor())
 
     # --- the archive ---
@@ -284,6 +290,21 @@ class World:
             acls=None if acls is None else frozenset(acls),
         )
         assert generations.put(generations.newest() + 1, encode_catalog(catalog))
+
+    def publish_watermarks(self, *stable: int, topic: str = "t", region: str = REGION) -> int:
+        """The next generation of the region's watermarks, with one topic; returns its number."""
+        generations = Generations(self.objects.memory, watermarks_prefix("data", region))
+        ends = TopicWatermarks(topic_id=topic, low=(0,) * len(stable), high=stable, stable=stable, position=stable)
+        found = SourceWatermarks(cluster_id="source", writer="test", observed_at=self.clock.at, topics={topic: ends})
+        number = generations.newest() + 1
+        assert generations.put(number, encode_watermarks(found))
+        return number
+
+    def beat(self, watermarks: int = 0, *, region: str = REGION) -> None:
+        """The next heartbeat of the region, which names these watermarks."""
+        generations = Generations(self.objects.memory, heartbeat_prefix("data", region))
+        beat = WriterHeartbeat(writer="test", written_at=self.clock.at, interval_ms=5000, watermarks=watermarks)
+        assert generations.put(generations.newest() + 1, encode_heartbeat(beat))
 
     def record_begin(self, offset: int, *, partition: int = 0, incarnation: str = "") -> None:
         begin = ArchiveBegin(offset=offset, reason="test", recorded_at=self.clock.at)
@@ -414,6 +435,12 @@ class Process:
                 finder=self.finder,
                 delivery=self.delivery,
                 catalog=CatalogSync(world.applier(), self.pool, world.settings.topic_refresh_interval, self.health),
+                sources=SourceMetrics(
+                    SourceReports(world.objects, "data"),
+                    self.metrics,
+                    self.pool,
+                    world.settings.topic_refresh_interval,
+                ),
                 pool=self.pool,
                 checkpoint_pool=self.checkpoint_pool,
                 clock=world.clock,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from formats.control.keys import watermarks_prefix
-from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
-from infra.archive.generations import Generations
 from infra.archive.in_force import watermarks_in
 from ingress.catalog.first_copy import ASK_AGAIN, CopiedTopic, FirstCopies
 from tests.ingress.world import REGION, World, key
@@ -27,14 +24,8 @@ class Copy:
         self.copies = FirstCopies(self.world.store, watermarks_in(self.world.objects, "data"))
         self.positions: dict[CheckpointKey, object] = {}
 
-    def watermarks(self, *stable: int | None) -> None:
-        generations = Generations(self.world.objects.memory, watermarks_prefix("data", REGION))
-        column = tuple(stable)
-        topic = TopicWatermarks(topic_id="t", low=(0,) * len(column), high=column, stable=column, position=column)
-        found = SourceWatermarks(
-            cluster_id="source", writer="test", observed_at=self.world.clock.at, topics={"t": topic}
-        )
-        assert generations.put(generations.newest() + 1, encode_watermarks(found))
+    def watermarks(self, *stable: int) -> None:
+        self.world.publish_watermarks(*stable)
 
     def delivered(self, next_offset: int, partition: int = 0) -> None:
         self.positions[key(partition)] = Checkpoint(next_offset, "id", self.world.clock.at, Author.EXACTLY_ONCE)
@@ -62,13 +53,6 @@ def test_a_steady_stream_reaches_the_ends_of_the_first_observation() -> None:
     copy.watermarks(1000)
     copy.delivered(10)
     assert copy.is_through()
-
-
-def test_watermarks_that_are_not_known_are_no_end() -> None:
-    copy = Copy()
-    copy.watermarks(10, None)
-    copy.delivered(10)
-    assert not copy.is_through()
 
 
 def test_without_watermarks_the_archives_ends_count_once_the_delay_has_passed() -> None:

@@ -1,0 +1,78 @@
+"""What the egress of a source region last reported of itself and of its cluster's logs, as far as it arrived here.
+
+Two facts are kept apart: a heartbeat that arrives says that the region lives and that the way to this bucket is open;
+watermarks say how much there is to deliver. Either may be there without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat
+from formats.control.keys import heartbeat_prefix
+from formats.control.watermarks import SourceWatermarks
+from formats.errors import MalformedEvent, SegmentNotFound
+from infra.archive.generations import Generations
+from infra.archive.in_force import InForce, watermarks_in
+from infra.contracts.storage import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """Of one region."""
+
+    heartbeat: WriterHeartbeat | None = None  # the newest; None: none has arrived
+    watermarks: SourceWatermarks | None = None
+    generation: int = 0  # of the watermarks
+
+    @property
+    def as_of(self) -> datetime | None:
+        """When the watermarks were last known to be those of the source. An egress writes none while they do not
+        change, and its heartbeats name the newest."""
+        if self.watermarks is None:
+            return None
+        if self.heartbeat is not None and self.heartbeat.watermarks == self.generation:
+            return max(self.watermarks.observed_at, self.heartbeat.written_at)
+        return self.watermarks.observed_at
+
+    def stable_end(self, topic: str, partition: int) -> int | None:
+        """Last stable offset of a partition; None: not known."""
+        found = None if self.watermarks is None else self.watermarks.topics.get(topic)
+        return None if found is None or partition >= found.partitions else found.stable[partition]
+
+
+@dataclass(slots=True)
+class SourceReports:
+    """Use from one thread at a time."""
+
+    objects: ObjectStore
+    prefix: str
+    _watermarks: InForce[SourceWatermarks] = field(init=False)
+    _beats: dict[str, tuple[int, WriterHeartbeat | None]] = field(default_factory=dict)  # number and content, by region
+
+    def __post_init__(self) -> None:
+        self._watermarks = watermarks_in(self.objects, self.prefix)
+
+    def refresh(self, regions: Collection[str]) -> Mapping[str, SourceReport]:
+        """Two LISTs for each region, and a GET for each of the two that is new. Raises StoreUnavailable."""
+        watermarks = self._watermarks.refresh(regions)
+        return {
+            region: SourceReport(self._beat(region), watermarks.get(region), self._watermarks.number(region))
+            for region in regions
+        }
+
+    def _beat(self, region: str) -> WriterHeartbeat | None:
+        generations = Generations(self.objects, heartbeat_prefix(self.prefix, region))
+        known, beat = self._beats.get(region, (0, None))
+        newest = generations.newest(known)
+        if newest != known:
+            try:
+                beat = decode_heartbeat(generations.read(newest)) if newest else None
+            except SegmentNotFound:
+                return beat  # thinned meanwhile
+            except MalformedEvent:
+                pass  # of a newer program: the last one that is understood stays
+            self._beats[region] = (newest, beat)
+        return beat

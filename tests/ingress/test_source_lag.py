@@ -1,0 +1,71 @@
+"""How far behind the source: records, and the time of which everything is here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingress.source_lag import KEPT, SourceLag
+from tests.examples import property_examples
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(minutes: float) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def test_everything_of_an_observation_is_here_once_its_end_is_delivered() -> None:
+    lag = SourceLag()
+    for minute, end in enumerate((100, 250, 400)):
+        lag.observed(end, at(minute))
+    assert lag.lag(99, at(3)) == (301, None)
+    assert lag.lag(300, at(3)) == (100, 120)
+    assert lag.lag(400, at(3)) == (0, 60)
+
+
+def test_an_idle_source_that_lives_is_not_behind() -> None:
+    lag = SourceLag()
+    lag.observed(100, at(0))
+    assert lag.lag(100, at(10)) == (0, 600)
+    lag.observed(100, at(10))
+    assert lag.lag(100, at(10)) == (0, 0)
+
+
+def test_a_log_that_was_cut_begins_anew() -> None:
+    lag = SourceLag()
+    lag.observed(100, at(0))
+    lag.lag(100, at(0))
+    lag.observed(50, at(1))
+    assert lag.lag(20, at(2)) == (30, None)
+
+
+def test_before_an_observation_nothing_is_known() -> None:
+    assert SourceLag().lag(7, T0) == (0, None)
+
+
+@property_examples()
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=1, max_size=40), st.booleans())
+def test_as_if_every_observation_were_kept(steps: list[tuple[int, int]], compacts: bool) -> None:
+    """Each step: the log grows, then delivery advances. Seconds are those of the newest observation that is
+    delivered; when observations are thinned, never fewer."""
+    lag, end, delivered = SourceLag(), 0, 0
+    seen: list[tuple[int, datetime]] = []
+    for minute, (growth, progress) in enumerate(steps):
+        for n in range(KEPT + 5 if compacts and minute == 0 else 1):
+            end += growth
+            seen.append((end, at(minute + n / 10_000)))
+            lag.observed(*seen[-1])
+        delivered = min(delivered + progress, end)
+        now = at(minute + 1)
+        reached = [when for limit, when in seen if limit <= delivered]
+        records, seconds = lag.lag(delivered, now)
+        assert records == end - delivered
+        wanted = (now - max(reached)).total_seconds() if reached else None
+        if not compacts:
+            assert seconds == wanted
+        elif seconds is not None:
+            assert wanted is not None
+            assert seconds >= wanted

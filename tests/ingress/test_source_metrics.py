@@ -1,0 +1,101 @@
+"""What operators see of the source on the target's side: that it lives, and how far the target is behind it."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from formats.control.keys import heartbeat_prefix
+from infra.archive.source_reports import SourceReports
+from infra.contracts.cluster import TopicPartition
+from tests.ingress.world import REGION, Process, World, joined, source_topic
+
+P0 = TopicPartition("copy", 0)
+LABELS = {"region": "a", "topic": "t", "partition": "0"}
+
+
+def behind(process: Process) -> tuple[float | None, float | None]:
+    """Records and seconds."""
+    process.later(40)
+    process.later(6)
+    return (
+        process.metrics.value("source_lag_records", **LABELS),
+        process.metrics.value("source_lag_seconds", **LABELS),
+    )
+
+
+def test_records_of_the_source_that_are_not_archived_count() -> None:
+    world = World()
+    world.put(0, 9)
+    world.publish_watermarks(100)
+    process = joined(world, P0)
+    assert behind(process) == (90, None), "not even the first observation is here"
+    world.put(10, 99)
+    process.turn(6)
+    records, seconds = behind(process)
+    assert (records, seconds) == (0, 2 * 46), "nothing says that the source still ends there"
+
+
+def test_a_heartbeat_says_that_the_ends_are_still_those() -> None:
+    world = World()
+    world.put(0, 9)
+    number = world.publish_watermarks(10)
+    process = joined(world, P0)
+    world.clock.advance(3600)
+    world.beat(number)
+    assert behind(process) == (0, 46)
+    assert process.metrics.value("source_heartbeat_age_seconds", region="a") == 46
+
+
+def test_a_heartbeat_that_names_newer_watermarks_says_nothing_of_these() -> None:
+    world = World()
+    world.put(0, 9)
+    number = world.publish_watermarks(10)
+    process = joined(world, P0)
+    world.clock.advance(3600)
+    world.beat(number + 1)
+    assert behind(process) == (0, 3600 + 46)
+
+
+def test_data_may_stand_still_while_the_region_lives() -> None:
+    world = World()
+    world.put(0, 9)
+    process = joined(world, P0)
+    for _ in range(3):
+        world.clock.advance(600)
+        world.beat(world.publish_watermarks(10 + int(world.clock.at.timestamp()) % 1000))
+        process.later(40)
+    records, seconds = behind(process)
+    assert records is not None
+    assert records > 0
+    assert seconds is None or seconds > 600
+    assert (process.metrics.value("source_heartbeat_age_seconds", region="a") or 0) < 100
+
+
+def test_a_heartbeat_that_cannot_be_read_leaves_the_last_one() -> None:
+    world = World()
+    reports = SourceReports(world.objects, "data")
+    assert reports.refresh([REGION])[REGION].heartbeat is None
+    world.beat(7)
+    first = reports.refresh([REGION])[REGION].heartbeat
+    world.objects.memory.put_new(f"{heartbeat_prefix('data', REGION)}{2:020d}", BytesIO(b"rubbish"), 7)
+    assert reports.refresh([REGION])[REGION].heartbeat == first is not None
+
+
+def test_status_says_both() -> None:
+    world = World()
+    world.put(0, 9)
+    number = world.publish_watermarks(100)
+    joined(world, P0)
+    world.clock.advance(60)
+    world.beat(number)
+    (source,) = world.status().sources
+    assert (source.region, source.heartbeat_at, source.as_of) == ("a", world.clock.at, world.clock.at)
+    assert source.records_behind == 90
+
+
+def test_a_copy_that_is_not_copied_back_has_no_lag() -> None:
+    world = World()
+    world.publish_catalog(source_topic("t", lineage=["cluster"]))
+    world.put(0, 9)
+    joined(world, P0)
+    assert world.status().partitions == ()
