@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -69,6 +70,19 @@ class CatalogAdminContract:
     def test_acls_of_topics(self, admin: CatalogAdmin, topic: str) -> None:
         granted = self.grant(topic)
         assert wait_until(lambda: granted in admin.acls(), timedelta(seconds=20)), admin.acls()
+
+    def test_acls_are_created_and_exactly_these_deleted(self, admin: CatalogAdmin, topic: str) -> None:
+        kept = self.grant(topic)
+        ours = replace(kept, operation="DESCRIBE_CONFIGS"), replace(kept, permission="DENY", operation="WRITE")
+        for _ in range(2):
+            assert admin.create_acls(ours) == {}
+            assert wait_until(lambda: {kept, *ours} <= admin.acls(), timedelta(seconds=20)), admin.acls()
+        for _ in range(2):
+            admin.delete_acls(ours)
+            assert wait_until(lambda: not admin.acls().intersection(ours), timedelta(seconds=20)), admin.acls()
+        assert kept in admin.acls()
+        assert admin.create_acls([]) == {}
+        admin.delete_acls([])
 
 
 class LogEndContract:

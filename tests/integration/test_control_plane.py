@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its stubs hide what it documents
 
 from formats.policies.topic_configs import ConfigChange, ConfigSource
 from formats.segment import SourcePartition
@@ -29,6 +32,7 @@ from replicator.services.egress import build_egress
 from replicator.services.ingress import build_ingress
 from replicator.services.planning import planned
 from tests.infra.cluster import Cluster
+from tests.infra.principal import TOPIC, Principal
 from tests.integration.running import running_services
 
 pytestmark = pytest.mark.integration
@@ -168,6 +172,7 @@ def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Region
     assert (list(plan.changes), dict(plan.problems), list(plan.without_catalog)) == ([], {}, [])
 
 
+@pytest.mark.long
 def test_two_regions_that_mirror_each_other_come_to_rest(regions: Regions) -> None:
     """By the lineage alone: the names would not tell."""
     for here in "ab":
@@ -195,3 +200,50 @@ def test_two_regions_that_mirror_each_other_come_to_rest(regions: Regions) -> No
     for here, there in ("ab", "ba"):
         await_(lambda here=here, there=there: regions.count(there, f"{regions.word}.{here}.ingress", 0) == 2)  # type: ignore[misc]
     assert {here: regions.topics(here) for here in "ab"} == wanted
+
+
+@pytest.mark.long
+def test_acls_cross_and_are_revoked_and_nobody_else_may_write(regions: Regions) -> None:
+    topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
+    brokers = regions.stack.brokers
+    Cluster(brokers["a"]).create(topic, partitions=1)
+    regions.produce("a", topic, 0, 1)
+    name = f"{regions.word}-reader"
+    at_source, at_target = Principal(brokers["a"], name), Principal(brokers["b"], name)
+    at_source.allow(TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+    writer = Principal(brokers["b"], f"{regions.word}-writer")
+    writer.allow(TOPIC, f"a.{regions.word}", AclOperation.WRITE, prefixed=True)
+    regions.start(build_egress(regions.egress("a")))
+    regions.start(build_ingress(regions.ingress("b", "a")))
+
+    def acls() -> set[tuple[str, str, str]]:
+        found = KafkaCatalogAdmin(KafkaAdmin(Cluster(brokers["b"]).properties).connection).acls()
+        return {(one.principal, one.permission, one.operation) for one in found if one.resource_name == copy}
+
+    await_(lambda: acls() == {(f"User:{name}", "ALLOW", "READ"), (f"User:{writer.name}", "DENY", "WRITE")})
+    await_(lambda: regions.count("b", copy, 0) == 1)
+    await_(lambda: first_value(at_target, copy) == b"0")
+    await_(lambda: why_not_produced(writer, copy) == "TOPIC_AUTHORIZATION_FAILED")
+    at_source.forbid(TOPIC, topic, AclOperation.READ)
+    await_(lambda: acls() == {(f"User:{writer.name}", "DENY", "WRITE")})
+    await_(lambda: first_value(at_target, copy) is None)
+
+
+def first_value(principal: Principal, topic: str) -> bytes | None:
+    """Of partition 0, as this principal reads it; None when it may not."""
+    consumer = Consumer({**principal.properties, "group.id": principal.name, "log_level": 0})
+    try:
+        consumer.assign([Place(topic, 0, 0)])
+        message = consumer.poll(10)
+        return None if message is None or message.error() else message.value()
+    finally:
+        consumer.close()
+
+
+def why_not_produced(principal: Principal, topic: str) -> str:
+    """The name of the error; empty when the record was accepted."""
+    errors: list[KafkaError | None] = []
+    producer = Producer({**principal.properties, "log_level": 0})
+    producer.produce(topic, b"foreign", partition=0, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(10)
+    return "" if not errors or errors[0] is None else errors[0].name()
