@@ -12,6 +12,7 @@ from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
+from infra.settings.current import InForce
 from ingress.catalog.acl_differ import AclPlan, plan_acls
 from ingress.catalog.desired import SourceTopic, desired_acls
 from ingress.catalog.ownership import LedgerView
@@ -26,7 +27,7 @@ class AclApplier:
 
     admin: CatalogAdmin
     ledger: LedgerView
-    settings: CatalogSettings
+    settings: InForce[CatalogSettings]
     clock: Clock
     own_principals: Collection[str] = ()  # empty: not known, and nothing is denied to anybody
 
@@ -37,7 +38,8 @@ class AclApplier:
         owned: Collection[str],
     ) -> AclPlan:
         """`owned`: those of the destinations that we created. A cluster without an authorizer has nothing to change."""
-        if self.settings.acls == "off" or not catalogs or not destinations:
+        settings = self.settings.value
+        if settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
         try:
             actual = self.admin.acls()
@@ -45,7 +47,7 @@ class AclApplier:
             return AclPlan()
         regions = {source.region for sources in destinations.values() for source in sources}
         return plan_acls(
-            {one for one in desired_acls(destinations, catalogs, self.settings) if _is_kept(one, destinations)},
+            {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)},
             actual,
             {one for one in self.ledger.table.acls if _is_kept(one, destinations)},
             protected=[name for name in owned if self._is_protected(name, destinations[name])],
@@ -72,8 +74,8 @@ class AclApplier:
     def _is_protected(self, name: str, sources: Sequence[SourceTopic]) -> bool:
         if not self.own_principals:
             return False
-        if self.settings.protect is not None:
-            return self.settings.protect
+        if (protect := self.settings.value.protect) is not None:
+            return protect
         return all(name != source.name for source in sources)
 
 

@@ -147,9 +147,8 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
     catalogs = Catalogs(reach.objects, settings.s3.prefix).refresh(ingress.regions)
     cluster_id = reach.admin.cluster_id()
-    plan = ArchivedTopics(
-        reach.store, reach.control, ingress, settings.own_topics, settings.region, cluster_id=cluster_id
-    ).plan(catalogs)
+    topics = ArchivedTopics(reach.store, reach.control, settings.own_topics, settings.region, cluster_id=cluster_id)
+    plan = topics.plan(ingress, catalogs)
     return Planned(refused=plan.reasons, followed=plan.followed)
 
 
