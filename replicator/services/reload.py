@@ -98,4 +98,4 @@ class ConfigReloader:
 
 
 def _refused(error: ConfigError) -> str:
-    return f"{error}. The settings of before stay in force: correct the file"
+    return f"{error.source}: {'; '.join(error.problems)}. The settings of before stay in force: correct the file"
