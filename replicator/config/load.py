@@ -194,7 +194,7 @@ class _Reader:
             self.problem(path, f"must be a table, not {kind(raw)}")
             return {}
         flat: dict[str, str] = {}
-        for name, value in _flattened(raw):
+        for name, value in flattened(raw):
             if name in flat:
                 self.problem((*path, name), "is set twice, with quotes and without")
             match value:
@@ -369,10 +369,11 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+def flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested tables, by dotted names."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
-            yield from _flattened(value, f"{head}{key}.")
+            yield from flattened(value, f"{head}{key}.")
         else:
             yield f"{head}{key}", value
 
