@@ -16,6 +16,7 @@ from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.lookups import Answer, Failed, Lookup
+from infra.runtime.retry import RETRY
 from infra.settings.current import InForce
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,9 @@ class TopicWatcher:
     _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
     _at_first: frozenset[str] | None = None
-    _asked: EgressSettings | None = None  # the settings of the last refresh that was begun
+    # the settings of the last refresh that was begun, and of the last one that succeeded
+    _asked: EgressSettings | None = None
+    _answered: EgressSettings | None = None
     _lookup: Lookup[_Refresh] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,9 +79,12 @@ class TopicWatcher:
             case Failed(error=error):
                 log.warning("topics_not_refreshed", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.TOPICS, str(error), now)
+                if self._answered is not None and self._answered is not self._asked:
+                    self._lookup.due_at = now + RETRY
                 return False
             case Answer(value=found):
                 self._failures.succeeded(Attempt.TOPICS)
+                self._answered = self._asked
                 return self._collected(found)
 
     def _collected(self, found: _Refresh) -> bool:

@@ -45,7 +45,9 @@ class DestinationWatcher:
     _refresh: Lookup[RoutingTable] = field(init=False)
     # earliest refresh because of a new partition: several appear at once, and a refresh may fail
     _soon_at: datetime | None = None
-    _asked_settings: IngressSettings | None = None  # of the last refresh that was begun
+    # the settings of the last refresh that was begun, and of the last one that succeeded
+    _asked_settings: IngressSettings | None = None
+    _found_settings: IngressSettings | None = None
     _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and path
     _stopped: Collection[SourcePartition] = ()  # as `found` has them
     _grown: set[tuple[str, str]] = field(default_factory=set)  # paths with a new partition, for the next refresh
@@ -60,13 +62,15 @@ class DestinationWatcher:
         outcome = self._refresh.collect()
         match outcome:
             case Answer(value=found):
-                self.found = found
+                self.found, self._found_settings = found, self._asked_settings
                 self._counts, self._stopped = _counts(found), {key.source for key in found.stopped}
                 self._failures.succeeded(Attempt.DISCOVERY)
             case Failed(error=error):
                 self._grown |= self._asked
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.DISCOVERY, str(error), now)
+                if self._found_settings is not None and self._found_settings is not self._asked_settings:
+                    self._refresh.due_at = now + RETRY
         is_wanted_soon = bool(self._grown) and self._soon_at is not None and now >= self._soon_at
         settings = self.finder.settings.value
         is_wanted_soon |= settings is not self._asked_settings

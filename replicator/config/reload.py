@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.topic_selection import TopicRule
 from infra.settings.field import dotted, of, settings_of
+from infra.settings.secrets import Path as KeyPath
 from replicator.config.settings import Config
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 S = TypeVar("S", bound="DataclassInstance")
-Path = tuple[str, ...]
 
 _ALL = ("region", "s3", "kafka", "format", "format_options", "metrics", "log")
 _OWN_TOPICS = tuple(("ingress", name) for name in ("segment_events_topic", "checkpoint_topic", "ledger_topic"))
-EGRESS: Collection[Path] = frozenset({*((name,) for name in (*_ALL, "egress")), *_OWN_TOPICS})
-INGRESS: Collection[Path] = frozenset((name,) for name in (*_ALL, "sqs", "ingress"))
+EGRESS: Collection[KeyPath] = frozenset({*((name,) for name in (*_ALL, "egress")), *_OWN_TOPICS})
+INGRESS: Collection[KeyPath] = frozenset((name,) for name in (*_ALL, "sqs", "ingress"))
 """What each service reads of the file: a section, or one of its settings."""
 
 
@@ -38,7 +38,7 @@ class Reload:
     needs_restart: Sequence[str]
 
 
-def reload(running: Config, changed: Config, reads: Collection[Path]) -> Reload:
+def reload(running: Config, changed: Config, reads: Collection[KeyPath]) -> Reload:
     """`reads`: EGRESS or INGRESS; other settings are of no interest. Raises Invalid when what reloads contradicts what
     would need a restart, too."""
     found = [(path, reloads) for path, reloads in differences(running, changed) if _is_read(path, reads)]
@@ -50,7 +50,9 @@ def reload(running: Config, changed: Config, reads: Collection[Path]) -> Reload:
     )
 
 
-def differences(before: DataclassInstance, after: DataclassInstance, path: Path = ()) -> Iterator[tuple[Path, bool]]:
+def differences(
+    before: DataclassInstance, after: DataclassInstance, path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, bool]]:
     """The path of each setting that differs, and whether it reloads, in the order of the file."""
     for name, field in settings_of(type(before)).items():
         one, other = getattr(before, name), getattr(after, name)
@@ -79,7 +81,7 @@ def merged(before: S, after: S) -> S:
     return replace(before, **values) if values else before
 
 
-def _parts(one: object, other: object, path: Path) -> Iterator[Path]:
+def _parts(one: object, other: object, path: KeyPath) -> Iterator[KeyPath]:
     """The paths below a setting that differs: of properties and of topics' tables those that differ, else itself."""
     before, after = _by_name(one), _by_name(other)
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
@@ -103,5 +105,5 @@ def _is_settings(value: object) -> bool:
     return is_dataclass(value) and not isinstance(value, type) and bool(settings_of(type(value)))
 
 
-def _is_read(path: Path, reads: Collection[Path]) -> bool:
+def _is_read(path: KeyPath, reads: Collection[KeyPath]) -> bool:
     return any(path[: len(one)] == one for one in reads)

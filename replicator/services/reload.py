@@ -22,8 +22,9 @@ from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from infra.settings.field import Invalid
+from infra.settings.secrets import Path as KeyPath
 from replicator.config.load import SettingsFile
-from replicator.config.reload import Path, reload
+from replicator.config.reload import reload
 from replicator.config.settings import Config
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class ConfigReloader:
 
     file: SettingsFile
     running: Config  # in force
-    reads: Collection[Path]  # what the service reads of it
+    reads: Collection[KeyPath]  # what the service reads of it
     apply: Callable[[Config], None]
     health: Health
     stop: Stop

@@ -129,3 +129,13 @@ def test_equal_settings_change_no_subscription(two: World) -> None:
     process.turn(3)
     assert process.watcher.topics == before
     assert process.controller._topics == before
+
+
+def test_a_refresh_that_fails_is_soon_made_again(two: World) -> None:
+    process = joined(two)
+    two.admin.away = True
+    reload(process, rule("u"))
+    process.turn(2)
+    two.admin.away = False
+    process.later(1.1)
+    assert process.consumer.topics == {"u"}

@@ -105,3 +105,14 @@ def test_a_config_that_is_excluded_no_longer_crosses_without_waiting_for_the_int
     process.current.replace(replace(world.settings, config_properties_exclude=()))
     process.later(5)
     assert world.admin.settings["copy"]["max.message.bytes"] == "2000"
+
+
+def test_a_refresh_that_fails_is_soon_made_again() -> None:
+    world = world_of_two()
+    process = joined(world)
+    world.admin.away = True
+    reload(process, FIRST, OTHER)
+    process.turn(2)
+    world.admin.away = False
+    process.later(1.1)
+    assert process.placement.topics == {"copy", "other"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +16,10 @@ from egress.settings import EgressSettings, EgressTopicSettings
 from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Invalid, of, settings_of
+from infra.settings.secrets import Path as KeyPath
 from replicator.config import Config, from_mapping
 from replicator.config.reference import entries
-from replicator.config.reload import EGRESS, INGRESS, Path, Reload, differences, merged, reload
+from replicator.config.reload import EGRESS, INGRESS, Reload, differences, merged, reload
 from tests.examples import property_examples
 
 Edits = Mapping[tuple[str | int, ...], object]
@@ -72,7 +73,7 @@ def edited(*paths: tuple[str | int, ...]) -> Config:
     return from_mapping(tables)
 
 
-def changed(*paths: tuple[str | int, ...], reads: Collection[Path] = EGRESS | INGRESS) -> Reload:  # type: ignore[operator]
+def changed(*paths: tuple[str | int, ...], reads: Collection[KeyPath] = EGRESS | INGRESS) -> Reload:  # type: ignore[operator]
     return reload(edited(), edited(*paths), reads)
 
 
@@ -161,7 +162,7 @@ CHOICES: Mapping[str, Sequence[object]] = {
     "groups": [(), (GroupPattern("app"),)],
     "group_id": ["replicator.egress", "another"],
     "upload_threads": [4, 5],
-    "spool_dir": [None, FilePath("/spool")],
+    "spool_dir": [None, Path("/spool")],
 }
 
 
