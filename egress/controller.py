@@ -38,7 +38,7 @@ from egress.partition import (
     Seek,
 )
 from egress.pressure import Pressure
-from egress.read_session import ReadSession
+from egress.read_session import ReadSession, seal_policy
 from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import (
     SegmentStored,
@@ -162,9 +162,10 @@ class EgressController:
         parts.health.turn(now)
 
     def _subscribe(self) -> None:
-        topics = self._topics = self.parts.watcher.topics
+        had_topics, topics = bool(self._topics), self.parts.watcher.topics
+        self._topics = topics
         log.info("topics_selected", extra={log_fields.COUNT: len(topics), log_fields.TOPIC: sorted(topics)[:20]})
-        if topics:
+        if topics or had_topics:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.started(True)
 
@@ -191,6 +192,10 @@ class EgressController:
                 self._drain(assigned, Reason.MOVED, now)
                 assigned.end(now)
                 log.info("archive_goes_on_elsewhere", extra=assigned.fields)
+            elif seen is not None and (reading := assigned.reading) is not None:
+                policy = seal_policy(seen.settings)
+                if policy != reading.core.policy:
+                    self._apply(assigned, reading, reading.core.limit(policy), now)
 
     def _drain(self, assigned: AssignedPartition, reason: Reason, now: datetime) -> None:
         """Seal the open segment, if the partition is being read."""

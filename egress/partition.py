@@ -171,6 +171,13 @@ class EgressPartition:
         """Seal the open segment before it is full, so that its space in the spool is freed."""
         return self._seal(Reason.PRESSURE) if self._opened_at else []
 
+    def limit(self, policy: SealPolicy) -> list[Decision]:
+        """Other limits from now on. An open segment that is full by them is sealed."""
+        self.policy = policy
+        if self._opened_at is not None and self._count >= policy.max_messages:
+            return self._seal(Reason.MESSAGES)
+        return self._seal(Reason.SIZE) if self._opened_at is not None and self._size_bytes >= policy.max_bytes else []
+
     def drain(self, reason: Reason) -> list[Decision]:
         """Seal the open segment: no more records will come."""
         self._seeking = True

@@ -42,16 +42,19 @@ class ReadSession:
         return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
 
 
-def session_at(answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
-    policy = SealPolicy(
+def seal_policy(settings: EgressTopicSettings) -> SealPolicy:
+    return SealPolicy(
         max_messages=settings.max_segment_messages,
         max_bytes=settings.max_segment_size,
         max_age=settings.max_segment_age,
     )
+
+
+def session_at(answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
     session = ReadSession(
         topic=answer.topic,
         metadata=answer.start.metadata,
-        core=EgressPartition(policy, answer.start.next_offset),
+        core=EgressPartition(seal_policy(settings), answer.start.next_offset),
         began_at=answer.start.point,
         beyond=tuple(sorted(answer.beyond, key=lambda s: s.offsets)),
     )

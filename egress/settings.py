@@ -67,28 +67,35 @@ class EgressSettings:
     """Archiving of this region's topics."""
 
     topics: tuple[TopicRule[EgressTopicSettings], ...] = field(
-        metadata=setting('what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]')
+        metadata=setting(
+            'what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]', reloads=True
+        )
     )
     exclude: tuple[TopicPattern, ...] = field(
         default=(),
         metadata=setting(
             "topics that are not archived, whatever selects them: names or ^expressions. An expression selects nothing "
-            "of MirrorMaker 2's default excludes, either: mm2*.internal, *.checkpoints.internal, *.replica, .*"
+            "of MirrorMaker 2's default excludes, either: mm2*.internal, *.checkpoints.internal, *.replica, .*",
+            reloads=True,
         ),
     )
     topic_filter: str | None = field(
         default=None,
-        metadata=setting('"package.module:Class" that excludes topics, too, by should_replicate_topic(name)'),
+        metadata=setting(
+            '"package.module:Class" that excludes topics, too, by should_replicate_topic(name)', reloads=True
+        ),
     )
     groups: tuple[GroupPattern, ...] = field(
         default=(),
         metadata=setting(
             "consumer groups whose offsets are replicated: names or ^expressions. An expression selects nothing of "
-            "MirrorMaker 2's default excludes: console-consumer-*, connect-*, __*"
+            "MirrorMaker 2's default excludes: console-consumer-*, connect-*, __*",
+            reloads=True,
         ),
     )
     groups_exclude: tuple[GroupPattern, ...] = field(
-        default=(), metadata=setting("groups that are not replicated, whatever selects them: names or ^expressions")
+        default=(),
+        metadata=setting("groups that are not replicated, whatever selects them: names or ^expressions", reloads=True),
     )
     group_id: str = field(
         default="replicator.egress",

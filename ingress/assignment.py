@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
@@ -17,9 +18,12 @@ from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition, late_policy
 from ingress.delivery.events import DeliveryTarget, labels_of
 from ingress.routing.destinations import Route
+from ingress.source_settings import IngressSource
 from ingress.undelivered import Undelivered, behind_end
 
 log = logging.getLogger(__name__)
+
+CLAMP: Literal["clamp"] = "clamp"  # of `on_timestamp`
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ class Assignment:
             target,
             topic_id,
             self._epochs,
-            clamp_timestamps=route.settings.on_timestamp == "clamp",
+            clamp_timestamps=route.settings.on_timestamp == CLAMP,
         )
         assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
@@ -132,6 +136,12 @@ class Assignment:
         self.metrics.gauge("assigned_partitions", len(self._assigned))
         stopped = sum(1 for assigned in self._assigned.values() if assigned.stop_reason is not None)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
+
+
+def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:
+    """Whether its delivery was begun with these settings of its source."""
+    clamps = settings.on_timestamp == CLAMP
+    return assigned.policy == late_policy(settings) and assigned.delivery_target.clamp_timestamps == clamps
 
 
 def subject_of(source: SourcePartition) -> str:

@@ -189,7 +189,7 @@ class IngressController:
     def wants(self, source: SourcePartition) -> bool:
         """Whether a configured source covers `source`. Safe to call from any thread."""
         try:
-            found = self.parts.finder.settings.source_of(source.region, source.topic)
+            found = self.parts.finder.settings.value.source_of(source.region, source.topic)
         except PluginFailed:
             return True  # one event too many does no harm; the refresh of the routing table reports the failure
         return found is not None and (not source.incarnation or found.on_recreate != "stop")

@@ -6,7 +6,7 @@ The event log is the only source of events: this process, too, learns of a segme
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -22,6 +22,8 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY, Backoff
+from infra.settings.current import InForce
+from ingress.settings import IngressSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Intake:
     queue: NotificationQueue
     event_log: EventLog
     prefix: str
-    regions: Collection[str]
+    settings: InForce[IngressSettings]
     wanted: Callable[[SourcePartition], bool]  # other topics' events are counted as foreign
     wait: timedelta
     metrics: Metrics
@@ -95,7 +97,7 @@ class Intake:
 
     def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
         """False when the message stays in the queue, and moves to the dead-letter queue in the end."""
-        parsed = parse(message.body, prefix=self.prefix, regions=self.regions)
+        parsed = parse(message.body, prefix=self.prefix, regions=self.settings.value.regions)
         foreign = parsed.foreign
         for event in parsed.events:
             if self.wanted(event.segment.source):

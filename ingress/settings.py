@@ -20,7 +20,8 @@ class IngressSettings(CatalogSettings):
 
     sources: tuple[IngressSource, ...] = field(
         metadata=setting(
-            "what is delivered; of two sources that match a topic, a name wins, then the first in the file"
+            "what is delivered; of two sources that match a topic, a name wins, then the first in the file",
+            reloads=True,
         )
     )
     replication_policy: str | None = field(
@@ -29,11 +30,14 @@ class IngressSettings(CatalogSettings):
             "replication_policy of sources that have none; default: none, and a source without a destination_topic "
             f'delivers to "{DEFAULT_DESTINATION}"',
             check=not_blank,
+            reloads=True,
         ),
     )
     replication_policy_separator: str = field(
         default=DEFAULT_SEPARATOR,
-        metadata=setting("replication_policy_separator of sources that have none", check=policy_separator),
+        metadata=setting(
+            "replication_policy_separator of sources that have none", check=policy_separator, reloads=True
+        ),
     )
     group_id: str = field(
         default="replicator.ingress", metadata=setting("consumer group that assigns the work", check=not_blank)

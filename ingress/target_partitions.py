@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from infra.contracts.cluster import TopicPartition
 from ingress.assigned_partition import AssignedPartition
-from ingress.assignment import Assignment
+from ingress.assignment import Assignment, is_configured
 from ingress.delivery.rounds import Delivery
 from ingress.routing.destinations import Route
 from ingress.routing.watcher import DestinationWatcher
@@ -57,17 +57,17 @@ class TargetPartitions:
         self._confirm(self._assigned)
 
     def drop_others(self) -> None:
-        """Drop partitions that are still assigned, but whose routing has changed: nothing more is produced for them."""
-        found = self.watcher.found
-        lost = [
-            h
-            for h in self.assignment
-            if not found.delivers(
-                h.delivery_target.source, h.delivery_target.target.topic, topic_id=h.delivery_target.target_topic_id
-            )
-        ]
+        """Drop partitions that are still assigned, but whose routing or settings have changed: nothing more is produced
+        for them. Those that are still delivered here are added again, with the settings of now."""
+        lost = [assigned for assigned in self.assignment if not self._is_routed(assigned)]
         self.delivery.release([h.delivery_target.epoch for h in lost], timedelta())
         self.assignment.forget(lost)
+
+    def _is_routed(self, assigned: AssignedPartition) -> bool:
+        found, target = self.watcher.found, assigned.delivery_target
+        if not found.delivers(target.source, target.target.topic, topic_id=target.target_topic_id):
+            return False
+        return is_configured(assigned, found.route(target.source, target.target.topic).settings)
 
     def _confirm(self, partitions: Collection[TopicPartition]) -> None:
         self.watcher.confirm({p for p in partitions if not self._is_complete(p)})

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from formats.errors import ConfigError, ReplicatorError
+from infra.runtime.service import ignored_reload
 from replicator.commands import services
 from replicator.commands.adopt import adopt
 from replicator.commands.checkpoints import checkpoints_app
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run and exit. A ReplicatorError is printed as one message; any other exception is a bug and keeps its
     traceback."""
     try:
-        app(args=arguments, prog_name="replicator")
+        with ignored_reload(in_terminal=sys.stdin.isatty() or sys.stderr.isatty()):
+            app(args=arguments, prog_name="replicator")
     except ConfigError as error:
         complain(str(error))
         sys.exit(USAGE)

@@ -102,6 +102,7 @@ PURE = (
     "ingress/segment_view.py",
     "ingress/sequencer.py",
     "ingress/undelivered.py",
+    "replicator/config/reload.py",
     "replicator/restore/conflicts.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",

@@ -1,4 +1,5 @@
-"""Refreshes which topics are archived, and which archive paths are claimed: at an interval, on a pool."""
+"""Refreshes which topics are archived, and which archive paths are claimed: at an interval, and at once when the
+settings were replaced; on a pool."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.settings import EgressTopicSettings
+from egress.settings import EgressSettings, EgressTopicSettings
 from formats.errors import TransientError
 from formats.topic_selection import TopicRule, select
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.lookups import Answer, Failed, Lookup
+from infra.runtime.retry import RETRY
+from infra.settings.current import InForce
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class TopicWatcher:
     """Use from the poll thread only; the requests run on `pool`."""
 
     admin: ClusterAdmin
-    rules: Sequence[TopicRule[EgressTopicSettings]]
+    settings: InForce[EgressSettings]
     own_topics: Collection[str]
     cluster_id: str  # of the cluster at the start of this process
     interval: timedelta
@@ -54,6 +57,9 @@ class TopicWatcher:
     _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
     _at_first: frozenset[str] | None = None
+    # the settings of the last refresh that was begun, and of the last one that succeeded
+    _asked: EgressSettings | None = None
+    _answered: EgressSettings | None = None
     _lookup: Lookup[_Refresh] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,16 +70,21 @@ class TopicWatcher:
         they are not absent; also when another cluster answers, whose topics are not these."""
         match self._lookup.collect():
             case None:
-                if self._lookup.is_due(now):
-                    self._lookup.due_at = now + self.interval
-                    self._lookup.ask(self._ask)
+                settings = self.settings.value
+                is_replaced = settings is not self._asked and not self._lookup.is_under_way
+                if is_replaced or self._lookup.is_due(now):
+                    self._lookup.due_at, self._asked = now + self.interval, settings
+                    self._lookup.ask(self._ask, settings.rules)
                 return False
             case Failed(error=error):
                 log.warning("topics_not_refreshed", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.TOPICS, str(error), now)
+                if self._answered is not None and self._answered is not self._asked:
+                    self._lookup.due_at = now + RETRY
                 return False
             case Answer(value=found):
                 self._failures.succeeded(Attempt.TOPICS)
+                self._answered = self._asked
                 return self._collected(found)
 
     def _collected(self, found: _Refresh) -> bool:
@@ -95,23 +106,23 @@ class TopicWatcher:
     def _known(self) -> tuple[object, ...]:
         return self.topics, self.refused, self.other_cluster, self.claimed
 
-    def _ask(self) -> _Refresh:
+    def _ask(self, rules: Sequence[TopicRule[EgressTopicSettings]]) -> _Refresh:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
             return _Refresh({}, cluster_id, self.claimed)
         everything = frozenset(self.admin.topics())
         # a listing omits topics that the principal may not describe: by name, refused differ from absent ones
-        by_name = {r.pattern.text for r in self.rules if not r.pattern.is_expression}
-        chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), self.rules, self.own_topics)
+        by_name = {r.pattern.text for r in rules if not r.pattern.is_expression}
+        chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), rules, self.own_topics)
         facts, errors = describe_each(self.admin, chosen)
         refused = {
             n: f"{error}. Egress needs READ, which includes it: allow READ on {n}; or, if that topic was deleted, take "
-            "its name out of [egress.topics] and restart egress"
+            "its name out of [egress.topics]"
             for n, error in errors.items()
         }
         if self._at_first is None:
             self._at_first = everything | refused.keys()
-        idle = (r.pattern for r in self.rules if not r.pattern.matches_any(everything | refused.keys()))
+        idle = (r.pattern for r in rules if not r.pattern.matches_any(everything | refused.keys()))
         topics = {n: Selected(chosen[n], facts[n], n not in self._at_first) for n in sorted(facts)}
         return _Refresh(topics, None, self._refreshed_paths(), refused, frozenset(map(str, idle)))
 

@@ -86,7 +86,8 @@ class SourceConsumer(Protocol):
     """A consumer group member that reads runs. One thread."""
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        """Replaces the subscription; topic names, not patterns."""
+        """Replaces the subscription; topic names, not patterns. Without topics the group is left: all partitions are
+        revoked in the next polls, and a later subscription joins again."""
 
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
         """Fetched runs and other events, in the order of each partition's log. Must be called regularly, even when all

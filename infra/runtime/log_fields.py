@@ -26,6 +26,7 @@ WAIT_MS = "wait_ms"
 ADDRESS = "address"  # host:port, as bound
 PATH = "path"
 WANTED = "wanted"
+SETTINGS = "settings"  # their paths in the configuration file
 COUNT = "count"
 OUTPUT = "said"  # a line of another program's output
 NEXT = "next"  # what an operator has to do

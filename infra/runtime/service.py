@@ -1,4 +1,4 @@
-"""Runs a service in the foreground, until it fails or a signal stops it."""
+"""Runs a service in the foreground, until it fails or a signal stops it; SIGHUP makes it read its file again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 import queue
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from infra.runtime.process_exit import exit_immediately
 log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+RELOAD = signal.SIGHUP
 
 Handler = Callable[[int, FrameType | None], Any]
 Install = Callable[[int, Any], Any]  # signal.signal
@@ -32,6 +34,9 @@ class Service(Protocol):
     def stop(self) -> None:
         """Request an orderly shutdown: finish work in flight, commit, close. Returns at once. May be called again."""
 
+    def reload(self) -> None:
+        """Request that the configuration is read again; returns at once. No effect on a service that reads it once."""
+
     def join(self, timeout: timedelta | None = None) -> None:
         """Wait for the end, at most `timeout`. Raises the error that made the service fail. Waits in short steps: a
         signal that arrives just before a wait begins is handled only when that wait ends."""
@@ -43,28 +48,31 @@ def run_until_signalled(
     leave: Callable[[int], None] = exit_immediately,
 ) -> int:
     """Start `service` and wait for it. Returns the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1
-    after a failure, which is logged. A second signal ends the process at once with 128 + its number. Call on the main
-    thread only."""
+    after a failure, which is logged. A second of these signals ends the process at once with 128 + its number. SIGHUP
+    reloads, any number of times. Call on the main thread only."""
     requested: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         # A handler runs between two instructions of the main thread, which may hold any lock: stop() could wait for
         # that lock forever; SimpleQueue.put is safe to call here.
-        seen.append(number)
+        if number != RELOAD:
+            seen.append(number)
         if len(seen) > 1:
             leave(128 + number)
         requested.put(number)
 
-    def stop_on_signal() -> None:
-        number = requested.get()
-        if number is not None:
+    def obey_signals() -> None:
+        while (number := requested.get()) is not None:
+            if number == RELOAD:
+                service.reload()
+                continue
             log.info("stopping", extra={REASON: signal.Signals(number).name})
             service.stop()
 
-    stopper = threading.Thread(target=stop_on_signal, name="stopper", daemon=True)
-    previous = {number: install(number, on_signal) for number in SIGNALS}
-    stopper.start()
+    obeying = threading.Thread(target=obey_signals, name="signals", daemon=True)
+    previous = {number: install(number, on_signal) for number in (*SIGNALS, RELOAD)}
+    obeying.start()
     try:
         service.start()
         service.join()
@@ -76,8 +84,23 @@ def run_until_signalled(
         return 1
     finally:
         requested.put(None)
-        stopper.join()
+        obeying.join()
         for number, handler in previous.items():
             install(number, handler)
     log.info("stopped")
     return 0
+
+
+@contextmanager
+def ignored_reload(install: Install = signal.signal, *, in_terminal: bool) -> Iterator[None]:
+    """Ignore SIGHUP within the block, for commands that read their configuration once: it may be sent to all processes
+    of the program. Not in a terminal, where it means that the terminal was closed, and not where the signal has another
+    disposition already. Programs started within the block are not affected. Main thread only."""
+    if in_terminal or signal.getsignal(RELOAD) is not signal.SIG_DFL:
+        yield
+        return
+    previous = install(RELOAD, lambda *_: None)  # unlike SIG_IGN, not inherited
+    try:
+        yield
+    finally:
+        install(RELOAD, previous)

@@ -19,12 +19,20 @@ class ThreadedService:
     """An `infra.runtime.service.Service`. Call `start` once; `stop` and `join` from any thread, any number of times."""
 
     def __init__(
-        self, loops: Mapping[str, Callable[[], None]], stop: Stop, resources: ExitStack, grace: timedelta
+        self,
+        loops: Mapping[str, Callable[[], None]],
+        stop: Stop,
+        resources: ExitStack,
+        grace: timedelta,
+        *,
+        reload: Callable[[], None] | None = None,
     ) -> None:
         """`loops`: functions by thread name; each runs until `stop` is set. `resources`: closed after the last thread
         has ended. `grace`: time limit for threads to end after a stop; a thread that then still hangs in a request is
-        abandoned, which is no worse than a crash."""
+        abandoned, which is no worse than a crash. `reload`: requests that the configuration is read again; None: it is
+        read once."""
         self._stop, self._resources, self._grace = stop, resources, grace
+        self._reload = reload
         self._errors: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=name, daemon=True) for name, loop in loops.items()
@@ -37,6 +45,12 @@ class ThreadedService:
     def stop(self) -> None:
         """Request the stop; returns at once."""
         self._stop.set()
+
+    def reload(self) -> None:
+        if self._reload is None:
+            log.info("not_reloaded", extra={log_fields.NEXT: "this service reads its configuration once: restart it"})
+        else:
+            self._reload()
 
     def join(self, timeout: timedelta | None = None) -> None:
         """Wait for the end. Raises the error that made the service fail, or ShutdownExpired after `timeout`."""

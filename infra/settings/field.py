@@ -41,6 +41,7 @@ class FieldInfo:
     maximum: int | timedelta | None = None
     is_size: bool = False
     is_secret: bool = False
+    reloads: bool = False  # a running service takes a change over; else it needs a restart
     check: Callable[[Any], str | None] | None = None  # returns the problem with a value of the right type
     # values that users may expect to work, and why they do not
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -61,16 +62,19 @@ def setting(  # a function, so that a field reads as one line
     maximum: int | timedelta | None = None,
     size: bool = False,
     secret: bool = False,
+    reloads: bool = False,
     check: Callable[[Any], str | None] | None = None,
     refused: Mapping[str, str] | None = None,
 ) -> dict[str, FieldInfo]:
-    """Metadata for `dataclasses.field`. Limits are inclusive; a duration without a minimum must be longer than 0."""
+    """Metadata for `dataclasses.field`. Limits are inclusive; a duration without a minimum must be longer than 0.
+    `reloads`: of a table of tables, all settings below it reload."""
     known = FieldInfo(
         doc=doc,
         minimum=minimum,
         maximum=maximum,
         is_size=size,
         is_secret=secret,
+        reloads=reloads,
         check=check,
         refused=refused or {},
     )

@@ -61,6 +61,11 @@ def substitute(
             return tree
 
 
+def references(text: str) -> list[str]:
+    """The names of the variables that `substitute` would replace."""
+    return [match[1] for match in _REFERENCE.finditer(text) if not match[0].startswith("$$")]
+
+
 def escape(text: str) -> str:
     """Inverse of `substitute` for one text without references."""
     return text.replace("${", "$${")

@@ -13,6 +13,7 @@ from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
+from infra.settings.current import InForce
 from ingress.catalog.acl_differ import AclPlan, plan_acls
 from ingress.catalog.desired import SourceTopic, desired_acls
 from ingress.catalog.ownership import LedgerView
@@ -27,7 +28,7 @@ class AclApplier:
 
     admin: CatalogAdmin
     ledger: LedgerView
-    settings: CatalogSettings
+    settings: InForce[CatalogSettings]
     clock: Clock
     own_principals: Collection[str] = ()  # empty: not known, and nothing is denied to anybody
 
@@ -38,9 +39,10 @@ class AclApplier:
         owned: Collection[str],
     ) -> AclPlan:
         """`owned`: those of the destinations that we created. A cluster without an authorizer has nothing to change."""
-        if self.settings.acls == "off" or not catalogs or not destinations:
+        settings = self.settings.value
+        if settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
-        desired = {one for one in desired_acls(destinations, catalogs, self.settings) if _is_kept(one, destinations)}
+        desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
         ours = {one for one in self.ledger.table.acls if _is_kept(one, destinations)}
         protected = [name for name in owned if self._is_protected(name, destinations[name])]
         if not (desired or ours or protected):
@@ -82,8 +84,8 @@ class AclApplier:
     def _is_protected(self, name: str, sources: Sequence[SourceTopic]) -> bool:
         if not self.own_principals:
             return False
-        if self.settings.protect is not None:
-            return self.settings.protect
+        if (protect := self.settings.value.protect) is not None:
+            return protect
         return all(name != source.name for source in sources)
 
 

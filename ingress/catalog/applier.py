@@ -24,6 +24,7 @@ from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
+from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
 from ingress.catalog.creator import TopicCreator, is_unfinished
@@ -82,7 +83,7 @@ class CatalogApplier:
     creator: TopicCreator
     acls: AclApplier
     copies: FirstCopies
-    settings: CatalogSettings
+    settings: InForce[CatalogSettings]
     clock: Clock
 
     def plan(
@@ -95,7 +96,7 @@ class CatalogApplier:
         done before."""
         problems: dict[str, str] = {}
         destinations = {name: one.sources for name, one in kept.items()}
-        desired = desired_topics(destinations, catalogs, self.settings)
+        desired = desired_topics(destinations, catalogs, self.settings.value)
         facts, refused = describe_each(self.admin, [one.name for one in desired])
         problems |= {name: str(error) for name, error in refused.items()}
         configs = self._configs((one for one in desired if one.name in facts), problems)
@@ -204,7 +205,7 @@ class CatalogApplier:
         return unknown
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:
-        if self.settings.add_partitions:
+        if self.settings.value.add_partitions:
             return plan
         grown = [change for change in plan.changes if isinstance(change, GrowTopic)]
         reports = [

@@ -51,7 +51,9 @@ class CatalogSettings:
     )
     config_properties_exclude: tuple[str, ...] = field(
         default=DEFAULT_EXCLUDES,
-        metadata=setting("configs that do not cross: expressions that match a whole name", check=_expression),
+        metadata=setting(
+            "configs that do not cross: expressions that match a whole name", check=_expression, reloads=True
+        ),
     )
     retention_guard: Literal["warn", "raise"] = field(
         default="warn",

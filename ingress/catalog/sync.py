@@ -1,6 +1,7 @@
 """Keeps the destinations of this process like their sources: plans and applies on a pool, at an interval.
 
 assigned with partition 0 ──> kept ──every `interval`──> CatalogApplier ──> problems in health, reports in the log
+settings replaced ──at once──────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from infra.runtime.health import Health
 from infra.runtime.lookups import Answer, Failed, Lookup
 from ingress.catalog.applier import CatalogApplier, ClusterPlan
 from ingress.catalog.desired import KeptTopic
+from ingress.catalog.settings import CatalogSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class CatalogSync:
     _failures: Failures = field(default_factory=Failures)
     _problems: Mapping[str, str] = field(default_factory=dict)  # in health
     _reports: frozenset[str] = frozenset()  # logged
+    _asked: CatalogSettings | None = None  # the settings of the last plan that was begun
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
@@ -54,8 +57,10 @@ class CatalogSync:
         if self.applier is None:
             return False
         outcome = self._lookup.collect()
-        if self._lookup.is_due(now) and catalogs and kept:
-            self._lookup.due_at = now + self.interval
+        settings = self.applier.settings.value
+        is_replaced = settings is not self._asked and not self._lookup.is_under_way
+        if (is_replaced or self._lookup.is_due(now)) and catalogs and kept:
+            self._lookup.due_at, self._asked = now + self.interval, settings
             self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions))
         match outcome:
             case Failed(error=error):

@@ -91,14 +91,13 @@ class ArchivedTopics:
 
     store: SegmentStore
     control: ControlStore
-    settings: IngressSettings
     own_topics: Collection[str]
     region: str  # this one
     clock: Clock = field(default_factory=SystemClock)
     cluster_id: str = ""  # of this cluster; empty: not known, and no cycle is found by it
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
-    def plan(self, catalogs: Mapping[str, Catalog] = MappingProxyType({})) -> RoutingPlan:
+    def plan(self, settings: IngressSettings, catalogs: Mapping[str, Catalog] = MappingProxyType({})) -> RoutingPlan:
         """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
         their first segment is stored. Raises StoreUnavailable, and PluginFailed when a user's
         filter fails."""
@@ -107,8 +106,10 @@ class ArchivedTopics:
         unnamed: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
-        for region in self.settings.regions:
-            for archived_topic in self._of_region(region, catalogs.get(region), withheld, kept_away, idle):
+        for region in settings.regions:
+            for archived_topic in self._of_region(
+                settings, region, catalogs.get(region), withheld=withheld, kept_away=kept_away, idle=idle
+            ):
                 if reason := cycle_of(archived_topic.source, catalogs, self.cluster_id):
                     kept_away.append(RefusedTopic(archived_topic, reason))
                 elif reason := _without_name(archived_topic, self.region):
@@ -137,8 +138,10 @@ class ArchivedTopics:
 
     def _of_region(
         self,
+        settings: IngressSettings,
         region: str,
         catalog: Catalog | None,
+        *,
         withheld: list[RefusedTopic],
         kept_away: list[RefusedTopic],
         idle: set[tuple[str, str]],
@@ -150,9 +153,9 @@ class ArchivedTopics:
         if catalog is not None:
             for name in sorted(catalog.topics.keys() - topics.keys()):
                 topics[name] = [Incarnation(name)]  # nothing of it is stored yet
-        idle.update(self._idle(region, topics))
+        idle.update(_idle(settings, region, topics))
         claimed: Sequence[Incarnation] | None = None
-        for topic, source in select(topics, self.settings.rules(region), self.own_topics).items():
+        for topic, source in select(topics, settings.rules(region), self.own_topics).items():
             stored = topics[topic]
             with suppress(PluginFailed):  # then the topic has no name here
                 if reason := source.refusal(topic, self.region):
@@ -195,11 +198,6 @@ class ArchivedTopics:
             and self.clock.now() < claim.claimed_at + source.first_segment_delay
         )
 
-    def _idle(self, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
-        for source in self.settings.sources:
-            if source.region == region and not source.topic.matches_any(topics):
-                yield region, str(source.topic)
-
     def _with_claim(self, region: str, incarnation: Incarnation, unreadable: dict[str, str]) -> ArchivedIncarnation:
         path, archived = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
         key = (region, path)
@@ -213,6 +211,12 @@ class ArchivedTopics:
                 return archived
             self._claims[key] = claim
         return replace(archived, claim=self._claims[key])
+
+
+def _idle(settings: IngressSettings, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
+    for source in settings.sources:
+        if source.region == region and not source.topic.matches_any(topics):
+            yield region, str(source.topic)
 
 
 def _stopped(incarnation: ArchivedIncarnation) -> str:

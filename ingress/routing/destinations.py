@@ -19,6 +19,7 @@ from infra.archive.archive import Archive
 from infra.archive.in_force import Catalogs
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
+from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
@@ -136,7 +137,7 @@ class DestinationFinder:
     archive: Archive
     archived_topics: ArchivedTopics
     admin: ClusterAdmin
-    settings: IngressSettings
+    settings: InForce[IngressSettings]
     creator: TopicCreator
     catalogs: Catalogs
     cluster_id: str = ""  # empty: not known
@@ -148,12 +149,13 @@ class DestinationFinder:
     def find(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
         """`grown`: region and archive path of topics that have more partitions than at the last call. Raises
         StoreUnavailable or BrokerUnavailable, and may be repeated then."""
+        settings = self.settings.value
         if reason := self._other_cluster():
             return self._elsewhere(reason)
         renew = self._calls % PARTITIONS_EVERY == 0
         self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
-        catalogs = self.catalogs.refresh(self.settings.regions)
-        plan = self.archived_topics.plan(catalogs)
+        catalogs = self.catalogs.refresh(settings.regions)
+        plan = self.archived_topics.plan(settings, catalogs)
         self._log_idle(plan.idle)
         self._log_kept_away(plan.kept_away)
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
@@ -162,7 +164,7 @@ class DestinationFinder:
         for name, archived_topics in chosen.items():
             if name not in facts and not any(archived_topic.name in refused for archived_topic in archived_topics):
                 try:
-                    self._create(name, archived_topics, catalogs)
+                    self._create(settings, name, archived_topics, catalogs)
                 except (TargetError, DataError) as error:
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
@@ -198,7 +200,7 @@ class DestinationFinder:
     def _elsewhere(self, reason: str) -> RoutingTable:
         """The routing table for another cluster: everything is refused for `reason`."""
         try:
-            plan = self.archived_topics.plan()
+            plan = self.archived_topics.plan(self.settings.value)
             archived_topics = [archived_topic for some in plan.chosen.values() for archived_topic in some]
             refusals = [
                 *plan.withheld,
@@ -270,16 +272,22 @@ class DestinationFinder:
         }
         return facts
 
-    def _create(self, name: str, archived_topics: Sequence[ArchivedTopic], catalogs: Mapping[str, Catalog]) -> None:
+    def _create(
+        self,
+        settings: IngressSettings,
+        name: str,
+        archived_topics: Sequence[ArchivedTopic],
+        catalogs: Mapping[str, Catalog],
+    ) -> None:
         """Create it as the source's catalogue says; without one, with the partition count of the largest source."""
-        desired = desired_topics({name: [one.source for one in archived_topics]}, catalogs, self.settings)
+        desired = desired_topics({name: [one.source for one in archived_topics]}, catalogs, settings)
         known = [one for one in desired if not one.is_removed]
         count = (
             max(known[0].partitions, self._stored_count(archived_topics))
             if known
             else max(self._partition_count(name, archived_topic) for archived_topic in archived_topics)
         )
-        if not self.settings.create_topics:
+        if not settings.create_topics:
             raise TargetError(
                 f"destination topic {name} does not exist, and create_topics = false: create it with {count} "
                 "partitions; until then its records wait"

@@ -1,6 +1,6 @@
 """Keeps the routing table current: refreshes it on a pool, and collects the answers.
 
-every `interval`, or on a new partition ──> find ──> `found`, refusals reported
+every `interval`, on a new partition, or when the settings were replaced ──> find ──> `found`, refusals reported
 partitions assigned, or found again ──> confirm: current facts of their topics ──> `found`, delivery may begin
 """
 
@@ -22,6 +22,7 @@ from infra.runtime.health import Health
 from infra.runtime.lookups import Answer, Failed, Lookup, Lookups
 from infra.runtime.retry import RETRY
 from ingress.routing.destinations import DestinationFinder, RoutingTable
+from ingress.settings import IngressSettings
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,9 @@ class DestinationWatcher:
     _refresh: Lookup[RoutingTable] = field(init=False)
     # earliest refresh because of a new partition: several appear at once, and a refresh may fail
     _soon_at: datetime | None = None
+    # the settings of the last refresh that was begun, and of the last one that succeeded
+    _asked_settings: IngressSettings | None = None
+    _found_settings: IngressSettings | None = None
     _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and path
     _stopped: Collection[SourcePartition] = ()  # as `found` has them
     _grown: set[tuple[str, str]] = field(default_factory=set)  # paths with a new partition, for the next refresh
@@ -58,15 +62,20 @@ class DestinationWatcher:
         outcome = self._refresh.collect()
         match outcome:
             case Answer(value=found):
-                self.found = found
+                self.found, self._found_settings = found, self._asked_settings
                 self._counts, self._stopped = _counts(found), {key.source for key in found.stopped}
                 self._failures.succeeded(Attempt.DISCOVERY)
             case Failed(error=error):
                 self._grown |= self._asked
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.DISCOVERY, str(error), now)
+                if self._found_settings is not None and self._found_settings is not self._asked_settings:
+                    self._refresh.due_at = now + RETRY
         is_wanted_soon = bool(self._grown) and self._soon_at is not None and now >= self._soon_at
+        settings = self.finder.settings.value
+        is_wanted_soon |= settings is not self._asked_settings
         if self._refresh.is_due(now) or (is_wanted_soon and not self._refresh.is_under_way):
+            self._asked_settings = settings  # `find` may read still later ones, and is then asked once more
             self._refresh.due_at, self._soon_at = now + self.interval, now + RETRY
             self._asked, self._grown = frozenset(self._grown), set()
             self._refresh.ask(self.finder.find, self._asked)

@@ -22,6 +22,7 @@ from replicator.terminal.output import (
     load_config,
     print_json,
     print_text,
+    settings_file,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +124,38 @@ def config_schema(as_json: AsJson = False) -> None:
         print_json([asdict(entry) for entry in entries()])
     else:
         print_text(template(), end="")
+
+
+@config_app.command("explain")
+def config_explain(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A setting, such as egress.exclude or group_id, or a section."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain each setting: its meaning, its value, and where that comes from.
+
+    And whether a running egress or ingress takes a change of it over, or needs a restart.
+    """
+    import tomllib
+
+    from infra.settings.field import suggestion
+    from replicator.config.explain_settings import explain_settings, named, setting_names
+
+    file = settings_file(config)
+    text = file.read()
+    settings = file.parse(text)
+    found = list(explain_settings(settings, tomllib.loads(text)))
+    if name is not None:
+        found = named(name, found)
+        if not found:
+            raise typer.BadParameter(f"there is no setting {name!r}{suggestion(name, setting_names())}")
+    if as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        print_text("\n".join(one.text for one in found))
 
 
 @explain_app.command("topic")

@@ -22,6 +22,7 @@ from replicator.terminal.output import (
     on_sigterm,
     print_text,
     set_up_service_logs,
+    settings_file,
     size_text,
 )
 
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 def egress(config: ConfigFile = None) -> None:
     """Archive this region's topics in its bucket.
 
-    A service: it runs until SIGTERM or Ctrl-C.
+    A service: it runs until SIGTERM or Ctrl-C. It takes over what changes in the file, where no restart is needed:
+    `replicator config explain` says where.
     """
-    settings = load_config(config)
+    file = settings_file(config)
+    settings = file.load()
     set_up_service_logs(settings)
     from replicator.services.egress import build_egress
 
-    _run(lambda: build_egress(settings))
+    _run(lambda: build_egress(settings, file=file))
 
 
 def ingress(
@@ -56,14 +59,15 @@ def ingress(
 ) -> None:
     """Deliver archived topics to this region's cluster.
 
-    A service: it runs until SIGTERM or Ctrl-C. --take-over is refused while that group has members; afterwards the
-    checkpoint topic belongs to the file's group.
+    A service: it runs until SIGTERM or Ctrl-C, and takes over what changes in the file, where no restart is needed.
+    --take-over is refused while that group has members; afterwards the checkpoint topic belongs to the file's group.
     """
-    settings = load_config(config)
+    file = settings_file(config)
+    settings = file.load()
     set_up_service_logs(settings)
     from replicator.services.ingress import build_ingress
 
-    _run(lambda: build_ingress(settings, take_over=take_over))
+    _run(lambda: build_ingress(settings, take_over=take_over, file=file))
 
 
 def sync(

@@ -150,9 +150,8 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
     catalogs = catalogs_in(reach.objects, settings.s3.prefix).refresh(ingress.regions)
     cluster_id = reach.admin.cluster_id()
-    plan = ArchivedTopics(
-        reach.store, reach.control, ingress, settings.own_topics, settings.region, cluster_id=cluster_id
-    ).plan(catalogs)
+    topics = ArchivedTopics(reach.store, reach.control, settings.own_topics, settings.region, cluster_id=cluster_id)
+    plan = topics.plan(ingress, catalogs)
     kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
     return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
 

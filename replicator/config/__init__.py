@@ -8,7 +8,7 @@ from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
-from replicator.config.load import from_mapping, load, parse
+from replicator.config.load import SettingsFile, from_mapping, load, parse
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "RetentionRule",
     "RetentionSettings",
     "S3Settings",
+    "SettingsFile",
     "SqsSettings",
     "StartPolicy",
     "SyncSettings",

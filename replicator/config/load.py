@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field
+from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -46,14 +46,35 @@ def load(path: Path | str, *, check_client: CheckClient = lambda _: ()) -> Confi
 
     Without `check_client`, unknown librdkafka properties are refused when the client is created, one at a time.
     """
+    return SettingsFile(Path(path), check_client).load()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A file that may be read again and again. Its methods raise ConfigError."""
+
+    path: Path
+    check_client: CheckClient = lambda _: ()
+
+    def load(self) -> Config:
+        return self.parse(self.read())
+
+    def parse(self, text: str) -> Config:
+        return parse(text, source=str(self.path), check_client=self.check_client)
+
+    def read(self) -> str:
+        return read(self.path)
+
+
+def read(path: Path) -> str:
+    """The text of a file. Raises ConfigError."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         advice = "there is no such file; name one with --config FILE or $REPLICATOR_CONFIG"
         raise ConfigError([advice], source=str(path)) from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError([f"cannot be read: {error}"], source=str(path)) from error
-    return parse(text, source=str(path), check_client=check_client)
 
 
 def parse(
@@ -173,7 +194,7 @@ class _Reader:
             self.problem(path, f"must be a table, not {kind(raw)}")
             return {}
         flat: dict[str, str] = {}
-        for name, value in _flattened(raw):
+        for name, value in flattened(raw):
             if name in flat:
                 self.problem((*path, name), "is set twice, with quotes and without")
             match value:
@@ -348,10 +369,11 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+def flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested tables, by dotted names."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
-            yield from _flattened(value, f"{head}{key}.")
+            yield from flattened(value, f"{head}{key}.")
         else:
             yield f"{head}{key}", value
 

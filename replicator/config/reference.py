@@ -51,6 +51,11 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
 )
+# Settings of tables that lie in a setting of another section.
+_TABLES_OF: Mapping[type[DataclassInstance], tuple[type[DataclassInstance], str]] = {
+    EgressTopicSettings: (EgressSettings, "topics"),
+    IngressSource: (IngressSettings, "sources"),
+}
 _NOTES: Mapping[str, tuple[str, ...]] = {
     "": ("Any text may contain ${NAME}, a variable of the environment. [format_options] goes to the format.",),
     "[kafka]": (
@@ -81,11 +86,14 @@ class Entry:
     required: bool
     default: str | None
     doc: str
+    reloads: bool  # a running service takes a change over; else it needs a restart
 
 
 def entries() -> Iterator[Entry]:
     """All settings, in the order of the file."""
     for section, cls, elsewhere in _SECTIONS:
+        parent = _TABLES_OF.get(cls)
+        reloads = parent is not None and of(settings_of(parent[0])[parent[1]]).reloads
         hints = typing.get_type_hints(cls)
         for name, field in settings_of(cls).items():
             if name not in elsewhere:
@@ -96,6 +104,7 @@ def entries() -> Iterator[Entry]:
                     required=_is_required(field),
                     default=_default(field),
                     doc=of(field).doc,
+                    reloads=of(field).reloads or reloads,
                 )
 
 
@@ -130,7 +139,7 @@ def template() -> str:
             lines.append(section.header)
         lines += [f"# {text}" for text in (section.about, *section.notes) if text]
         for entry in by_section[section.header]:
-            lines += ["", f"# {entry.doc} ({entry.type})", _line(entry)]
+            lines += ["", f"# {entry.doc} ({entry.type}{'; reloads' if entry.reloads else ''})", _line(entry)]
     return "\n".join(lines) + "\n"
 
 

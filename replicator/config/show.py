@@ -25,7 +25,7 @@ def to_tables(config: Config) -> Table:
     """Nested tables of plain values, with defaults, as `from_mapping` reads them; secrets are masked."""
     tables = table_of(config)
     if config.kafka is not None:
-        tables["kafka"] = _kafka(config.kafka)
+        tables["kafka"] = kafka_table(config.kafka)
     if not config.format_options:
         del tables["format_options"]
     if config.egress is not None:
@@ -75,7 +75,8 @@ def _plain(value: object) -> object:
             return table_of(value)  # type: ignore[arg-type]  # settings within settings
 
 
-def _kafka(kafka: KafkaSettings) -> Table:
+def kafka_table(kafka: KafkaSettings) -> Table:
+    """The properties of every client, and a table for each role that has properties of its own."""
     table = _plain(kafka.base)
     assert isinstance(table, dict)
     return table | {role: _plain(getattr(kafka, role)) for role in ROLES if getattr(kafka, role)}

@@ -9,6 +9,7 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.internal_topics.ledger import KafkaLedger
 from infra.runtime.lifecycle import Clock
+from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
@@ -32,8 +33,15 @@ def creator_of(settings: IngressSettings, admin: KafkaAdmin, ledger: Ledger, clo
 
 
 def applier_of(
-    config: Config, settings: IngressSettings, *, admin: KafkaAdmin, ledger: Ledger, archive: Archive, clock: Clock
+    config: Config,
+    current: InForce[IngressSettings],
+    *,
+    admin: KafkaAdmin,
+    ledger: Ledger,
+    archive: Archive,
+    clock: Clock,
 ) -> CatalogApplier:
+    settings = current.value
     catalog_admin, view = KafkaCatalogAdmin(admin.connection), LedgerView(ledger)
     return CatalogApplier(
         admin=admin,
@@ -43,11 +51,11 @@ def applier_of(
         acls=AclApplier(
             admin=catalog_admin,
             ledger=view,
-            settings=settings,
+            settings=current,
             clock=clock,
             own_principals=principals_of(config.cluster.properties("admin"), settings.own_principals),
         ),
         copies=FirstCopies(archive.segments, watermarks_in(archive.segments.objects, config.s3.prefix)),
-        settings=settings,
+        settings=current,
         clock=clock,
     )

@@ -25,7 +25,8 @@ from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.whole_topic import read_whole
 from infra.runtime.failures import Attempt
-from replicator.config import Config
+from infra.settings.current import InForce
+from replicator.config import Config, EgressSettings
 from replicator.services.wiring import ServiceContext
 
 
@@ -35,14 +36,15 @@ def control_publisher(
     objects: ObjectStore,
     admin: KafkaAdmin,
     committed: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, Committed]],
+    *,
+    current: InForce[EgressSettings],
 ) -> ControlPublisher:
-    """For a configuration with [egress]. `committed`: of its group, from any thread."""
-    assert config.egress is not None
-    settings = config.egress
+    """`committed`: of the group of egress, from any thread."""
+    settings = current.value
     own = frozenset() if config.ingress is None else config.ingress.own_topics
     writer = this_process()
     topics = SelectedTopics(
-        admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, settings.rules, own).keys()
+        admin, KafkaCatalogAdmin(admin.connection), lambda names: select(names, current.value.rules, own).keys()
     )
     pool = around.pool(2, "observe")  # one of them may wait for the cluster
     catalog = Publication(

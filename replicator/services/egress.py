@@ -27,9 +27,12 @@ from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.service import Service
-from replicator.config import Config, EgressSettings
+from infra.settings.current import Current
+from replicator.config import Config, EgressSettings, SettingsFile
+from replicator.config.reload import EGRESS
 from replicator.services.archive import archive_in
 from replicator.services.control_publisher import control_publisher
+from replicator.services.reload import ConfigReloader
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -37,11 +40,13 @@ log = logging.getLogger(__name__)
 LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finished uploads wait for it
 
 
-def build_egress(config: Config) -> Service:
-    """A service that archives this region's topics. Raises ConfigError, BrokerUnavailable."""
+def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service:
+    """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over. Raises
+    ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
     settings, around = config.egress, ServiceContext(config)
+    current = Current(settings)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
@@ -96,9 +101,7 @@ def build_egress(config: Config) -> Service:
             clock=around.clock,
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
-        watcher = TopicWatcher(
-            admin, settings.rules, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed
-        )
+        watcher = TopicWatcher(admin, current, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed)
         controller = EgressController(
             EgressParts(
                 region=config.region,
@@ -127,8 +130,20 @@ def build_egress(config: Config) -> Service:
         )
         loops = {"egress": controller.run}
         if settings.heartbeat_interval:
-            loops["catalog"] = control_publisher(config, around, objects, admin, consumer.committed).run
-        return around.service(loops, settings.shutdown_timeout)
+            loops["catalog"] = control_publisher(
+                config, around, objects, admin, consumer.committed, current=current
+            ).run
+        if file is None:
+            return around.service(loops, settings.shutdown_timeout)
+        reloader = ConfigReloader(
+            file=file,
+            running=config,
+            reads=EGRESS,
+            apply=lambda changed: current.replace(changed.egress or settings),  # a section is never taken away
+            health=around.health,
+            stop=around.stop,
+        )
+        return around.service({**loops, "config": reloader.run}, settings.shutdown_timeout, reloader.request)
 
 
 def open_spool(settings: EgressSettings) -> Spool:

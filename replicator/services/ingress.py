@@ -33,6 +33,7 @@ from infra.kafka.producer.transactional import TransactionalWriter
 from infra.runtime import log_fields
 from infra.runtime.metrics import Metrics
 from infra.runtime.service import Service
+from infra.settings.current import Current
 from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
@@ -42,9 +43,11 @@ from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
 from ingress.source_metrics import SourceMetrics
-from replicator.config import Config, IngressSettings
+from replicator.config import Config, IngressSettings, SettingsFile
+from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, ledger_of
+from replicator.services.reload import ConfigReloader
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
@@ -57,13 +60,15 @@ PRODUCER_BYTES = 64 * MIB
 OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, for the broker to abort it
 
 
-def build_ingress(config: Config, *, take_over: str = "") -> Service:
+def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | None = None) -> Service:
     """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
-    replaces. Raises ConfigError, BrokerUnavailable, TargetError."""
+    replaces. `file`: where `config` is from; its changes are taken over. Raises ConfigError,
+    BrokerUnavailable, TargetError."""
     problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
     if config.ingress is None or config.sqs is None:
         raise ConfigError(problems, source=config.source)
     settings, around = config.ingress, ServiceContext(config)
+    current = Current(settings)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         ensure_internal_topics(
@@ -141,21 +146,20 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                     ArchivedTopics(
                         archive.segments,
                         archive.control,
-                        settings,
                         settings.own_topics,
                         config.region,
                         clock=around.clock,
                         cluster_id=cluster_id,
                     ),
                     admin,
-                    settings,
+                    current,
                     creator_of(settings, admin, ledger, around.clock),
                     catalogs_in(objects, config.s3.prefix),
                     cluster_id=cluster_id,
                 ),
                 delivery=delivery,
                 catalog=CatalogSync(
-                    applier_of(config, settings, admin=admin, ledger=ledger, archive=archive, clock=around.clock)
+                    applier_of(config, current, admin=admin, ledger=ledger, archive=archive, clock=around.clock)
                     if settings.alters_cluster
                     else None,
                     around.pool(1, "catalog"),
@@ -185,7 +189,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
             around.queue(config.sqs),
             event_log,
             config.s3.prefix,
-            frozenset(s.region for s in settings.sources),
+            current,
             controller.wants,
             min(config.sqs.wait, max(settings.shutdown_timeout / 2, timedelta(seconds=1))),  # a shutdown waits for it
             around.metrics,
@@ -194,7 +198,17 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
             lambda: controller.has_begun,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
-        return around.service(loops, settings.shutdown_timeout)
+        if file is None:
+            return around.service(loops, settings.shutdown_timeout)
+        reloader = ConfigReloader(
+            file=file,
+            running=config,
+            reads=INGRESS,
+            apply=lambda changed: current.replace(changed.ingress or settings),  # a section is never taken away
+            health=around.health,
+            stop=around.stop,
+        )
+        return around.service({**loops, "config": reloader.run}, settings.shutdown_timeout, reloader.request)
 
 
 def _writer(config: Config, settings: IngressSettings) -> TargetWriter:

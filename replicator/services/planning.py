@@ -8,6 +8,7 @@ from datetime import datetime
 
 from infra.archive.in_force import catalogs_in
 from infra.runtime.lifecycle import SystemClock
+from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
 from ingress.catalog.desired import KeptTopic
 from ingress.catalog.ownership import DryLedger
@@ -35,18 +36,17 @@ def planned(reach: Clients) -> IngressPlan:
     topics = ArchivedTopics(
         reach.store,
         reach.control,
-        settings,
         config.own_topics,
         config.region,
         cluster_id=reach.admin.cluster_id(),
     )
-    routing = topics.plan(found)
+    routing = topics.plan(settings, found)
     ledger = ledger_of(config, settings)
     has_ledger = settings.ledger_topic in reach.admin.describe([settings.ledger_topic])
     try:
         applier = applier_of(
             config,
-            settings,
+            Current(settings),
             admin=reach.admin,
             ledger=DryLedger(ledger if has_ledger else None),
             archive=reach.archive,

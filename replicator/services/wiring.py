@@ -119,8 +119,13 @@ class ServiceContext:
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
 
-    def service(self, loops: dict[str, Callable[[], None]], shutdown_timeout: timedelta) -> Service:
-        return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
+    def service(
+        self,
+        loops: dict[str, Callable[[], None]],
+        shutdown_timeout: timedelta,
+        reload: Callable[[], None] | None = None,
+    ) -> Service:
+        return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE, reload=reload)
 
 
 def s3_store(

@@ -20,7 +20,7 @@ import typer.core
 if TYPE_CHECKING:
     from infra.runtime.lifecycle import Stop
     from infra.spark.driver import SparkSettings
-    from replicator.config import Config
+    from replicator.config import Config, SettingsFile
 
 from replicator.services.command_logs import set_up_logs
 
@@ -94,9 +94,13 @@ def config_path(given: Path | None) -> Path:
 
 def load_config(given: Path | None) -> Config:
     """Raises ConfigError."""
-    from replicator.config import load
+    return settings_file(given).load()
 
-    return load(config_path(given), check_client=refused_by_client)
+
+def settings_file(given: Path | None) -> SettingsFile:
+    from replicator.config import SettingsFile
+
+    return SettingsFile(config_path(given), refused_by_client)
 
 
 def refused_by_client(properties: Mapping[str, str]) -> Iterable[tuple[str, str]]:

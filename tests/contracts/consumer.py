@@ -540,6 +540,29 @@ class ConsumerContract:
             with pytest.raises(OwnershipLost, match="revoked"):
                 consumer.start(p, 0)
 
+    def test_a_subscription_to_nothing_leaves_the_group_and_a_later_one_joins_again(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, b"one")
+        with self.joined(world, [p]) as member:
+            consumer = member.consumer
+            member.until_reached(p, 1)
+            member.listener.before_revoked = lambda partitions: consumer.commit(
+                {partition: Committed(1, "last") for partition in partitions}, wait=PATIENCE
+            )
+            consumer.subscribe([], member.listener)
+            member.until(lambda: not consumer.assignment())
+            assert member.listener.told[-1] == ("revoked", frozenset({p}))
+            assert consumer.committed([p])[p].next_offset == 1
+            world.append(p, b"two")
+            member.poll()
+            assert member.offsets(p) == [0]
+            member.listener.at = 1
+            consumer.subscribe([p.topic], member.listener)
+            world.rebalance(consumer)
+            member.until_reached(p, 2)
+            assert member.offsets(p) == [0, 1]
+            assert member.of(ConsumerDisturbed) == []
+
     @pytest.mark.parametrize("callback", ["assigned", "revoked"])
     def test_an_exception_of_a_listener_is_reported_by_poll(self, world: World, callback: str) -> None:
         (a,), (b,) = world.topic(), world.topic()

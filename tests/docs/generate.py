@@ -23,7 +23,11 @@ _CONFIGURATION = f"""\
 
 One TOML file serves every command: `--config FILE`, else `$REPLICATOR_CONFIG`, else `./replicator.toml`. Unknown keys
 are refused, and `replicator config check` names every problem at once. `replicator config show` prints the file as
-understood, with every default; `replicator config schema` prints this page as a commented file.
+understood, with every default; `replicator config schema` prints this page as a commented file, and `replicator config
+explain [NAME]` says of each setting of a file where its value comes from.
+
+**Changes** of a setting that *reloads* are taken over by a running `egress` or `ingress`
+([reloading](operations.md#reloading-the-configuration)); one that says *restart* holds from the next start.
 
 - **Durations** are texts such as `"30s"`, `"5m"`, `"1h"`, `"90d"`; **sizes** such as `"16MiB"`, `"4GiB"`, or whole
   numbers of bytes.
@@ -50,7 +54,7 @@ def configuration() -> str:
         parts += [f"{_sentence(text)}" for text in (section.about, *section.notes) if text]
         parts.append("")
         if found := by_section.get(section.header):
-            parts += ["| setting | type | default | |", "|---|---|---|---|", *map(_row, found), ""]
+            parts += ["| setting | type | default | change | |", "|---|---|---|---|---|", *map(_row, found), ""]
     return "\n".join(parts)
 
 
@@ -64,7 +68,8 @@ def _sentence(text: str) -> str:
 
 def _row(entry: Entry) -> str:
     default = "**required**" if entry.required else f"`{entry.default}`" if entry.default is not None else "—"
-    return f"| `{entry.name}` | {_cell(entry.type)} | {default} | {_cell(entry.doc)} |"
+    change = "reloads" if entry.reloads else "restart"
+    return f"| `{entry.name}` | {_cell(entry.type)} | {default} | {change} | {_cell(entry.doc)} |"
 
 
 def _cell(text: str) -> str:

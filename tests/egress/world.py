@@ -34,7 +34,8 @@ from infra.archive.upload import Uploader
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
-from replicator.config import EgressTopicSettings
+from infra.settings.current import Current
+from replicator.config import EgressSettings, EgressTopicSettings
 from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
@@ -183,8 +184,9 @@ class Process:
             confirm=self.confirmations.ask,
         )
         claims = TopicClaims(REGION, world.control, world.clock)
+        self.current = Current(EgressSettings(topics=tuple(world.rules)))
         self.watcher = TopicWatcher(
-            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, claims.claimed
+            world.admin, self.current, {"own"}, cluster_id, timedelta(seconds=30), self.pool, claims.claimed
         )
         resolver = StartResolver(
             region=REGION,

@@ -14,9 +14,12 @@ from formats.messages.segment_events import Created, QueueMessage, Removed
 from formats.segment import SourcePartition
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
+from infra.settings.current import Current
 from ingress.notification_intake import REMEMBERED, Intake
+from replicator.config import IngressSettings
 from tests.fakes.kafka_target import FakeLog
 from tests.fakes.surroundings import CountedMetrics
+from tests.ingress.world import source_settings
 
 START, END = "00000000000000000000", "00000000000000000009"
 KEY = f"data/a/t/0/0/{START}-{END}"
@@ -60,7 +63,7 @@ class Bench:
             self.queue,
             self.log.open(),
             "data",
-            frozenset({"a"}),
+            Current(IngressSettings(sources=(source_settings(),))),
             self._wanted,
             WAIT,
             self.metrics,

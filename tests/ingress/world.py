@@ -42,6 +42,7 @@ from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
+from infra.settings.current import Current
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
@@ -160,7 +161,6 @@ class World:
         return ArchivedTopics(
             self.store,
             self.control,
-            self.settings,
             self.settings.own_topics,
             HERE,
             clock=self.clock,
@@ -170,12 +170,12 @@ class World:
     def creator(self) -> TopicCreator:
         return TopicCreator(self.admin, self.ledger, self.clock, self.settings.replication_factor)
 
-    def finder(self) -> DestinationFinder:
+    def finder(self, current: Current[IngressSettings] | None = None) -> DestinationFinder:
         return DestinationFinder(
             self.archive,
             self.archived_topics(),
             self.admin,
-            self.settings,
+            current or Current(self.settings),
             self.creator(),
             self.catalogs(),
         )
@@ -183,7 +183,8 @@ class World:
     def catalogs(self) -> Catalogs:
         return catalogs_in(self.objects, "data")
 
-    def applier(self) -> CatalogApplier:
+    def applier(self, current: Current[IngressSettings] | None = None) -> CatalogApplier:
+        current = current or Current(self.settings)
         view = LedgerView(self.ledger)
         return CatalogApplier(
             admin=self.admin,
@@ -193,19 +194,19 @@ class World:
             acls=AclApplier(
                 admin=self.catalog_admin,
                 ledger=view,
-                settings=self.settings,
+                settings=current,
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
             copies=FirstCopies(self.store, watermarks_in(self.objects, "data")),
-            settings=self.settings,
+            settings=current,
             clock=self.clock,
         )
 
     # --- what an operator asks ---
 
     def planned(self) -> Planned:
-        plan = self.archived_topics().plan(self.catalogs().refresh(self.settings.regions))
+        plan = self.archived_topics().plan(self.settings, self.catalogs().refresh(self.settings.regions))
         kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
         return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
 
@@ -410,7 +411,8 @@ class Process:
             width=width,
             reports=reports,
         )
-        self.finder = world.finder()
+        self.current = Current(world.settings)
+        self.finder = world.finder(self.current)
         self.controller = IngressController(
             IngressParts(
                 placement=self.placement,
@@ -434,7 +436,9 @@ class Process:
                 control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
-                catalog=CatalogSync(world.applier(), self.pool, world.settings.topic_refresh_interval, self.health),
+                catalog=CatalogSync(
+                    world.applier(self.current), self.pool, world.settings.topic_refresh_interval, self.health
+                ),
                 sources=SourceMetrics(
                     SourceReports(world.objects, "data"),
                     self.metrics,

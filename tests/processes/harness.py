@@ -101,10 +101,7 @@ class Worker:
         self.doomed = environment is not None
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._address = ""
-        # nobody can be faster than the system; and `logged` reads JSON, also of a command that ends by itself
-        ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
-        tables = {**self.tables, **ours}
-        self._config.write_text(to_toml(tables), encoding="utf-8")
+        self.write(self.tables)
         self._process = self._site.supervisor.start(
             f"{self._site.name}.{self.name}",
             [sys.executable, "-m", module, *self._command],
@@ -113,6 +110,18 @@ class Worker:
             env={**self._site.environment, **(environment or {})},
         )
         return self
+
+    def write(self, tables: Tables) -> None:
+        """Its file, as an editor does it: another one takes the place of the one before."""
+        self.tables = tables
+        # nobody can be faster than the system; and `logged` reads JSON, also of a command that ends by itself
+        ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
+        self.write_text(to_toml({**tables, **ours}))
+
+    def write_text(self, text: str) -> None:
+        new = self._config.with_suffix(".new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(self._config)
 
     @property
     def exit_code(self) -> int | None:

@@ -75,7 +75,7 @@ class TestUsage:
                 *("egress", "ingress", "sync", "config", "explain", "local", "demo"),
                 *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints"),
             ],
-            ("config",): ["check", "show", "schema"],
+            ("config",): ["check", "show", "schema", "explain"],
             ("explain",): ["topic", "group"],
             ("local",): ["up", "status", "down"],
             ("checkpoints",): ["show", "seed"],
@@ -283,7 +283,10 @@ class TestConfigCommands:
         assert run("config", "show", "--config", str(again)).out == shown
 
     def test_schema(self, run: Run) -> None:
-        assert "# a segment is sealed at this many records (whole number, at least 1)" in run("config", "schema").out
+        assert (
+            "# a segment is sealed at this many records (whole number, at least 1; reloads)"
+            in run("config", "schema").out
+        )
         entries = json.loads(run("config", "schema", "--json").out)
         assert {
             "section": "[s3]",
@@ -292,6 +295,16 @@ class TestConfigCommands:
             "required": False,
             "default": '"data"',
         }.items() <= next(entry for entry in entries if (entry["section"], entry["name"]) == ("[s3]", "prefix")).items()
+
+    def test_explain(self, run: Run, file: Path) -> None:
+        shown = run("config", "explain", "--config", str(file))
+        assert shown.code == 0
+        assert "hunter2" not in shown.out
+        [one] = json.loads(run("config", "explain", "s3.part_size", "--config", str(file), "--json").out)
+        assert (one["value"], one["origin"], one["reloads"]) == ('"16MiB"', "the default", False)
+        wrong = run("config", "explain", "s3.part_sizes", "--config", str(file))
+        assert wrong.code == 2
+        assert "did you mean 's3.part_size'" in wrong.err
 
 
 class TestOperator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = SealPolicy(max_messages=5, max_bytes=100, max_age=timedelta(seconds=10))
+MOST = 9  # max_messages, whatever the limits are changed to
 
 
 class EgressMachine(RuleBasedStateMachine):
@@ -44,7 +46,7 @@ class EgressMachine(RuleBasedStateMachine):
                     assert run
                     self.open += run
                 case Seal(offsets=offsets, count=count):
-                    assert len(self.open) == count <= POLICY.max_messages
+                    assert len(self.open) == count <= MOST
                     assert all(o in offsets for o in self.open)
                     self.sealing[offsets], self.open = self.open, []
                 case Commit(next_offset=next_offset):
@@ -147,6 +149,11 @@ class EgressMachine(RuleBasedStateMachine):
         self.run(self.core.tick(self.now))
         assert self.core.deadline is None or self.core.deadline > self.now
 
+    @rule(messages=st.integers(1, MOST), size=st.integers(1, 200))
+    def limit(self, messages: int, size: int) -> None:
+        self.run(self.core.limit(replace(self.core.policy, max_messages=messages, max_bytes=size)))
+        assert self.core.room >= 1
+
     @precondition(lambda self: self.sealing)
     @rule(data=st.data())
     def store(self, data: st.DataObject) -> None:
@@ -234,6 +241,28 @@ def test_range_begins_where_reading_began_even_if_the_first_record_comes_later()
     assert core.consumed(14, 18, 5, 5, T0) == [Append(), Seal(OffsetRange(10, 18), 5, Reason.MESSAGES)]
     assert core.committable == 10
     assert core.stored(OffsetRange(10, 18)) == [Commit(19)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({"max_messages": 2}, [Seal(OffsetRange(0, 1), 2, Reason.MESSAGES)]),
+        ({"max_bytes": 20}, [Seal(OffsetRange(0, 1), 2, Reason.SIZE)]),
+        ({"max_messages": 3, "max_bytes": 21}, []),
+    ],
+)
+def test_new_limits_seal_what_is_full_by_them(limits: dict[str, int], wanted: list[Effect]) -> None:
+    core = started(0)
+    core.consumed(0, 1, 2, 20, T0)
+    assert core.limit(replace(POLICY, **limits)) == wanted  # type: ignore[arg-type]
+    assert core.consumed(2, 2, 1, 1, T0)[0] == Append()
+
+
+def test_a_shorter_age_counts_from_the_first_record() -> None:
+    core = started(0)
+    core.consumed(0, 1, 2, 2, T0)
+    assert core.limit(replace(POLICY, max_age=timedelta(seconds=3))) == []
+    assert core.tick(T0 + timedelta(seconds=3)) == [Seal(OffsetRange(0, 1), 2, Reason.AGE)]
 
 
 def test_range_without_a_record_is_sealed_by_age() -> None:

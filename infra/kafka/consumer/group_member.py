@@ -91,6 +91,9 @@ class Membership:
 
     def _subscribe(self, topics: Collection[str]) -> None:
         self._subscribe_later = None
+        if not topics:  # which the client refuses
+            self.client.unsubscribe()
+            return
         self.client.subscribe(
             sorted(topics),
             on_assign=self._guarded(self._on_assign),

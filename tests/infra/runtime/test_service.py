@@ -6,13 +6,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from formats.errors import BrokerUnavailable
-from infra.runtime.service import run_until_signalled
+from infra.runtime.lifecycle import Stop
+from infra.runtime.service import ignored_reload, run_until_signalled
+from infra.runtime.threaded_service import ThreadedService
 
 
 class Worker:
@@ -20,7 +23,7 @@ class Worker:
 
     def __init__(self, *, on_start: Callable[[], None] = lambda: None, error: Exception | None = None) -> None:
         self._on_start, self._error = on_start, error
-        self.ended = threading.Event()
+        self.ended, self.reloaded = threading.Event(), threading.Event()
         self.stops = 0
 
     def start(self) -> None:
@@ -29,6 +32,9 @@ class Worker:
     def stop(self) -> None:
         self.stops += 1
         self.ended.set()
+
+    def reload(self) -> None:
+        self.reloaded.set()
 
     def join(self, timeout: timedelta | None = None) -> None:
         if self._error is not None:
@@ -40,7 +46,7 @@ class Signals:
     """Replaces `signal.signal`, and can deliver signals."""
 
     def __init__(self) -> None:
-        self.handlers: dict[int, Any] = {signal.SIGTERM: "before", signal.SIGINT: "before"}
+        self.handlers: dict[int, Any] = dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), "before")
 
     def install(self, number: int, handler: Any) -> Any:
         previous, self.handlers[number] = self.handlers[number], handler
@@ -100,6 +106,57 @@ def test_no_thread_is_left() -> None:
     service.ended.set()
     run_until_signalled(service, Signals().install, leave)
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_hangup_reloads_and_ends_nothing(times: int) -> None:
+    signals = Signals()
+
+    def hang_up() -> None:
+        for _ in range(times):
+            signals.deliver(signal.SIGHUP)
+            assert service.reloaded.wait(10)
+            service.reloaded.clear()
+        signals.deliver(signal.SIGTERM)
+
+    service = Worker(on_start=hang_up)
+    assert run_until_signalled(service, signals.install, leave) == 0
+    assert service.stops == 1
+    assert set(signals.handlers.values()) == {"before"}
+
+
+def test_a_hangup_during_the_shutdown_does_not_end_it_at_once() -> None:
+    signals = Signals()
+
+    def both() -> None:
+        signals.deliver(signal.SIGTERM)
+        signals.deliver(signal.SIGHUP)
+
+    assert run_until_signalled(Worker(on_start=both), signals.install, leave) == 0
+
+
+def test_a_command_that_is_no_service_ignores_a_hangup() -> None:
+    with ignored_reload(in_terminal=False):
+        os.kill(os.getpid(), signal.SIGHUP)
+        handled = signal.getsignal(signal.SIGHUP)
+    assert handled is not signal.SIG_IGN  # which programs that it starts would inherit
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_terminal_that_closes_ends_its_command() -> None:
+    with ignored_reload(in_terminal=True):
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("is_reloading", [True, False])
+def test_a_service_without_a_file_says_so(is_reloading: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    requests: list[bool] = []
+    request = (lambda: requests.append(True)) if is_reloading else None
+    service = ThreadedService({}, Stop(), ExitStack(), timedelta(seconds=1), reload=request)
+    service.reload()
+    assert requests == [True] * is_reloading
+    assert [record.message for record in caplog.records] == ["not_reloaded"] * (not is_reloading)
 
 
 STUBBORN = """

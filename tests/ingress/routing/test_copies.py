@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 
 def plan(world: World) -> RoutingPlan:
-    return world.archived_topics().plan(world.catalogs().refresh(world.settings.regions))
+    return world.archived_topics().plan(world.settings, world.catalogs().refresh(world.settings.regions))
 
 
 def test_topics_of_the_catalogue_are_planned_before_anything_is_stored() -> None:
@@ -120,7 +120,7 @@ def test_a_ring_comes_to_rest(size: int, destination: str | None, topics: list[s
             known = [source_topic(topic, lineage=lineage) for topic, lineage in here[n - 1].items()]
             world.publish_catalog(*known, region=before, cluster_id=before)
             catalogs = world.catalogs().refresh([before])
-            for made, (one,) in world.archived_topics().plan(catalogs).chosen.items():
+            for made, (one,) in world.archived_topics().plan(world.settings, catalogs).chosen.items():
                 here[n].setdefault(made, one.source.lineage(catalogs))
         counts.append(sum(map(len, here)))
     assert counts[-1] == counts[-2] == counts[size], "each topic is in each cluster, once"

@@ -419,7 +419,7 @@ def test_a_topic_that_was_here_before_is_kept_away_by_its_name(caplog: pytest.Lo
         assert sorted(found.destinations) == [f"a.c.not{HERE}.orders", "a.orders"]
         assert (found.refused, found.stopped) == ({}, {})
     assert caplog.text.count("topic_not_replicated") == 2  # each once
-    [first, second] = sorted(world.archived_topics().plan().kept_away, key=lambda one: one.topic.name)
+    [first, second] = sorted(world.archived_topics().plan(world.settings).kept_away, key=lambda one: one.topic.name)
     assert f"it went through {HERE} before, by its name (from c <- {HERE})" in first.reason
     assert second.topic.name == f"a/{HERE}.orders"
     assert not [one for one in world.status().partitions if one.key.source.topic == HERE + ".orders"]

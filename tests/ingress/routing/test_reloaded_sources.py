@@ -1,0 +1,118 @@
+"""Settings that are replaced while the ingress loop runs: sources come and go, and the others go on undisturbed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from formats.segment import SourcePartition
+from formats.topic_selection import TopicPattern
+from infra.contracts.cluster import TopicPartition
+from ingress.source_settings import IngressSource
+from tests.ingress.world import DELAY, Process, World, joined, key, numbers, source_settings, source_topic
+
+C, D = TopicPartition("copy", 0), TopicPartition("other", 0)
+FIRST = source_settings(first_segment_delay=timedelta())
+OTHER = source_settings("u", "other", first_segment_delay=timedelta())
+
+
+def reload(process: Process, *sources: IngressSource) -> None:
+    process.current.replace(replace(process.current.value, sources=sources))
+
+
+def world_of_two() -> World:
+    """Topics t, which is delivered, and u, which is not yet."""
+    world = World(FIRST)
+    world.put(0, 3)
+    world.put(0, 5, topic="u", partitions=1)
+    return world
+
+
+def test_a_source_is_delivered_at_the_next_turn_without_waiting_for_the_interval() -> None:
+    world = world_of_two()
+    process = joined(world)
+    before = process.controller._assignment.of(SourcePartition("a", "t", 0))
+    assert not process.controller.wants(SourcePartition("a", "u", 0))
+    reload(process, FIRST, OTHER)
+    assert process.controller.wants(SourcePartition("a", "u", 0))
+    process.turn(3)
+    assert process.placement.topics == {"copy", "other"}
+    process.placement.assign(D)
+    process.turn(6)
+    assert world.offsets(D) == numbers((0, 5))
+    assert process.controller._assignment.of(SourcePartition("a", "t", 0)) is before, "t is delivered on as it was"
+
+
+def test_a_source_of_a_region_that_had_none_is_delivered() -> None:
+    world = world_of_two()
+    process = joined(world)
+    world.put(0, 1, topic="v", region="c", partitions=1)
+    reload(process, FIRST, source_settings("v", "other", region="c", first_segment_delay=timedelta()))
+    process.turn(3)
+    process.placement.assign(D)
+    process.turn(6)
+    assert world.offsets(D) == numbers((0, 1))
+
+
+def test_a_topic_that_is_excluded_stops_and_goes_on_where_it_stopped() -> None:
+    world = world_of_two()
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 3))
+    excluding = replace(FIRST, topic=TopicPattern("^t"), destination_topic="cop{topic}", exclude=(TopicPattern("t"),))
+    reload(process, excluding)
+    process.turn(3)
+    world.put(4, 7)
+    process.later(1)
+    assert world.offsets(C) == numbers((0, 3))
+    assert not process.controller.wants(SourcePartition("a", "t", 0))
+    assert process.problems == {}
+    reload(process, FIRST)
+    process.turn(8)
+    assert world.offsets(C) == numbers((0, 7)), "the event that nobody wanted is made up for by a listing"
+    assert world.checkpoint() == 8
+
+
+def test_settings_of_a_source_hold_at_once() -> None:
+    world = World()
+    world.put(2, 3)  # and nothing says that the archive begins there
+    process = joined(world)
+    assert world.offsets(C) == []
+    reload(process, FIRST)
+    process.turn(8)
+    assert world.offsets(C) == numbers((2, 3)), f"not only after {DELAY} s"
+
+
+def test_another_destination_leaves_the_old_one() -> None:
+    world = world_of_two()
+    process = joined(world)
+    reload(process, replace(FIRST, destination_topic="other"))
+    process.turn(3)
+    world.put(4, 5)
+    process.placement.assign(D)
+    process.turn(8)
+    assert world.offsets(C) == numbers((0, 3))
+    assert world.offsets(D) == numbers((0, 5))
+    assert world.target.checkpoints[key(destination="other")].next_offset == 6
+
+
+def test_a_config_that_is_excluded_no_longer_crosses_without_waiting_for_the_interval() -> None:
+    world = world_of_two()
+    world.settings = replace(world.settings, config_properties_exclude=("max.*",))
+    world.publish_catalog(source_topic(configs={"retention.ms": "1000", "max.message.bytes": "2000"}))
+    process = joined(world)
+    process.later(5)
+    assert "max.message.bytes" not in world.admin.settings["copy"]
+    process.current.replace(replace(world.settings, config_properties_exclude=()))
+    process.later(5)
+    assert world.admin.settings["copy"]["max.message.bytes"] == "2000"
+
+
+def test_a_refresh_that_fails_is_soon_made_again() -> None:
+    world = world_of_two()
+    process = joined(world)
+    world.admin.away = True
+    reload(process, FIRST, OTHER)
+    process.turn(2)
+    world.admin.away = False
+    process.later(1.1)
+    assert process.placement.topics == {"copy", "other"}
