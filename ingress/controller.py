@@ -217,7 +217,7 @@ class IngressController:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
-            parts.sources.poll(parts.finder.settings.regions, self._assignment, now)
+            parts.sources.poll(parts.finder.settings.value.regions, self._assignment, now)
             self._follow_catalogs(now)
             self._watcher.report_failures(now)
         parts.health.turn(now)

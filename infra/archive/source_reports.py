@@ -15,7 +15,7 @@ from formats.control.keys import heartbeat_prefix
 from formats.control.watermarks import SourceWatermarks
 from formats.errors import MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations
-from infra.archive.in_force import InForce, watermarks_in
+from infra.archive.last_good import LastGood, watermarks_in
 from infra.contracts.storage import ObjectStore
 
 
@@ -49,7 +49,7 @@ class SourceReports:
 
     objects: ObjectStore
     prefix: str
-    _watermarks: InForce[SourceWatermarks] = field(init=False)
+    _watermarks: LastGood[SourceWatermarks] = field(init=False)
     _beats: dict[str, tuple[int, WriterHeartbeat | None]] = field(default_factory=dict)  # number and content, by region
 
     def __post_init__(self) -> None:

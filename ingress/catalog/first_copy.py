@@ -21,7 +21,7 @@ from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from formats.segment import SourcePartition
-from infra.archive.in_force import InForce
+from infra.archive.last_good import LastGood
 from infra.archive.segments import SegmentStore
 
 ASK_AGAIN = timedelta(minutes=5)  # whether something is stored now
@@ -42,7 +42,7 @@ class FirstCopies:
     """Use from one thread at a time. Raises StoreUnavailable."""
 
     store: SegmentStore
-    watermarks: InForce[SourceWatermarks]
+    watermarks: LastGood[SourceWatermarks]
     _by_watermarks: dict[tuple[str, str], Goals] = field(default_factory=dict)  # by name and topic id
     _by_archive: dict[tuple[str, str], Goals] = field(default_factory=dict)
     _ask_at: dict[tuple[str, str], datetime] = field(default_factory=dict)  # of those that nothing is stored of

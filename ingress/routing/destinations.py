@@ -16,7 +16,7 @@ from formats.errors import DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
-from infra.archive.in_force import Catalogs
+from infra.archive.last_good import Catalogs
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.settings.current import InForce

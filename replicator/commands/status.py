@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.messages.delivery_checkpoint import SEED
-from infra.archive.in_force import catalogs_in
+from infra.archive.last_good import catalogs_in
 from infra.archive.proofs import Proof
 from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.archive.archive import Archive
-from infra.archive.in_force import watermarks_in
+from infra.archive.last_good import watermarks_in
 from infra.contracts.internal_topics import Ledger
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin

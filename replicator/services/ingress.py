@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 
 from formats.errors import ConfigError, MalformedKey
-from infra.archive.in_force import catalogs_in
+from infra.archive.last_good import catalogs_in
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.source_reports import SourceReports
 from infra.contracts.producer import TargetWriter

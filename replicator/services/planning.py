@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from infra.archive.in_force import catalogs_in
+from infra.archive.last_good import catalogs_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan

@@ -31,7 +31,7 @@ from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
-from infra.archive.in_force import Catalogs, catalogs_in, watermarks_in
+from infra.archive.last_good import Catalogs, catalogs_in, watermarks_in
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore

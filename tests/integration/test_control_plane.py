@@ -14,7 +14,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # 
 
 from formats.policies.topic_configs import ConfigChange, ConfigSource
 from formats.segment import SourcePartition
-from infra.archive.in_force import catalogs_in
+from infra.archive.last_good import catalogs_in
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin

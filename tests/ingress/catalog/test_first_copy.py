@@ -7,7 +7,7 @@ from datetime import timedelta
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
-from infra.archive.in_force import watermarks_in
+from infra.archive.last_good import watermarks_in
 from ingress.catalog.first_copy import ASK_AGAIN, CopiedTopic, FirstCopies
 from tests.ingress.world import REGION, World, key
 

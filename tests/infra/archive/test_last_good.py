@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 
 from formats.errors import StoreUnavailable
-from infra.archive.in_force import TRIED, Catalogs, catalogs_in
+from infra.archive.last_good import TRIED, Catalogs, catalogs_in
 from tests.ingress.world import REGION, World, source_topic
 
 

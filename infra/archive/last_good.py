@@ -35,7 +35,7 @@ class _Known(Generic[T]):
 
 
 @dataclass(slots=True)
-class InForce(Generic[T]):
+class LastGood(Generic[T]):
     """Use from one thread at a time."""
 
     objects: ObjectStore
@@ -90,12 +90,12 @@ class InForce(Generic[T]):
         known.newest, known.problem = newest, problem
 
 
-Catalogs = InForce[Catalog]
+Catalogs = LastGood[Catalog]
 
 
 def catalogs_in(objects: ObjectStore, prefix: str) -> Catalogs:
-    return InForce(objects, partial(catalog_prefix, prefix), decode_catalog, "catalogue")
+    return LastGood(objects, partial(catalog_prefix, prefix), decode_catalog, "catalogue")
 
 
-def watermarks_in(objects: ObjectStore, prefix: str) -> InForce[SourceWatermarks]:
-    return InForce(objects, partial(watermarks_prefix, prefix), decode_watermarks, "watermarks")
+def watermarks_in(objects: ObjectStore, prefix: str) -> LastGood[SourceWatermarks]:
+    return LastGood(objects, partial(watermarks_prefix, prefix), decode_watermarks, "watermarks")
