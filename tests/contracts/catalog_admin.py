@@ -61,10 +61,18 @@ class CatalogAdminContract:
         refused = admin.change_configs(topic, change)
         assert list(refused) == ["segment.bytes"]
         assert "not a number" in refused["segment.bytes"]
-        configs = admin.config_values([topic])[topic]
-        assert not isinstance(configs, Exception)
-        assert configs["retention.ms"] == ConfigValue("5000", ConfigSource.TOPIC)
-        assert configs["cleanup.policy"] == ConfigValue("delete", ConfigSource.DEFAULT)
+        wanted = {
+            "retention.ms": ConfigValue("5000", ConfigSource.TOPIC),
+            "cleanup.policy": ConfigValue("delete", ConfigSource.DEFAULT),
+        }
+
+        def shown() -> Mapping[str, ConfigValue]:
+            configs = admin.config_values([topic])[topic]
+            assert not isinstance(configs, Exception)
+            return {name: configs[name] for name in wanted}
+
+        # a broker shows what the controller has decided a little later
+        assert wait_until(lambda: shown() == wanted, timedelta(seconds=20)), shown()
         assert admin.change_configs(topic, ConfigChange()) == {}
 
     def test_acls_of_topics(self, admin: CatalogAdmin, topic: str) -> None:
