@@ -13,7 +13,7 @@ def test_a_failure_of_the_delivery_is_raised() -> None:
     world = restorable()
     world.put(0, 3)
     restoring = Restoring(world)
-    restoring.restorer.turn()  # the only run is read here: the pools of the test belong to one thread
+    restoring.restorer.turn()  # hands the only run to the delivery, whose thread reads it
     world.target.crash_next()
     with pytest.raises(Crashed):
         _run_in_parallel(restoring.delivery, restoring.restorer)
