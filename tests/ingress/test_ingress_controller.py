@@ -31,6 +31,14 @@ def test_everything_stored_is_delivered(world: World) -> None:
     assert process.ready
 
 
+def test_every_turn_is_reported_to_the_health_check(world: World) -> None:
+    process = world.process()
+    for _ in range(2):
+        world.clock.advance(1)
+        process.control()
+        assert process.health.snapshot().turns["main"] == world.clock.at
+
+
 def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(world: World) -> None:
     """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on."""
     world.put(0, 4)

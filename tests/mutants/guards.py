@@ -100,7 +100,7 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("replicator/verify/verify.py", _row("verify", broker=(RESTORE_BROKER, DRILL))),
     ("replicator/verify/spark_task.py", _row("")),
     ("replicator/verify/*.py", _row("verify", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("replicator/drill.py", _row("verify", broker=(DRILL,))),
+    ("replicator/drill.py", _row("verify", ("tests/replicator/test_drill_on_fakes.py",), broker=(DRILL,))),
     ("replicator/spark_source/rows.py", _row("formats", ARCHIVE)),
 )
 

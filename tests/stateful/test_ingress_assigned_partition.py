@@ -144,3 +144,16 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
 
 TestAssignedPartition = AssignedPartitionMachine.TestCase
 TestAssignedPartition.settings = machine(100)
+
+
+def test_without_a_position_everything_that_is_stored_is_behind() -> None:
+    assigned = AssignedPartition(
+        DeliveryTarget(SOURCE, TopicPartition("c", 0), "id", 1, clamp_timestamps=False), POLICY
+    )
+    for seconds, start in enumerate((10, 20)):
+        segment = Segment(SOURCE, 0, OffsetRange(start, start + 9))
+        assigned.view.created(SegmentInfo(segment, 100, T0 + timedelta(seconds=seconds)))
+    metrics = CountedMetrics()
+    assigned.measure(metrics, T0 + timedelta(seconds=30))
+    assert metrics.value("ingress_lag_records", **assigned.labels) == 20
+    assert metrics.value("ingress_lag_seconds", **assigned.labels) == 30

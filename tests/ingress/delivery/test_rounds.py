@@ -34,6 +34,18 @@ def test_piece_is_delivered_run_by_run() -> None:
     assert world.offsets(C) == numbers((0, 9))
 
 
+def test_reports_count_the_bytes_of_their_records() -> None:
+    world = World()
+    hand = Hand(world)
+    segment = world.put(0, 9)
+    hand.begin(segment)
+    while hand.delivery.run_round():
+        pass
+    runs = SegmentRunReader(world.archive, 4, 1 << 20).runs([SegmentSlice.rest(segment, 0)])
+    reports = [report for report in hand.reports() if isinstance(report, Progressed)]
+    assert [(report.count, report.size_bytes) for report in reports] == [(run.count, run.size_bytes) for run in runs]
+
+
 def test_checkpoint_follows_every_run() -> None:
     world = World()
     hand = Hand(world)

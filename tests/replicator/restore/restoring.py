@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.records.scope import RecordFilter
@@ -22,6 +24,7 @@ from replicator.restore.target_topics import TargetTopics
 from replicator.selection import Renaming, Selection
 from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor, NeverWaits
+from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.surroundings import CountedMetrics
 from tests.ingress.world import REGION, World
 
@@ -33,6 +36,13 @@ def restorable() -> World:
     world = World()
     world.broker.create("copy", partitions=len(TARGETS))
     return world
+
+
+def without_clients(world: World, monkeypatch: pytest.MonkeyPatch, admin: FakeAdmin | None = None) -> None:
+    """A `Restore` made from now on has the archive of `world`, and `admin` or that of `world` for its cluster."""
+    monkeypatch.setattr("replicator.restore.worker.KafkaAdmin", lambda *_: admin or world.admin)
+    monkeypatch.setattr("replicator.restore.worker.open_archive", lambda *_: world.archive)
+    monkeypatch.setattr("replicator.restore.restore.s3_cold", lambda *_: None)
 
 
 class Restoring:

@@ -496,6 +496,17 @@ def test_following_waits_for_a_segment_that_is_late() -> None:
     assert world.offsets(C) == numbers((0, 29))
 
 
+def test_following_looks_once_more_within_seconds_for_a_segment_that_is_late() -> None:
+    """Overtaken by its successor: it need not wait for the next listing by interval."""
+    world = gappy()
+    restoring = Restoring(world, follow=timedelta(minutes=30))
+    restoring.turn(10)  # a listing has confirmed the gap
+    assert world.offsets(C) == numbers((0, 9))
+    world.put(10, 19)
+    restoring.turn(10, seconds=1)
+    assert world.offsets(C) == numbers((0, 29))
+
+
 def test_following_lists_no_more_often_when_the_archive_is_unavailable() -> None:
     world = restorable()
     world.put(0, 9)

@@ -116,6 +116,13 @@ def test_plan_is_the_same_for_the_same_listing(
     assert (again.offsets, again.infos, again.missing) == (first.offsets, first.infos, first.missing)
 
 
+def test_the_newest_segment_is_the_one_with_the_last_offsets() -> None:
+    infos = [info(10, 19), info(20, 29), info(0, 9)]
+    assert planned(infos).newest == infos[1]
+    assert planned(infos, wanted=IntRange(0, 9)).newest == infos[1], "selected or not"
+    assert planned([]).newest is None
+
+
 def test_offsets_before_the_archive_are_no_gap() -> None:
     plan = planned([info(100, 199)], recorded=[OffsetRange(0, 49)])
     assert (plan.offsets, plan.missing) == (OffsetRange(100, 199), [])

@@ -1,0 +1,137 @@
+"""The decisions of a drill, without brokers: its sample, its stops, its differences and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from formats.topic_selection import TopicPattern
+from infra.runtime.lifecycle import Stop
+from infra.spark.driver import SparkSettings
+from replicator.config import from_mapping
+from replicator.drill import Drill, Drilled, DrillStopped, _differences, write_metrics
+from replicator.restore.plan import RestorePlan
+from replicator.restore.progress import RestoreOutcome
+from replicator.restore.restore import Restore
+from replicator.selection import Selection
+from replicator.verify.scope import Found
+from replicator.verify.verify import Verification
+from tests.ingress.world import REGION, World
+from tests.replicator.restore.restoring import without_clients
+
+CONFIG = from_mapping({"region": REGION, "s3": {"bucket": "b"}})
+SCRATCH = from_mapping({"region": REGION, "kafka": {"bootstrap.servers": "b:9092"}, "s3": {"bucket": "b"}})
+SELECTION = Selection(region=REGION, topics=[TopicPattern("t")])
+DRILL = Drill(config=CONFIG, scratch=SCRATCH, selection=SELECTION)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_sample_is_of_the_stored_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    stored = {("t", number) for number in range(3)}
+    for _, partition in stored:
+        world.put(0, 9, partition=partition)
+    monkeypatch.setattr("replicator.drill.Verification", partial(Verification, objects=world.objects))
+    for sample, count in ((1, 1), (2, 2), (9, 3)):
+        chosen = replace(DRILL, sample=sample)._sampled(Stop()).only
+        assert chosen is not None
+        assert (len(chosen), set(chosen) <= stored) == (count, True)
+    assert DRILL._sampled(Stop()) is SELECTION
+
+
+class StoppedRestore(Restore):
+    """Stopped before it restored anything."""
+
+    def plan(self) -> RestorePlan:
+        return RestorePlan(id=self.id, checkpoint_topic="", topics=[])
+
+    def run(self, *_: object) -> Sequence[RestoreOutcome]:
+        self.stop.set()
+        return []
+
+
+def test_a_drill_that_is_stopped_while_it_restores_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    without_clients(world, monkeypatch)
+    monkeypatch.setattr("replicator.drill.Restore", StoppedRestore)
+    monkeypatch.setattr("replicator.drill.Verification", partial(Verification, objects=world.objects))
+    with pytest.raises(DrillStopped, match="before everything was restored: nothing was measured"):
+        DRILL.run(Stop())
+
+
+def test_a_drill_that_is_stopped_while_spark_compares_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, done = Stop(), list[int]()
+
+    def on_spark(*given: object, **_: object) -> Iterator[Found]:
+        progress: Callable[[int, int], None] = given[-1]  # type: ignore[assignment]
+        for number in (1, 2):
+            if number == 2:
+                stop.set()
+            progress(number, 2)
+            done.append(number)
+            yield {}, {}
+
+    monkeypatch.setattr("replicator.drill.on_spark", on_spark)
+    with pytest.raises(DrillStopped, match="before everything was compared: nothing was measured"):
+        replace(DRILL, spark=SparkSettings())._compared(SCRATCH, SELECTION, {}, stop)
+    assert done == [1]
+
+
+def outcome(partition: int, **changes: object) -> RestoreOutcome:
+    whole = RestoreOutcome(
+        source=f"a/t/{partition}", target=f"t/{partition}", records=10, size_bytes=100, next_offset=10, is_done=True
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def test_whatever_was_not_restored_is_a_difference() -> None:
+    outcomes = [
+        outcome(0),
+        outcome(1, failed="no segment holds [3,4]"),
+        outcome(2, corrupt=("a/t/2/segment: its digest differs",)),
+        outcome(3, missing=((5, 6), (8, 8))),
+    ]
+    assert _differences(outcomes[:1]) == []
+    assert _differences(outcomes) == [
+        "a/t/1: no segment holds [3,4]",
+        "corrupt: a/t/2/segment: its digest differs",
+        "a/t/3: missing [5,6]",
+        "a/t/3: missing [8,8]",
+    ]
+
+
+def test_the_metrics_of_a_drill_hold_the_time_of_its_end(tmp_path: Path) -> None:
+    drilled = Drilled(
+        region=REGION,
+        at=AT,
+        partitions=2,
+        records=20,
+        size_bytes=200,
+        restore_seconds=40.0,
+        verify_seconds=2.0,
+        behind_seconds=7.0,
+        behind_unknown="",
+        bad=1,
+        differences=["a/t/3: missing [5,6]"],
+    )
+    assert metrics_of(tmp_path / "drill.prom", drilled) == {
+        "timestamp_seconds": AT.timestamp() + 42,
+        "restore_seconds": 40,
+        "behind_seconds": 7,
+        "records": 20,
+        "differences": 1,
+    }
+    unknown = metrics_of(tmp_path / "unknown.prom", replace(drilled, behind_seconds=None))
+    assert "behind_seconds" not in unknown
+
+
+def metrics_of(file: Path, drilled: Drilled) -> dict[str, float]:
+    write_metrics(file, drilled)
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    named = [line.rsplit(" ", 1) for line in lines]
+    return {name.partition("{")[0].removeprefix("replicator_drill_"): float(value) for name, value in named}
