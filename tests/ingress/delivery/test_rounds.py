@@ -13,8 +13,10 @@ from typing import BinaryIO
 
 import pytest
 
+from formats.coverage import SegmentSlice
 from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter
 from infra.runtime.lifecycle import Deadline
