@@ -27,7 +27,7 @@ from replicator.config import Config
 from replicator.restore.conflicts import ACCEPTED, ConflictKind
 from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of
+from replicator.restore.planner import RestorePlanner, TargetOptions
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.request import (
     DryRun,
@@ -39,6 +39,7 @@ from replicator.restore.request import (
     RestoreRequest,
     Thawing,
 )
+from replicator.restore.sources import sources_of
 from replicator.restore.spark_task import RestoreTask
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from math import log2
 from typing import BinaryIO
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
