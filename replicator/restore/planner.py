@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from formats.errors import CheckpointConflict, DataError, TargetError
+from formats.errors import CheckpointConflict, DataError
 from formats.footer import SegmentFooter
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
-from formats.policies.topic_configs import CREATED_WITH
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from infra.archive.archive import Archive
-from infra.contracts.cluster import ClusterAdmin, TopicFacts, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.storage import ColdStore, Thaw
-from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.conflicts import (
-    BATCH_OVERHEAD_BYTES,
-    DEFAULT_LARGEST_BYTES,
     Conflict,
     ConflictKind,
     accepted,
-    against_creation,
     against_fork,
     against_frozen,
     against_gaps,
-    against_settings,
-    against_topic,
 )
+from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.partition_plan import PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.sources import selected_sources
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
 
 FOOTERS = 200  # limit per topic: the newest object of each partition first, then the largest of all
@@ -52,22 +47,13 @@ class EarlierRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOptions:
-    """How target topics are created, and which conflicts are accepted."""
-
-    accept: Collection[ConflictKind] = ()
-    partition_count: int | None = None  # of topics that are created; None: as recorded in the archive
-    replication_factor: int = -1  # −1: the cluster's default
-    configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlanner:
     archive: Archive
     admin: ClusterAdmin
     clock: Clock
     pool: Executor
     cold: ColdStore | None = None
+    control: ControlArchive | None = None
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
@@ -96,11 +82,13 @@ class RestorePlanner:
             why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
             remedy = "one another --id, or repeat the selection it had"
             conflicts.append(Conflict(kind=ConflictKind.CONFLICT, reason=f"{why}{remedy}"))
+        problems = () if self.control is None else self.control.catalog.problems
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
             topics=topics,
             conflicts=conflicts,
+            warnings=[*problems, *(warning for topic in topics for warning in topic.warnings)],
             is_empty=not before.positions and self._is_empty(selection, topics),
         )
 
@@ -155,41 +143,30 @@ class RestorePlanner:
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
         forked = against_fork(incarnation, partitions) if selection.incarnation is None else ()
         conflicts = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
-        facts: TopicFacts | None = None
-        configs: Mapping[str, str] = {}
         # the state of a frozen object was queried only if the restore reads it
         readable = {info for p in partitions for info in p.left} - set(cold)
         chosen = [info for info in _representative(partitions) if info in readable or not info.is_frozen]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
-        try:
-            facts = self.admin.describe([destination]).get(destination)
-            if facts is not None:
-                conflicts += self._against(selection, facts, partitions, footers)
-        except TargetError as error:
-            conflicts.append(Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error)))
-        count = facts.partition_count if facts is not None else target_options.partition_count
-        if count is None:
-            known = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
-            if not known and partitions:
-                why = f"{destination} does not exist, and no segment says how many partitions {incarnation.topic} had"
-                conflicts.append(
-                    Conflict(kind=ConflictKind.PARTITION_COUNT, reason=f"{why}: set it with --partition-count")
-                )
-            count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
-        if facts is None:
-            conflicts += against_creation(destination, count, partitions)
-            configs = {**CREATED_WITH, **_room_for(footers), **target_options.configs}
-            if not any(c.kind is ConflictKind.NOT_ALLOWED for c in conflicts):
-                conflicts += self._against_creation(destination, count, target_options, configs)
-            conflicts += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
+        planned = DestinationPlanner(
+            admin=self.admin,
+            options=target_options,
+            now=self.clock.now(),
+            is_whole=selection.is_whole,
+            control=self.control,
+        ).plan(destination, incarnation, self._topic_id(selection, incarnation, target_options), partitions, footers)
+        conflicts += planned.conflicts
         if selection.transforms:  # transforms may set missing keys
             conflicts = [c for c in conflicts if c.kind is not ConflictKind.KEYLESS]
         return TopicPlan(
             incarnation=incarnation,
             destination=destination,
-            facts=facts,
-            partition_count=count,
-            configs=configs,
+            facts=planned.facts,
+            partition_count=planned.partition_count,
+            creation=planned.creation,
+            source=planned.source,
+            acls=planned.acls,
+            purge=planned.purge,
+            warnings=planned.warnings,
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             conflicts=accepted(conflicts, target_options.accept),
             footers_read=len(footers),
@@ -198,32 +175,17 @@ class RestorePlanner:
             thawing=len(cold) - len(frozen),
         )
 
-    def _against(
-        self,
-        selection: Selection,
-        facts: TopicFacts,
-        partitions: Sequence[PartitionPlan],
-        footers: Sequence[SegmentFooter],
-    ) -> Iterable[Conflict]:
-        # if only some partitions are selected, the others may belong to another restore
-        part = None if selection.is_whole else {p.target.partition for p in partitions}
-        numbers = [n for n in range(facts.partition_count) if part is None or n in part]
-        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in numbers])
-        begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
-        is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
-        configs = self.admin.configs(facts.name)
-        yield from against_topic(facts, marks, partitions, is_ours)
-        yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
-
-    def _against_creation(
-        self, name: str, count: int, target_options: TargetOptions, configs: Mapping[str, str]
-    ) -> Iterable[Conflict]:
+    def _topic_id(self, selection: Selection, incarnation: ArchivedIncarnation, target_options: TargetOptions) -> str:
+        """Id of the source's topic, if catalogues are asked for it; empty: not known."""
+        if not target_options.needs_catalog:
+            return ""
         try:
-            self.admin.check_creation(
-                name, partitions=count, replication_factor=target_options.replication_factor, configs=configs
-            )
-        except TargetError as error:
-            yield Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error))
+            claim = incarnation.claim or self.archive.control.claim_of(selection.region, incarnation.path)
+        except DataError:  # damaged, or of a newer program
+            claim = None
+        if claim is not None:
+            return claim.topic_id
+        return "" if incarnation.incarnation.fork else incarnation.id
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
         """Objects that cannot be read now, with their state."""
@@ -284,8 +246,3 @@ def _compression_ratio(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentF
     known = {footer.segment for footer in footers}
     stored = sum(info.size_bytes for info in chosen if info.segment in known)
     return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
-
-
-def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
-    largest = max((f.largest_record_bytes for f in footers), default=0) + BATCH_OVERHEAD_BYTES
-    return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}

@@ -12,7 +12,8 @@ from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, TargetOptions
+from replicator.restore.planner import RestorePlanner
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection
 from tests.fakes.executors import HandExecutor
 from tests.ingress.world import REGION, World
