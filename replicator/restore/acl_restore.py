@@ -5,7 +5,7 @@ Bindings that exist are left, and none is removed. A DENY that would keep this r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,9 +22,9 @@ class AclSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredAcls:
-    create: Sequence[AclBinding] = ()
-    existing: Sequence[AclBinding] = ()
-    left_out: Sequence[AclBinding] = ()  # they deny this restore its destination
+    create: tuple[AclBinding, ...] = ()
+    existing: tuple[AclBinding, ...] = ()
+    left_out: tuple[AclBinding, ...] = ()  # they deny this restore its destination
     why: str = ""  # none is restored
 
 
@@ -47,9 +47,9 @@ class AclRestore:
         new = sorted(wanted - self._existing)
         denying = [binding for binding in new if self._denies_us(binding)]
         return RestoredAcls(
-            create=[binding for binding in new if binding not in denying],
-            existing=sorted(wanted & self._existing),
-            left_out=denying,
+            create=tuple(binding for binding in new if binding not in denying),
+            existing=tuple(sorted(wanted & self._existing)),
+            left_out=tuple(denying),
         )
 
     def create(self, acls: RestoredAcls) -> None:

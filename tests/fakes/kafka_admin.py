@@ -64,6 +64,8 @@ class FakeAdmin:
         self._ask("check_creation")
         if name in self.refuses:
             raise TargetError(self.refuses[name])
+        if self.refuses_config in configs:
+            raise TargetError(f"unknown config {self.refuses_config}")
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         self._ask("create_topic")
