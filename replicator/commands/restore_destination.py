@@ -39,7 +39,7 @@ def _acl_lines(acls: RestoredAcls) -> Iterator[str]:
     for binding in acls.existing:
         yield f"  ACL exists: {binding}"
     for binding in acls.left_out:
-        yield f"  ACL is left out, since it would deny this restore its destination: {binding}"
+        yield f"  ACL is left out, as it denies this restore its destination: {binding}"
 
 
 def destination_json(topic: TopicPlan) -> Mapping[str, object]:
