@@ -5,6 +5,7 @@ Bindings that exist are left, and none is removed. A DENY that would keep this r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +13,10 @@ from enum import StrEnum
 from formats.errors import TargetError
 from formats.policies.acls import DENY, READ, WILDCARD, AclBinding, mirrored
 from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
+from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+
+log = logging.getLogger(__name__)
 
 
 class AclSource(StrEnum):
@@ -53,11 +57,16 @@ class AclRestore:
         )
 
     def create(self, acls: RestoredAcls) -> None:
-        """No error for those that exist by now."""
+        """No error for those that exist by now, nor without an authorizer, which some clients find out here only: that
+        is logged."""
         if not acls.create:
             return
-        with durable(Step.CREATE_ACLS):
-            refused = self.admin.create_acls(acls.create)
+        try:
+            with durable(Step.CREATE_ACLS):
+                refused = self.admin.create_acls(acls.create)
+        except NoAuthorizer as error:
+            log.warning("acls_not_created", extra={log_fields.COUNT: len(acls.create), log_fields.ERROR: str(error)})
+            return
         if refused:
             reasons = "; ".join(sorted(set(refused.values())))
             raise TargetError(f"{len(refused)} ACLs were refused: {reasons}. Or restore without them: --acls none")

@@ -80,10 +80,9 @@ RESTORE: Mapping[Step, int] = {
     Step.PRODUCE_CHECKPOINT: 1,
     Step.COMMIT_TRANSACTION: 3,
 }
-# Of a restore that empties its destination first, and creates its ACLs (tests/faults/test_purge_killed.py).
+# Of a restore that empties its destination first (tests/faults/test_purge_killed.py).
 PURGE: Mapping[Step, tuple[int, ...]] = {
     Step.DELETE_RECORDS: (1,),
-    Step.CREATE_ACLS: (1,),
     Step.BEGIN_TRANSACTION: (1,),  # of the checkpoints which say that it begins: until then it is emptied again
     Step.COMMIT_TRANSACTION: (1, 3),
 }

@@ -191,7 +191,7 @@ def test_what_would_deny_this_restore_is_left_out(who: str) -> None:
     assert list(acls.create) == sorted([acl(who, "READ", "DENY"), acl("eve", "WRITE", "DENY")])
 
 
-def test_a_cluster_without_an_authorizer_has_no_acls_and_that_is_no_failure() -> None:
+def test_a_cluster_without_an_authorizer_has_no_acls_and_that_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     world = archived()
     world.publish_catalog(source_topic(), acls=[acl("alice", "READ")])
     cluster = FakeCatalogAdmin(world.admin, no_acls="none")
@@ -199,6 +199,8 @@ def test_a_cluster_without_an_authorizer_has_no_acls_and_that_is_no_failure() ->
     assert only(found).acls == RestoredAcls(why="this cluster has no authorizer, and so no ACLs")
     assert not found.refused
     AclRestore(cluster, OWN).create(RestoredAcls())
+    AclRestore(cluster, OWN).create(RestoredAcls(create=(acl("alice", "READ"),)))
+    assert [record.message for record in caplog.records] == ["acls_not_created"], "found out too late for the plan"
 
 
 def test_acls_that_the_source_did_not_describe() -> None:
