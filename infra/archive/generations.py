@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 
 from formats.errors import SegmentExists
 from infra.contracts.storage import ObjectStore
@@ -24,6 +25,12 @@ PAGE = 10  # objects of one request
 def is_generation(name: str) -> bool:
     """Whether a key's last part is a number."""
     return len(name) == DIGITS and name.isdecimal()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGeneration:
+    number: int
+    modified_at: datetime  # by the store's clock; of a replica, perhaps the time of the copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,11 @@ class Generations:
         while (further := self._page(found)).numbers:
             found = further.numbers[-1]
         return found
+
+    def stored(self) -> list[StoredGeneration]:
+        """Every generation that is stored, the lowest number first: one request for each thousand."""
+        items = ((item.key[len(self.prefix) :], item) for item in self.objects.list(self.prefix))
+        return [StoredGeneration(int(name), item.modified_at) for name, item in items if is_generation(name)]
 
     def read(self, number: int) -> bytes:
         """Raises SegmentNotFound."""

@@ -37,7 +37,8 @@ class CatalogAdmin(Protocol):
         error. Topics that do not exist are left out."""
 
     def acls(self) -> frozenset[AclBinding]:
-        """Every binding of a topic or a group. Raises NoAuthorizer when the cluster has none."""
+        """Every binding of a topic or a group. Raises NoAuthorizer when the cluster has none, if the client can tell:
+        else none are listed."""
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions until there are so many. No error when there are as many or more already."""
@@ -47,7 +48,8 @@ class CatalogAdmin(Protocol):
         cluster's reason."""
 
     def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
-        """Those that the cluster refuses, with its reason. No error for a binding that exists."""
+        """Those that the cluster refuses, with its reason. No error for a binding that exists. Raises NoAuthorizer when
+        the cluster has none."""
 
     def delete_acls(self, bindings: Collection[AclBinding]) -> None:
         """Exactly these. No error for a binding that does not exist."""

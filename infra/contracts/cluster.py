@@ -79,6 +79,11 @@ class ClusterAdmin(Protocol):
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         """Set these configs; the others stay unchanged."""
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records of each partition that have lower offsets; offsets stay as they are. Nothing happens where
+        they are gone already. Raises TargetError when a partition does not exist, ends before the offset, or belongs to
+        a topic that is only compacted; records of other partitions may be gone then."""
+
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 

@@ -63,6 +63,7 @@ class Step(StrEnum):
     # restore, beside those of ingress
     TAKE_OVER = "take-over"
     THAW = "thaw"
+    DELETE_RECORDS = "delete-records"
     # operator
     RECORD_PROOF = "record-proof"
     SEED_CHECKPOINT = "seed-checkpoint"

@@ -15,6 +15,8 @@ import typer
 
 from replicator.commands.restore_output import plan_json, print_plan, print_result, print_sample, result_json
 from replicator.commands.restore_progress import progress
+from replicator.restore.acl_restore import AclSource
+from replicator.restore.creation import ConfigMode
 from replicator.terminal.options import (
     From,
     IncarnationOption,
@@ -80,6 +82,17 @@ def restore(  # noqa: PLR0917 -- options of a command
         int, typer.Option("--replication-factor", help="Set the replication factor; -1: the cluster's default.")
     ] = -1,
     topic_config: Annotated[list[str] | None, typer.Option("--topic-config", metavar="KEY=VALUE")] = None,
+    configs: Annotated[
+        ConfigMode,
+        typer.Option("--configs", help="Create topics as a restore needs them, as the source had them, or bare."),
+    ] = ConfigMode.TARGET,
+    acls: Annotated[
+        AclSource, typer.Option("--acls", help="Create the ACLs that the source's topics had, as ingress mirrors them.")
+    ] = AclSource.NONE,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the records that destinations hold first; needs --yes.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete what --purge names.")] = False,
     keep: Annotated[
         list[str] | None,
         typer.Option("--filter", metavar="MODULE:FUNCTION", help="Keep the records that this function selects."),
@@ -106,8 +119,9 @@ def restore(  # noqa: PLR0917 -- options of a command
     is code 1, and nothing is started. Ctrl-C ends it in order and prints its position; a second one ends it at once.
     """
     from infra.settings.units import parse_duration, parse_size
+    from replicator.restore.conflicts import ConflictKind
     from replicator.restore.request import Options, RestoreRequest
-    from replicator.restore.restore import TargetOptions
+    from replicator.restore.target_options import TargetOptions
 
     settings = load_config(config)
     set_up_work(settings)
@@ -116,11 +130,16 @@ def restore(  # noqa: PLR0917 -- options of a command
         settings, topics, region, rename, partition, offsets, from_, until, incarnation, transforms=transforms
     )
     target = TargetOptions(
-        accept=[_conflict_kind(name) for name in accept or ()],
+        accept=[*(_conflict_kind(name) for name in accept or ()), *([ConflictKind.PURGE] if yes else [])],
         partition_count=partition_count,
         replication_factor=replication_factor,
         configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
+        configs_from=configs,
+        acls=acls,
+        purge=purge,
     )
+    if yes and not purge:
+        raise typer.BadParameter("--yes confirms --purge, which is not given")
     if spark and follow:
         raise typer.BadParameter("--follow never ends, and a Spark task has to end: use one of them")
     options = Options(
@@ -231,8 +250,9 @@ def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, f
 
 
 def _conflict_kind(name: str) -> ConflictKind:
-    from replicator.restore.conflicts import ACCEPTED, ConflictKind
+    from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, ConflictKind
 
-    if name not in list(ACCEPTED):
-        raise typer.BadParameter(f"--accept {name!r}: may be {', '.join(ACCEPTED)}")
+    if name not in ACCEPT_BY_NAME:
+        names = [kind for kind in ACCEPTED if kind in ACCEPT_BY_NAME]
+        raise typer.BadParameter(f"--accept {name!r}: may be {', '.join(names)}")
     return ConflictKind(name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from formats.coverage import covered_count
 from formats.segment import OffsetRange
+from replicator.commands.restore_destination import destination_json, destination_lines
 from replicator.terminal.output import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
@@ -36,12 +37,11 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
     ]
     print_text(table(["from", "to", "offsets left", "objects", "stored", "in recorded gaps", "missing"], rows))
     for topic in plan.topics:
-        if topic.facts is None:
-            made = "".join(f", {name}={value}" for name, value in topic.configs.items())
-            print_text(f"{topic.destination} is created: {topic.partition_count} partitions{made}")
+        for line in destination_lines(topic):
+            print_text(line)
     about = plan.estimated_duration(rate).total_seconds()
     print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
-    from replicator.restore.restore import conflicts_text
+    from replicator.restore.plan import conflicts_text
 
     for warning in plan.warnings:
         print_text(f"warning: {warning}")
@@ -136,7 +136,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
                 "destination": topic.destination,
                 "created": topic.facts is None,
                 "partition_count": topic.partition_count,
-                "configs": dict(topic.configs),
+                **destination_json(topic),
                 "footers_read": topic.footers_read,
                 "frozen": len(topic.frozen),
                 "thawing": topic.thawing,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from replicator.restore.conflicts import ConflictKind
     from replicator.restore.conflicts import ConflictKind as Objection
-    from replicator.restore.planner import TargetOptions
-    from replicator.restore.planner import TargetOptions as Wishes
     from replicator.restore.request import Options, RestoreRequest
     from replicator.restore.restore import Restore, RestoreStopped
+    from replicator.restore.target_options import TargetOptions
+    from replicator.restore.target_options import TargetOptions as Wishes
     from replicator.selection import Renaming, Selection
 
 _HOMES = {
@@ -22,7 +22,7 @@ _HOMES = {
     "RestoreRequest": "replicator.restore.request",
     "RestoreStopped": "replicator.restore.restore",
     "Selection": "replicator.selection",
-    "TargetOptions": "replicator.restore.planner",
+    "TargetOptions": "replicator.restore.target_options",
 }
 _EARLIER_NAMES = {"Objection": "ConflictKind", "Wishes": "TargetOptions"}
 

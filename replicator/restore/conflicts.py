@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from formats.footer import SegmentFooter
 from formats.incarnation import parse_incarnation
+from formats.policies.topic_configs import RETENTION_MS
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT, TopicConfigs
@@ -17,9 +18,11 @@ from ingress.routing.succession import ArchivedIncarnation
 
 if TYPE_CHECKING:
     from replicator.restore.partition_plan import PartitionPlan
+    from replicator.restore.purge import Purge
 
 BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, rounded up
 DEFAULT_LARGEST_BYTES = 1_048_588  # Kafka's own max.message.bytes
+DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000  # Kafka's own retention.ms
 
 
 class ConflictKind(StrEnum):
@@ -38,6 +41,7 @@ class ConflictKind(StrEnum):
     KEYLESS = "keyless"
     NOT_ALLOWED = "not-allowed"
     OTHER_TARGET = "other-target"
+    PURGE = "purge"
     CONFLICT = "conflict"
 
 
@@ -52,7 +56,12 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.RETENTION: "the broker may delete records soon after they are restored",
     ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
+    ConflictKind.PURGE: "the records that the topic holds are deleted",
 }
+
+
+ACCEPT_BY_NAME = ACCEPTED.keys() - {ConflictKind.PURGE}
+"""Those of the option `--accept`. What deletes records is accepted by `--yes`, as by other commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +115,26 @@ def against_topic(
     marks: Mapping[TopicPartition, Watermarks],
     partitions: Sequence[PartitionPlan],
     is_ours: bool,
+    purge: Purge | None = None,
 ) -> Iterator[Conflict]:
-    """Conflicts of a destination that exists. `is_ours`: an earlier run of this restore wrote to it."""
+    """Conflicts of a destination that exists. `is_ours`: an earlier run of this restore wrote to it. `purge`: what is
+    deleted there first."""
     others = _topic_ids(partitions) - {facts.topic_id, ""}
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
         yield Conflict(
             kind=ConflictKind.OTHER_TARGET, reason=f"{why}{', '.join(sorted(others))}): start another one with --id"
         )
+    elif purge is not None:
+        filled = sorted(p.partition for p in purge.filled)
+        why = f"{facts.name} holds records that --purge deletes: up to {purge.offsets:,} in {_named(filled)}"
+        yield Conflict(kind=ConflictKind.PURGE, reason=f"{why}; nothing brings them back. To delete them, add --yes")
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Conflict(
             kind=ConflictKind.FOREIGN_DATA,
-            reason=f"{why}topic by --rename, or empty this one; a restore resumes with the selection it began with",
+            reason=f"{why}topic by --rename, or empty this one with --purge; a restore resumes with the selection it "
+            "began with",
         )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:
@@ -178,6 +194,28 @@ def against_settings(
     if by_age and oldest is not None and oldest < now_ms - retention_ms:
         why = f"retention.ms of {name} is {retention_ms}, and records are older: the broker would delete them"
         yield Conflict(kind=ConflictKind.RETENTION, reason=f"{why}: raise it, or set it to -1 until you need it")
+
+
+def against_purge(name: str, configs: Mapping[str, str]) -> Iterator[Conflict]:
+    """Conflicts of a destination that is to be emptied."""
+    if TopicConfigs(configs).is_compacted and not TopicConfigs(configs).is_trimmed:
+        why = f"{name} is only compacted, and a broker deletes no records of such a topic before an offset: set its "
+        yield Conflict(kind=ConflictKind.NOT_ALLOWED, reason=f"{why}cleanup.policy to delete until it is restored")
+
+
+def against_defaults(
+    name: str, configs: Mapping[str, str], footers: Collection[SegmentFooter], now: datetime
+) -> Iterator[Conflict]:
+    """Conflicts of a destination that is created with nothing but `configs`, under defaults that are not known here: at
+    least as short a retention as Kafka's own is likely."""
+    if RETENTION_MS in configs or not TopicConfigs(configs).is_trimmed:
+        return
+    oldest = min((f.min_timestamp_ms for f in footers if f.min_timestamp_ms is not None), default=None)
+    if oldest is not None and oldest < int(now.timestamp() * 1000) - DEFAULT_RETENTION_MS:
+        why = f"{name} would get the retention of this cluster, 7 days by Kafka's default, and records are older: the "
+        yield Conflict(
+            kind=ConflictKind.RETENTION, reason=f"{why}broker may delete them. Pass --topic-config {RETENTION_MS}=-1"
+        )
 
 
 def accepted(conflicts: Iterable[Conflict], accept: Collection[ConflictKind]) -> Sequence[Conflict]:

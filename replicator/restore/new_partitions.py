@@ -76,11 +76,14 @@ class NewPartitions:
         reasons += [
             f"{name}: another incarnation of its source is stored; restore that one by itself" for name in sorted(kept)
         ]
+        # deletion was confirmed for what the first plan named
+        full = {t.destination for t in plan.topics if t.purge is not None and t.destination not in before}
+        reasons += [f"{name}: it holds records, and was not named to be emptied: restore it by itself" for name in full]
         self._log_once("; ".join(reasons))
         if any(not c.accepted for c in plan.conflicts):
             return None
         # a topic that was started continues, whatever conflicts its new partitions have
-        topics = [before.get(t.destination) if t.refused or t.destination in kept else t for t in plan.topics]
+        topics = [before.get(t.destination) if t.refused or t.destination in kept | full else t for t in plan.topics]
         fit = replace(plan, topics=[topic for topic in topics if topic is not None])
         return None if _restored_sources(fit) <= known else fit
 

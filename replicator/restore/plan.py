@@ -7,14 +7,18 @@ destination as it is, or as it will be created ───────────
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation
-from replicator.restore.conflicts import Conflict, ConflictKind
+from replicator.restore.acl_restore import RestoredAcls
+from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, Conflict, ConflictKind
+from replicator.restore.creation import TopicCreation
 from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.purge import Purge
+from replicator.restore.source_catalog import SourceDescription
 
 # approximate throughput of one process on two cores shared with the broker: docs/bench.md
 RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seconds=1)
@@ -26,13 +30,22 @@ class TopicPlan:
     destination: str
     facts: TopicFacts | None  # None: the destination does not exist and will be created
     partition_count: int  # of the destination, existing or as it will be created
-    configs: Mapping[str, str]  # used when the destination is created
     partitions: Sequence[PartitionPlan]
     conflicts: Sequence[Conflict]
+    creation: TopicCreation = field(default_factory=TopicCreation)  # configs of a destination that is created
+    source: SourceDescription | None = None  # where configs and ACLs of the source are from, if any were asked for
+    acls: RestoredAcls | None = None  # None: not asked for
+    purge: Purge | None = None  # what is deleted before the first record
+    warnings: Sequence[str] = ()  # what was asked for and is not known
     footers_read: int = 0
     frozen: Sequence[SegmentInfo] = ()  # archived objects that must be requested before they can be read
     thawing: int = 0  # objects that were requested and are not readable yet
     compression_ratio: float = 1.0  # bytes of records per stored byte
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Those that the destination is created with."""
+        return self.creation.configs
 
     @property
     def refused(self) -> bool:
@@ -79,3 +92,13 @@ class RestorePlan:
         size = sum(p.size_bytes * topic.compression_ratio for topic in self.topics for p in topic.partitions)
         rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)
         return START + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))
+
+
+def conflicts_text(plan: RestorePlan) -> list[str]:
+    """One line for each conflict, with what to do."""
+    return [
+        f"  {c.kind}: {c.reason}"
+        + (f"; or --accept {c.kind}: {ACCEPTED[c.kind]}" if c.kind in ACCEPT_BY_NAME and not c.accepted else "")
+        + (" (accepted)" if c.accepted else "")
+        for c in plan.all_conflicts
+    ]

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
+from formats.errors import CheckpointConflict, DataError
 from formats.footer import SegmentFooter
-from formats.incarnation import parse_incarnation
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
-from formats.policies.topic_configs import CREATED_WITH
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
-from formats.topic_selection import is_internal
 from infra.archive.archive import Archive
-from infra.archive.control import ControlStore
-from infra.contracts.cluster import ClusterAdmin, TopicFacts, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.storage import ColdStore, Thaw
-from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
-from ingress.routing.succession import ArchivedIncarnation, in_order
+from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.conflicts import (
-    BATCH_OVERHEAD_BYTES,
-    DEFAULT_LARGEST_BYTES,
     Conflict,
     ConflictKind,
     accepted,
-    against_creation,
     against_fork,
     against_frozen,
     against_gaps,
-    against_settings,
-    against_topic,
 )
+from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.partition_plan import PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
+from replicator.restore.sources import selected_sources
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
 
 FOOTERS = 200  # limit per topic: the newest object of each partition first, then the largest of all
@@ -54,22 +47,13 @@ class EarlierRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOptions:
-    """How target topics are created, and which conflicts are accepted."""
-
-    accept: Collection[ConflictKind] = ()
-    partition_count: int | None = None  # of topics that are created; None: as recorded in the archive
-    replication_factor: int = -1  # −1: the cluster's default
-    configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlanner:
     archive: Archive
     admin: ClusterAdmin
     clock: Clock
     pool: Executor
     cold: ColdStore | None = None
+    control: ControlArchive | None = None
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
@@ -98,11 +82,13 @@ class RestorePlanner:
             why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
             remedy = "one another --id, or repeat the selection it had"
             conflicts.append(Conflict(kind=ConflictKind.CONFLICT, reason=f"{why}{remedy}"))
+        problems = () if self.control is None else self.control.catalog.problems
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
             topics=topics,
             conflicts=conflicts,
+            warnings=[*problems, *(warning for topic in topics for warning in topic.warnings)],
             is_empty=not before.positions and self._is_empty(selection, topics),
         )
 
@@ -157,41 +143,30 @@ class RestorePlanner:
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
         forked = against_fork(incarnation, partitions) if selection.incarnation is None else ()
         conflicts = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
-        facts: TopicFacts | None = None
-        configs: Mapping[str, str] = {}
         # the state of a frozen object was queried only if the restore reads it
         readable = {info for p in partitions for info in p.left} - set(cold)
         chosen = [info for info in _representative(partitions) if info in readable or not info.is_frozen]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
-        try:
-            facts = self.admin.describe([destination]).get(destination)
-            if facts is not None:
-                conflicts += self._against(selection, facts, partitions, footers)
-        except TargetError as error:
-            conflicts.append(Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error)))
-        count = facts.partition_count if facts is not None else target_options.partition_count
-        if count is None:
-            known = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
-            if not known and partitions:
-                why = f"{destination} does not exist, and no segment says how many partitions {incarnation.topic} had"
-                conflicts.append(
-                    Conflict(kind=ConflictKind.PARTITION_COUNT, reason=f"{why}: set it with --partition-count")
-                )
-            count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
-        if facts is None:
-            conflicts += against_creation(destination, count, partitions)
-            configs = {**CREATED_WITH, **_room_for(footers), **target_options.configs}
-            if not any(c.kind is ConflictKind.NOT_ALLOWED for c in conflicts):
-                conflicts += self._against_creation(destination, count, target_options, configs)
-            conflicts += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
+        planned = DestinationPlanner(
+            admin=self.admin,
+            options=target_options,
+            now=self.clock.now(),
+            is_whole=selection.is_whole,
+            control=self.control,
+        ).plan(destination, incarnation, self._topic_id(selection, incarnation, target_options), partitions, footers)
+        conflicts += planned.conflicts
         if selection.transforms:  # transforms may set missing keys
             conflicts = [c for c in conflicts if c.kind is not ConflictKind.KEYLESS]
         return TopicPlan(
             incarnation=incarnation,
             destination=destination,
-            facts=facts,
-            partition_count=count,
-            configs=configs,
+            facts=planned.facts,
+            partition_count=planned.partition_count,
+            creation=planned.creation,
+            source=planned.source,
+            acls=planned.acls,
+            purge=planned.purge,
+            warnings=planned.warnings,
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             conflicts=accepted(conflicts, target_options.accept),
             footers_read=len(footers),
@@ -200,32 +175,17 @@ class RestorePlanner:
             thawing=len(cold) - len(frozen),
         )
 
-    def _against(
-        self,
-        selection: Selection,
-        facts: TopicFacts,
-        partitions: Sequence[PartitionPlan],
-        footers: Sequence[SegmentFooter],
-    ) -> Iterable[Conflict]:
-        # if only some partitions are selected, the others may belong to another restore
-        part = None if selection.is_whole else {p.target.partition for p in partitions}
-        numbers = [n for n in range(facts.partition_count) if part is None or n in part]
-        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in numbers])
-        begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
-        is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
-        configs = self.admin.configs(facts.name)
-        yield from against_topic(facts, marks, partitions, is_ours)
-        yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
-
-    def _against_creation(
-        self, name: str, count: int, target_options: TargetOptions, configs: Mapping[str, str]
-    ) -> Iterable[Conflict]:
+    def _topic_id(self, selection: Selection, incarnation: ArchivedIncarnation, target_options: TargetOptions) -> str:
+        """Id of the source's topic, if catalogues are asked for it; empty: not known."""
+        if not target_options.needs_catalog:
+            return ""
         try:
-            self.admin.check_creation(
-                name, partitions=count, replication_factor=target_options.replication_factor, configs=configs
-            )
-        except TargetError as error:
-            yield Conflict(kind=ConflictKind.NOT_ALLOWED, reason=str(error))
+            claim = incarnation.claim or self.archive.control.claim_of(selection.region, incarnation.path)
+        except DataError:  # damaged, or of a newer program
+            claim = None
+        if claim is not None:
+            return claim.topic_id
+        return "" if incarnation.incarnation.fork else incarnation.id
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
         """Objects that cannot be read now, with their state."""
@@ -244,100 +204,6 @@ class RestorePlanner:
             except DataError:
                 self._footers[info] = None
         return self._footers[info]
-
-
-def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """The selected partitions, by folder names alone: no segments are listed. Raises ConfigError as
-    `incarnations_of` does, StoreUnavailable."""
-    return [source for sources in selected_sources(archive, selection).values() for source in sources]
-
-
-def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
-    wanted = selected_sources(archive, selection)
-    found = [source for sources in wanted.values() for source in sources]
-    for incarnation in wanted if selection.incarnation is None else ():
-        claim = incarnation.claim  # set if the topic has several incarnations: else no request
-        seen = {incarnation.path}
-        while claim is not None and claim.forked_from not in {"", *seen}:
-            before = parse_incarnation(claim.forked_from)
-            seen.add(before.path)
-            numbers = archive.segments.partitions(selection.region, before.path)
-            found += [
-                SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
-            ]
-            claim = archive.control.claim_of(selection.region, before.path)
-    return found
-
-
-def selected_sources(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
-    """The selected partitions of each selected topic. Topics without any are left out.
-
-    Raises as `sources_of`, and ConfigError when no partition is left.
-    """
-    found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
-    stored = []
-    for incarnation in incarnations_of(archive, selection):
-        numbers = archive.segments.partitions(selection.region, incarnation.path)
-        stored.append(f"{incarnation.path} has {', '.join(map(str, numbers)) or 'none'}")
-        if wanted := [
-            incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
-        ]:
-            found[incarnation] = wanted
-    if not found:
-        problem = f"nothing is stored of the selected partitions: {'; '.join(stored)}"
-        raise ConfigError([problem], source="archive")
-    return found
-
-
-def incarnations_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
-    """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
-    stored: dict[str, list[ArchivedIncarnation]] = {}
-    for incarnation in archive.segments.incarnations(selection.region):
-        if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
-            stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
-    problems = [
-        f"{pattern}: nothing of it is stored below {selection.region}/"
-        for pattern in selection.topics
-        if not any(pattern.matches(topic) for topic in stored)
-    ]
-    problems += [
-        f"--rename {name}={selection.renaming.names[name]}: {name} is none of the topics ({', '.join(sorted(stored))})"
-        for name in sorted(selection.renaming.names.keys() - stored.keys())
-    ]
-    chosen = []
-    for topic, incarnations in sorted(stored.items()):
-        try:
-            selection.renaming(topic)
-            chosen.append(_incarnation(archive.control, selection, topic, incarnations))
-        except (ValueError, DataError) as error:
-            problems.append(f"{topic}: {error}")
-    if problems:
-        raise ConfigError(problems, source="archive")
-    return chosen
-
-
-def _incarnation(
-    control: ControlStore, selection: Selection, topic: str, incarnations: Sequence[ArchivedIncarnation]
-) -> ArchivedIncarnation:
-    """The selected incarnation, or the last one. Raises ValueError when there is none, or the last one is not known."""
-    if selection.incarnation is not None:
-        found = [incarnation for incarnation in incarnations if incarnation.id == selection.incarnation]
-        if not found:
-            raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(incarnations)}")
-        return found[0]
-    if len(incarnations) == 1:
-        return incarnations[0]
-    known = {incarnation.incarnation for incarnation in incarnations} | {
-        one for one in control.claimed(selection.region) if one.topic == topic
-    }
-    ordered, unordered = in_order(
-        ArchivedIncarnation(incarnation=one, claim=control.claim_of(selection.region, one.path))
-        for one in sorted(known)
-    )
-    if unordered or ordered[-1].path not in {incarnation.path for incarnation in incarnations}:
-        raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")
-    return ordered[-1]
 
 
 def listed_plan(
@@ -380,12 +246,3 @@ def _compression_ratio(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentF
     known = {footer.segment for footer in footers}
     stored = sum(info.size_bytes for info in chosen if info.segment in known)
     return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
-
-
-def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
-    largest = max((f.largest_record_bytes for f in footers), default=0) + BATCH_OVERHEAD_BYTES
-    return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
-
-
-def _named(incarnations: Sequence[ArchivedIncarnation]) -> str:
-    return ", ".join(f"{incarnation.id or 'the plain path'!r}" for incarnation in incarnations)

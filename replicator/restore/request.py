@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from replicator.restore.plan import RestorePlan
-from replicator.restore.planner import TargetOptions
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection
 
 if TYPE_CHECKING:

@@ -20,14 +20,15 @@ from formats.segment import format_key
 from formats.topic_selection import explain
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
-from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
 from replicator.config import Config
-from replicator.restore.conflicts import ACCEPTED, ConflictKind
+from replicator.restore.acl_restore import AclRestore
+from replicator.restore.conflicts import ConflictKind
+from replicator.restore.control_archive import acl_restore, control_archive
 from replicator.restore.new_partitions import NewPartitions, Settling
-from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of
+from replicator.restore.plan import RestorePlan, conflicts_text
+from replicator.restore.planner import RestorePlanner
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.request import (
     DryRun,
@@ -39,8 +40,11 @@ from replicator.restore.request import (
     RestoreRequest,
     Thawing,
 )
+from replicator.restore.sources import sources_of
 from replicator.restore.spark_task import RestoreTask
+from replicator.restore.target_options import TargetOptions
 from replicator.restore.target_topics import TargetTopics
+from replicator.restore.topic_setup import TopicSetup
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic
 from replicator.services.wiring import for_workers, s3_cold
@@ -98,9 +102,17 @@ class Restore(Closing):
         )
         self._worker = RestoreWorker(config, self._settings, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
-        self._made: set[str] = set()  # topics
+        self._setup = TopicSetup(
+            admin=self._worker.admin,
+            acls=self._acls(),
+            replication_factor=self._target_options.replication_factor,
+            is_whole=self.selection.is_whole,
+        )
         self._settling = Settling()
         self.spark: SparkRunner | None = None
+
+    def _acls(self) -> AclRestore:
+        return acl_restore(self._config, self._worker.admin)
 
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
@@ -111,10 +123,13 @@ class Restore(Closing):
             clock=self._clock,
             pool=worker.pool,
             cold=self._cold,
+            control=control_archive(
+                self._config, self.selection, self._target_options, worker.archive.control, self._acls()
+            ),
         )
         checkpoints = worker.checkpoints if self._has_begun() else None
         plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
-        return replace(plan, warnings=self._warnings(plan))
+        return replace(plan, warnings=[*plan.warnings, *self._warnings(plan)])
 
     def _warnings(self, plan: RestorePlan) -> Sequence[str]:
         """Warn of a destination that this file's egress selects: it would be archived as one more topic, and
@@ -216,7 +231,7 @@ class Restore(Closing):
         on_spark_progress: Callable[[int, int], None],
         new_partitions: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:
-        ids = self._make_topics(plan)
+        ids = self._setup.create(plan)
         ensure_checkpoint_topic(
             self._worker.admin, plan.checkpoint_topic, replication_factor=self._target_options.replication_factor
         )
@@ -230,6 +245,7 @@ class Restore(Closing):
         # Mark the topics as written by this restore before their first record: an aborted transaction leaves offsets
         # in the log, and the next run must not take them for records of another writer.
         begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        self._setup.prepare(plan, begun)
         first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
         if first:
             self._worker.begin(list(first.values()))
@@ -272,33 +288,6 @@ class Restore(Closing):
         task = RestoreTask(for_workers(self._config, "kafka"), replace(self._settings, follow=None))
         return run_tasks(self.spark, task, tasks, progress=report_progress)
 
-    def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
-        """Create every missing destination before the first record. Returns the topic ids by name."""
-        for topic in plan.topics:
-            if topic.facts is None and topic.destination not in self._made:
-                with durable(Step.CREATE_TOPIC):
-                    is_new = self._worker.admin.create_topic(
-                        topic.destination,
-                        partitions=topic.partition_count,
-                        replication_factor=self._target_options.replication_factor,
-                        configs=topic.configs,
-                    )
-                if not is_new and (self.selection.is_whole or self._holds_records(topic)):
-                    raise TargetError(f"{topic.destination} was created by another client in the meantime: plan again")
-                self._made.add(topic.destination)
-        names = [topic.destination for topic in plan.topics]
-        found = {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
-        for topic in plan.topics:
-            planned = topic.facts.topic_id if topic.facts is not None else found.get(topic.destination)
-            if found.get(topic.destination) != planned or planned is None:
-                raise TargetError(f"{topic.destination} was deleted or created again since it was planned: plan again")
-        return found
-
-    def _holds_records(self, topic: TopicPlan) -> bool:
-        """Whether a partition that this restore writes holds records. Other restores may write other partitions."""
-        marks = self._worker.admin.watermarks([p.target for p in topic.partitions])
-        return any(mark.high > mark.low for mark in marks.values())
-
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
         """Wait until readers see every record: a commit may be answered before its marker is in the log."""
         deadline = Deadline(MARKERS_WITHIN)
@@ -311,13 +300,3 @@ class Restore(Closing):
 
 def _never() -> bool:
     return False
-
-
-def conflicts_text(plan: RestorePlan) -> list[str]:
-    """One line for each conflict, with what to do."""
-    return [
-        f"  {c.kind}: {c.reason}"
-        + (f"; or --accept {c.kind}: {ACCEPTED[c.kind]}" if c.kind in ACCEPTED and not c.accepted else "")
-        + (" (accepted)" if c.accepted else "")
-        for c in plan.all_conflicts
-    ]

@@ -28,7 +28,7 @@ from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
 from replicator.config import Config
-from replicator.restore.planner import sources_of, with_earlier_forks
+from replicator.restore.sources import sources_of, with_earlier_forks
 from replicator.selection import Selection
 from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program

@@ -5,6 +5,7 @@ admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
 admin.refuses_config = "x"     creating a topic with the config x raises TargetError
 admin.hides["t"] = "why"       describing t raises TargetError, and no listing shows it
+admin.keeps["t"] = "why"       deleting records of t raises TargetError
 admin.ids["t"] = "other"       the topic has this id, instead of one that changes when it is created again
 admin.cluster = "other"        another cluster answers
 """
@@ -31,6 +32,7 @@ class FakeAdmin:
     refuses: dict[str, str] = field(default_factory=dict)
     refuses_config: str = ""
     hides: dict[str, str] = field(default_factory=dict)
+    keeps: dict[str, str] = field(default_factory=dict)
     hidden: set[TopicPartition] = field(default_factory=set)  # no broker tells their offsets (any more, or yet)
     leaderless: set[TopicPartition] = field(default_factory=set)  # asking for their watermarks fails
     asked: Counter[str] = field(default_factory=Counter)
@@ -62,6 +64,8 @@ class FakeAdmin:
         self._ask("check_creation")
         if name in self.refuses:
             raise TargetError(self.refuses[name])
+        if self.refuses_config in configs:
+            raise TargetError(f"unknown config {self.refuses_config}")
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         self._ask("create_topic")
@@ -78,6 +82,18 @@ class FakeAdmin:
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         self._ask("alter_configs")
         self.settings.setdefault(topic, {}).update(configs)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        self._ask("delete_records")
+        for partition, offset in before.items():
+            if partition.topic in self.keeps:
+                raise TargetError(self.keeps[partition.topic])
+            log = self.broker.logs.get(partition)
+            if log is None or offset > log.high:
+                raise TargetError(f"delete the records of {partition} before offset {offset}: refused")
+            if self.settings.get(partition.topic, {}).get("cleanup.policy") == "compact":
+                raise TargetError(f"delete the records of {partition} before offset {offset}: POLICY_VIOLATION")
+            self.broker.trim(partition, max(offset, log.low))
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         self._ask("watermarks")

@@ -82,6 +82,12 @@ RESTORE: Mapping[Step, int] = {
     Step.PRODUCE_CHECKPOINT: 1,
     Step.COMMIT_TRANSACTION: 3,
 }
+# Of a restore that empties its destination first (tests/faults/test_purge_killed.py).
+PURGE: Mapping[Step, tuple[int, ...]] = {
+    Step.DELETE_RECORDS: (1,),
+    Step.BEGIN_TRANSACTION: (1,),  # of the checkpoints which say that it begins: until then it is emptied again
+    Step.COMMIT_TRANSACTION: (1, 3),
+}
 COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),  # the second gives it back
     Step.PUT_SEGMENT: (2,),

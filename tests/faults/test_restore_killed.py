@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -19,16 +16,15 @@ import pytest
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.crash_points import AFTER, BEFORE, Step
-from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import RESTORE
+from tests.faults.restoring import PARTITIONS, SEGMENTS, Restoring
 from tests.faults.victim import CrashPoint, Orders
-from tests.replicator.restore.large import ROWS, fill, rows
+from tests.replicator.restore.large import ROWS, fill
 from tests.replicator.restore.place import Place
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS, SEGMENTS = 2, 3
-SLOWLY, SLOWER = "3MiB", "1MiB"  # a second: so that there are many rounds, and most of a life is spent in them
+SLOWER = "1MiB"  # a second: most of a life is spent in rounds
 SAMPLE = {(Step.COMMIT_TRANSACTION, AFTER)}  # what `make test` has time for
 KILLS = 50
 PATIENCE = timedelta(seconds=60)
@@ -49,60 +45,6 @@ def points() -> list[object]:
         for step, occurrence in RESTORE.items()
         for when in (BEFORE, AFTER)
     ]
-
-
-@dataclass
-class Restoring:
-    """One restore of one archive, given again and again."""
-
-    place: Place
-    topic: str
-    orders: Orders
-    rate: str = SLOWLY
-
-    @property
-    def command(self) -> list[str]:
-        return ["restore", "orders", "--rename", f"orders={self.topic}", "--max-rate", self.rate, "--json"]
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        module = [sys.executable, "-m", "tests.faults.victim"]
-        return subprocess.Popen(
-            [*module, *self.command, *options, "--config", str(self.place.file)],
-            env={**os.environ, **self.orders.environment, "SECRET": "test"},
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def finish(self, *options: str) -> None:
-        with self.start(*options) as process:
-            said, complaint = process.communicate(timeout=120)
-            assert process.returncode == 0, complaint + said
-
-    def killed_after(self, seconds: float, *options: str) -> bool:
-        """Or it ended by itself before."""
-        with self.start(*options) as process:
-            try:
-                process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-        return process.returncode == -signal.SIGKILL
-
-    def restored(self) -> int:
-        """Records that consumers see by now."""
-        if self.topic not in self.place.cluster.topics():
-            return 0
-        return sum(len(self.place.restored(self.topic, partition)) for partition in range(PARTITIONS))
-
-    def judge(self) -> None:
-        for partition in range(PARTITIONS):
-            wanted = target_records(rows(0, SEGMENTS))
-            found = self.place.restored(self.topic, partition)
-            assert len(found) == len(wanted)
-            assert found == wanted
 
 
 @pytest.fixture

@@ -151,6 +151,31 @@ class KafkaAdmin:
             futures[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS"
         )
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        for batch in _batches(before):
+            futures = self._client.delete_records(
+                [ClientPartition(p.topic, p.partition, before[p]) for p in batch],
+                request_timeout=self._seconds,
+                operation_timeout=self._seconds,
+            )
+            for where, future in futures.items():
+                self._records_deleted(TopicPartition(where.topic, where.partition), where.offset, future)
+
+    def _records_deleted(self, partition: TopicPartition, before: int, future: Future[T]) -> None:
+        operation = f"delete the records of {partition} before offset {before}"
+        try:
+            self._connection.wait(future, operation)
+        except KafkaException as error:
+            match error_of(error).code():
+                case KafkaError.OFFSET_OUT_OF_RANGE:
+                    raise TargetError(f"{operation}: the log ends before it") from error
+                case KafkaError._NOENT:  # no leader: the client says the same of a partition that does not exist
+                    facts = self.describe([partition.topic]).get(partition.topic)
+                    if facts is None or partition.partition >= facts.partition_count:
+                        raise TargetError(f"{operation}: there is no such partition") from error
+                    raise LeaderNotFound(f"{operation}: {describe_error(error)}") from error
+            raise translate(error, operation, needs="DELETE") from error
+
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         lows = self._offsets(partitions, EARLIEST)
         highs = self._list_offsets(lows, LATEST)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 
 from formats.control.gap import RecordedGap
+from formats.policies.acls import AclBinding
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
-from replicator.commands.restore_output import print_plan, print_result
+from infra.contracts.cluster import TopicPartition
+from replicator.commands.restore_destination import destination_lines
+from replicator.commands.restore_output import plan_json, print_plan, print_result
 from replicator.restore.progress import RestoreOutcome
-from tests.ingress.world import REGION
+from tests.fakes.kafka_catalog import FakeCatalogAdmin
+from tests.ingress.world import REGION, World, source_topic
+from tests.replicator.restore.planned import existing, plan
 from tests.replicator.restore.restoring import Restoring, restorable
 
 
@@ -47,3 +53,73 @@ def test_missing_is_counted_in_offsets(capsys: pytest.CaptureFixture[str]) -> No
     head, row = capsys.readouterr().out.splitlines()[1:3]
     assert head.endswith("  in recorded gaps  missing")
     assert row.split()[-2:] == ["1,990", "1,098"]
+
+
+def test_a_destination_that_is_created_as_its_source_was(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.put(0, 9)
+    read, denied = (acl_of("alice", "READ"), acl_of("*", "DESCRIBE", "DENY"))
+    world.publish_catalog(
+        source_topic(configs={"segment.bytes": "1000", "retention.ms": "5", "min.insync.replicas": "2", "x": "y"}),
+        acls=[read, denied, acl_of("bob", "READ")],
+    )
+    world.admin.refuses_config = "x"
+    cluster = FakeCatalogAdmin(world.admin, bindings={acl_of("bob", "READ")})
+    found = plan(world, configs_from="archive", acls="archive", acl_admin=cluster)
+    [topic] = found.topics
+    assert list(destination_lines(topic)) == [
+        "t is created: 2 partitions, retention.ms=-1, segment.bytes=1000, message.timestamp.type=CreateTime, "
+        "message.timestamp.before.max.ms=9223372036854775807, message.timestamp.after.max.ms=9223372036854775807, "
+        "retention.bytes=-1",
+        "  the source's topic is t in catalogue 1, observed at 2026-01-01T00:00:00+00:00",
+        "  of the source's topic: segment.bytes=1000",
+        "  retention.ms=-1 (the source has 5)",
+        "  set at the source, and not taken: min.insync.replicas=2",
+        "  x of the source's topic is left out: unknown config x",
+        "  ACL is created: ALLOW READ on topic t to User:alice from *",
+        "  ACL exists: ALLOW READ on topic t to User:bob from *",
+        "  ACL is left out, as it denies this restore its destination: DENY DESCRIBE on topic t to User:* from *",
+    ]
+    print_plan(found, None)
+    assert "retention.ms=-1 (the source has 5)" in capsys.readouterr().out
+    [shown] = json.loads(json.dumps(plan_json(found, None)))["topics"]
+    assert shown["configs"] == dict(topic.configs)
+    assert shown["catalog"] == {"generation": 1, "observed_at": "2026-01-01T00:00:00+00:00"}
+    assert shown["source_configs"] == {
+        "taken": {"segment.bytes": "1000"},
+        "held": {"retention.ms": "5"},
+        "excluded": {"min.insync.replicas": "2"},
+        "refused": {"x": "unknown config x"},
+    }
+    assert [len(shown["acls"][what]) for what in ("created", "existing", "left_out")] == [1, 1, 1]
+    assert shown["purged"] == []
+
+
+def test_a_destination_that_is_emptied() -> None:
+    world = existing()
+    world.broker.append(TopicPartition("t", 1), b"theirs", b"theirs")
+    found = plan(world, purge=True)
+    [topic] = found.topics
+    assert list(destination_lines(topic)) == ["t/1 is emptied: offsets 0-1 are deleted"]
+    [shown] = json.loads(json.dumps(plan_json(found, None)))["topics"]
+    assert shown["purged"] == [{"partition": 1, "offsets": [0, 1]}]
+    assert (shown["catalog"], shown["acls"], shown["objections"][0]["what"]) == (None, None, "purge")
+
+
+def test_acls_that_cannot_be_restored() -> None:
+    world = World()
+    world.put(0, 9)
+    [topic] = plan(world, acls="archive").topics
+    assert list(destination_lines(topic))[1:] == ["  no ACLs are created: the archive has no catalogue of a"]
+
+
+def acl_of(principal: str, operation: str, permission: str = "ALLOW") -> AclBinding:
+    return AclBinding(
+        resource_type="TOPIC",
+        resource_name="t",
+        pattern_type="LITERAL",
+        principal=f"User:{principal}",
+        host="*",
+        operation=operation,
+        permission=permission,
+    )

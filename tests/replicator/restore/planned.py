@@ -9,13 +9,21 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
+from infra.archive.catalog_history import CatalogHistory
 from infra.archive.segments import SegmentStore
+from replicator.restore.acl_restore import AclRestore
 from replicator.restore.conflicts import ConflictKind
+from replicator.restore.destination import ControlArchive
 from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, TargetOptions
+from replicator.restore.planner import RestorePlanner
+from replicator.restore.source_catalog import SourceCatalog, moment_of
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection
 from tests.fakes.executors import HandExecutor
+from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.ingress.world import REGION, World
+
+OWN = ["User:replicator"]
 
 
 def select(*topics: str, **changes: Any) -> Selection:
@@ -23,8 +31,9 @@ def select(*topics: str, **changes: Any) -> Selection:
     return Selection(**(given | changes))
 
 
-def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
+def planner(world: World, store: SegmentStore | None = None, control: ControlArchive | None = None) -> RestorePlanner:
     return RestorePlanner(
+        control=control,
         archive=Archive(store or world.store, world.control, world.format),
         admin=world.admin,
         clock=world.clock,
@@ -33,13 +42,24 @@ def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
 
 
 def plan(
-    world: World, selection: Selection | None = None, *, restore_id: str = "", **target_options: Any
+    world: World,
+    selection: Selection | None = None,
+    *,
+    restore_id: str = "",
+    acl_admin: FakeCatalogAdmin | None = None,
+    **target_options: Any,
 ) -> RestorePlan:
-    selection = selection or select()
-    return planner(world).plan(
+    """`acl_admin`: of the target, with its ACLs."""
+    selection, options = selection or select(), TargetOptions(**target_options)
+    history = CatalogHistory(world.objects.memory, "data", selection.region)
+    control = ControlArchive(
+        catalog=SourceCatalog(history, moment_of(selection)),
+        acls=AclRestore(acl_admin or FakeCatalogAdmin(world.admin), OWN),
+    )
+    return planner(world, control=control if options.needs_catalog else None).plan(
         selection,
         restore_id or selection.digest,
-        TargetOptions(**target_options),
+        options,
         world.target.checkpoint_store(),
     )
 

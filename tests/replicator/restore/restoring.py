@@ -18,8 +18,9 @@ from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from replicator.restore.executor import PATIENCE, Restorer
 from replicator.restore.plan import RestorePlan
-from replicator.restore.planner import RestorePlanner, TargetOptions
+from replicator.restore.planner import RestorePlanner
 from replicator.restore.progress import RestoringPartition
+from replicator.restore.target_options import TargetOptions
 from replicator.restore.target_topics import TargetTopics
 from replicator.selection import Renaming, Selection
 from tests.fakes.archive import archive_of

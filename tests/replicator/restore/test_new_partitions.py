@@ -10,9 +10,11 @@ import pytest
 
 from formats.errors import StoreUnavailable
 from formats.segment import OffsetRange, SourcePartition
+from infra.contracts.cluster import TopicPartition, Watermarks
 from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.new_partitions import AFTER_REFUSAL, NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
+from replicator.restore.purge import Purge
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import T0, HandClock
 from tests.replicator.restore.test_restore_plan import at, info, planned, topic_plan
@@ -100,6 +102,19 @@ def test_a_started_topic_continues_beside_a_new_one() -> None:
     new = topic(1, name="another")
     follower.comes(plan_of(topic(0, 2, refused=True), new))
     assert follower.after(1) == plan_of(topic(0), new)
+
+
+def test_only_what_the_first_plan_named_is_emptied(caplog: pytest.LogCaptureFixture) -> None:
+    follower = Follower(plan_of(topic(0)))
+    full = replace(topic(1, name="full"), purge=Purge({TopicPartition("full", 0): Watermarks(0, 9)}))
+    follower.comes(plan_of(topic(0), full))
+    assert follower.after(1) is None
+    assert [record.__dict__["reason"] for record in caplog.records] == [
+        "full: it holds records, and was not named to be emptied: restore it by itself"
+    ]
+    new = topic(1, name="another")
+    follower.comes(plan_of(topic(0), full, new))
+    assert follower.after(AFTER_REFUSAL) == plan_of(topic(0), new)
 
 
 def test_a_partition_that_the_destination_lacks_is_not_new() -> None:

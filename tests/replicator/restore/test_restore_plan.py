@@ -340,7 +340,6 @@ def topic_plan(*conflicts: Conflict, partitions: Sequence[PartitionPlan] = ()) -
         destination="copy",
         facts=None,
         partition_count=1,
-        configs={},
         partitions=partitions,
         conflicts=conflicts,
     )

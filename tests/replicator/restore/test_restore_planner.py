@@ -20,7 +20,8 @@ from infra.contracts.storage import ObjectInfo
 from replicator.restore import planner as restore_planner
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan
-from replicator.restore.planner import TargetOptions, sources_of, with_earlier_forks
+from replicator.restore.sources import sources_of, with_earlier_forks
+from replicator.restore.target_options import TargetOptions
 from replicator.selection import CHECKPOINTS, Renaming, checkpoint_topic
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import REGION, World

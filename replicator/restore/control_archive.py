@@ -1,0 +1,37 @@
+"""What destinations can be created after: the catalogues of the source, and the rules by which they cross."""
+
+from __future__ import annotations
+
+from infra.archive.catalog_history import CatalogHistory
+from infra.archive.control import ControlStore
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from ingress.catalog.acl_applier import principals_of
+from ingress.catalog.settings import CatalogSettings
+from replicator.config import Config
+from replicator.restore.acl_restore import AclRestore
+from replicator.restore.destination import ControlArchive
+from replicator.restore.source_catalog import SourceCatalog, moment_of
+from replicator.restore.target_options import TargetOptions
+from replicator.selection import Selection
+
+
+def control_archive(
+    config: Config, selection: Selection, options: TargetOptions, control: ControlStore, acls: AclRestore
+) -> ControlArchive | None:
+    """None when `options` ask for nothing of it. Configs are filtered as ingress filters them, if the file says how."""
+    if not options.needs_catalog:
+        return None
+    history = CatalogHistory(control.objects, control.prefix, selection.region)
+    return ControlArchive(
+        catalog=SourceCatalog(history, moment_of(selection)), acls=acls, config_filter=_settings(config).config_filter
+    )
+
+
+def acl_restore(config: Config, admin: KafkaAdmin) -> AclRestore:
+    own = principals_of(config.cluster.properties("admin"), _settings(config).own_principals)
+    return AclRestore(KafkaCatalogAdmin(admin.connection), own)
+
+
+def _settings(config: Config) -> CatalogSettings:
+    return config.ingress or CatalogSettings()

@@ -1,0 +1,112 @@
+"""The archived topics and partitions that a selection names, by folder names and claims: no segments are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from formats.errors import ConfigError, DataError
+from formats.incarnation import parse_incarnation
+from formats.segment import SourcePartition
+from formats.topic_selection import is_internal
+from infra.archive.archive import Archive
+from infra.archive.control import ControlStore
+from ingress.routing.succession import ArchivedIncarnation, in_order
+from replicator.selection import Selection
+
+
+def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
+    """The selected partitions, by folder names alone: no segments are listed. Raises ConfigError as
+    `incarnations_of` does, StoreUnavailable."""
+    return [source for sources in selected_sources(archive, selection).values() for source in sources]
+
+
+def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
+    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
+    wanted = selected_sources(archive, selection)
+    found = [source for sources in wanted.values() for source in sources]
+    for incarnation in wanted if selection.incarnation is None else ():
+        claim = incarnation.claim  # set if the topic has several incarnations: else no request
+        seen = {incarnation.path}
+        while claim is not None and claim.forked_from not in {"", *seen}:
+            before = parse_incarnation(claim.forked_from)
+            seen.add(before.path)
+            numbers = archive.segments.partitions(selection.region, before.path)
+            found += [
+                SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
+            ]
+            claim = archive.control.claim_of(selection.region, before.path)
+    return found
+
+
+def selected_sources(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
+    """The selected partitions of each selected topic. Topics without any are left out.
+
+    Raises as `sources_of`, and ConfigError when no partition is left.
+    """
+    found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
+    stored = []
+    for incarnation in incarnations_of(archive, selection):
+        numbers = archive.segments.partitions(selection.region, incarnation.path)
+        stored.append(f"{incarnation.path} has {', '.join(map(str, numbers)) or 'none'}")
+        if wanted := [
+            incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
+        ]:
+            found[incarnation] = wanted
+    if not found:
+        problem = f"nothing is stored of the selected partitions: {'; '.join(stored)}"
+        raise ConfigError([problem], source="archive")
+    return found
+
+
+def incarnations_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
+    """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
+    stored: dict[str, list[ArchivedIncarnation]] = {}
+    for incarnation in archive.segments.incarnations(selection.region):
+        if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
+            stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
+    problems = [
+        f"{pattern}: nothing of it is stored below {selection.region}/"
+        for pattern in selection.topics
+        if not any(pattern.matches(topic) for topic in stored)
+    ]
+    problems += [
+        f"--rename {name}={selection.renaming.names[name]}: {name} is none of the topics ({', '.join(sorted(stored))})"
+        for name in sorted(selection.renaming.names.keys() - stored.keys())
+    ]
+    chosen = []
+    for topic, incarnations in sorted(stored.items()):
+        try:
+            selection.renaming(topic)
+            chosen.append(_incarnation(archive.control, selection, topic, incarnations))
+        except (ValueError, DataError) as error:
+            problems.append(f"{topic}: {error}")
+    if problems:
+        raise ConfigError(problems, source="archive")
+    return chosen
+
+
+def _incarnation(
+    control: ControlStore, selection: Selection, topic: str, incarnations: Sequence[ArchivedIncarnation]
+) -> ArchivedIncarnation:
+    """The selected incarnation, or the last one. Raises ValueError when there is none, or the last one is not known."""
+    if selection.incarnation is not None:
+        found = [incarnation for incarnation in incarnations if incarnation.id == selection.incarnation]
+        if not found:
+            raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(incarnations)}")
+        return found[0]
+    if len(incarnations) == 1:
+        return incarnations[0]
+    known = {incarnation.incarnation for incarnation in incarnations} | {
+        one for one in control.claimed(selection.region) if one.topic == topic
+    }
+    ordered, unordered = in_order(
+        ArchivedIncarnation(incarnation=one, claim=control.claim_of(selection.region, one.path))
+        for one in sorted(known)
+    )
+    if unordered or ordered[-1].path not in {incarnation.path for incarnation in incarnations}:
+        raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")
+    return ordered[-1]
+
+
+def _named(incarnations: Sequence[ArchivedIncarnation]) -> str:
+    return ", ".join(f"{incarnation.id or 'the plain path'!r}" for incarnation in incarnations)

@@ -1,0 +1,28 @@
+"""How a restore treats its destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from replicator.restore.acl_restore import AclSource
+from replicator.restore.conflicts import ConflictKind
+from replicator.restore.creation import ConfigMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """How target topics are created, and which conflicts are accepted. `archive` means the catalogue of the source that
+    was in force at the end of the selected timestamps, or the newest one."""
+
+    accept: Collection[ConflictKind] = ()
+    partition_count: int | None = None  # of topics that are created; None: as recorded in the archive
+    replication_factor: int = -1  # −1: the cluster's default
+    configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
+    configs_from: ConfigMode = ConfigMode.TARGET  # what else they are created with: see `creation`
+    acls: AclSource = AclSource.NONE  # which ACLs destinations get
+    purge: bool = False  # whether destinations that hold records are emptied; to be accepted as ConflictKind.PURGE
+
+    @property
+    def needs_catalog(self) -> bool:
+        return self.configs_from == ConfigMode.ARCHIVE or self.acls == AclSource.ARCHIVE
