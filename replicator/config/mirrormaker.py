@@ -1,0 +1,374 @@
+"""Configurations of MirrorMaker 2 as configurations of ours: for each flow a file of the source and one of the target.
+
+    properties ─> keys: of all, of a cluster, of a flow ─> for each flow: every key is mapped, ignored or refused
+
+A key of a flow (`a->b.topics`) beats one of its target cluster (`b.topics`), which beats one of all (`topics`). What
+every key means is data: `replicator.config.mirrormaker_keys`. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from formats.incarnation import LEGAL_NAME
+from formats.policies.named_policies import replication_policy
+from formats.policies.topic_configs import DEFAULT_EXCLUDES
+from formats.topic_selection import TopicPattern
+from infra.settings.secrets import MASK, is_secret
+from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
+from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
+from replicator.config.show import to_toml
+
+FLOW = "->"
+Table = dict[str, object]
+
+_DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
+_DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
+_JAVA_ONLY = (
+    (re.compile(r"\\[pP]\{"), r"\p{…}"),
+    (re.compile(r"\\Q"), r"\Q…\E"),
+    (re.compile(r"\[[^\]]*&&"), "&& in a class"),
+    (re.compile(r"\(\?<[A-Za-z]"), "(?<name>…)"),
+    (re.compile(r"\(\?[a-zA-Z]+\)"), "(?i) and other flags"),
+    (re.compile(r"\\[hHRXzG]"), r"\h, \R, \X, \z or \G"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one key. `value`: secrets masked."""
+
+    key: str
+    value: str
+    treatment: Treatment
+    reason: str
+
+    @property
+    def text(self) -> str:
+        return " ".join(
+            f"{self.treatment}: {self.key} = {self.value}: {self.reason}".split()
+        )  # one line, whatever it has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFlow:
+    """`source_file`, `target_file`: TOML. `findings`: of every key that the flow reads, in the order of the file."""
+
+    source: str
+    target: str
+    source_file: str
+    target_file: str
+    findings: Sequence[Finding]
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}{FLOW}{self.target}"
+
+    @property
+    def refused(self) -> Sequence[Finding]:
+        return [one for one in self.findings if one.treatment is Treatment.REFUSED]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    text: str  # as it is written
+    scope: str  # empty: of all; an alias; or a flow
+    name: str  # without the scope, in the spelling of today
+    value: str
+
+    @property
+    def shown(self) -> str:
+        return MASK if is_secret(self.text) or "jaas" in self.text else self.value
+
+
+def imported_flows(properties: Mapping[str, str]) -> list[ImportedFlow]:
+    """Raises ValueError for a file that names no flow: neither `clusters` nor a connector's `source.cluster.alias`."""
+    keys = list(_keys(properties))
+    return [_Flow(source, target, keys).imported() for source, target in _flows(properties, keys)]
+
+
+def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
+    aliases = _aliases(properties)
+    for text, value in properties.items():
+        scope, rest = "", text
+        head, arrow, tail = text.partition(FLOW)
+        if arrow:
+            alias = next((one for one in _longest(aliases) if tail.startswith(f"{one}.")), tail.partition(".")[0])
+            scope, rest = f"{head.strip()}{FLOW}{alias}", tail[len(alias) + 1 :]
+        else:
+            plain = text.removeprefix("cluster.")  # as in a first draft: cluster.primary.bootstrap.servers
+            alias = next((one for one in _longest(aliases) if plain.startswith(f"{one}.")), "")
+            if alias:
+                scope, rest = alias, plain[len(alias) + 1 :]
+        yield _Key(text, scope, SPELLINGS.get(rest, rest), value)
+
+
+def _aliases(properties: Mapping[str, str]) -> Sequence[str]:
+    return [one.strip() for one in properties.get("clusters", "").split(",") if one.strip()]
+
+
+def _longest(aliases: Sequence[str]) -> Sequence[str]:
+    return sorted(aliases, key=len, reverse=True)
+
+
+def _flows(properties: Mapping[str, str], keys: Sequence[_Key]) -> list[tuple[str, str]]:
+    """Enabled flows. If no key says `enabled`, as in KIP-382, they are all."""
+    if "source.cluster.alias" in properties:
+        return [(properties["source.cluster.alias"], properties.get("target.cluster.alias", "target"))]
+    aliases = _aliases(properties)
+    if not aliases:
+        raise ValueError("names no flow: neither clusters = …, nor the source.cluster.alias of a connector")
+    enabled = {key.scope: key.value.strip().lower() == "true" for key in keys if key.name == "enabled"}
+    pairs = [(a, b) for a in aliases for b in aliases if a != b]
+    default = enabled.get("", not enabled)
+    return [(a, b) for a, b in pairs if enabled.get(f"{a}{FLOW}{b}", default)]
+
+
+@dataclass(slots=True)
+class _Flow:
+    source: str
+    target: str
+    keys: Sequence[_Key]
+    egress: Table = field(default_factory=dict)
+    ingress: Table = field(default_factory=dict)
+    topics: list[str] = field(default_factory=lambda: ["^.*"])  # MirrorMaker 2's defaults
+    groups: list[str] = field(default_factory=lambda: ["^.*"])
+    topic_settings: Table = field(default_factory=dict)
+    clients: dict[str, ClientProperties] = field(default_factory=dict)  # by alias
+    findings: list[Finding] = field(default_factory=list)
+
+    def imported(self) -> ImportedFlow:
+        self.clients = {alias: ClientProperties(alias) for alias in (self.source, self.target)}
+        self.ingress["replication_policy"] = "default"
+        ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
+        last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and _is_setting(key)}
+        for key in self.keys:
+            if _is_setting(key) and key.scope in ours:
+                if last[key.name] is key:
+                    self._take(key)
+                else:
+                    self._found(key, Treatment.IGNORED, f"{last[key.name].text} beats it")
+            elif key.scope in (*ours, self.source):
+                self._take_client(key)
+        return ImportedFlow(
+            source=self.source,
+            target=self.target,
+            source_file=self._file(self.source, self._source_half(), "source"),
+            target_file=self._file(self.target, self._target_half(), "target"),
+            findings=self.findings,
+        )
+
+    def _found(self, key: _Key, treatment: Treatment, reason: str) -> None:
+        self.findings.append(Finding(key.text, key.shown, treatment, reason))
+
+    # --- MirrorMaker 2's own properties
+
+    def _take(self, key: _Key) -> None:
+        rule = rule_of(key.name)
+        assert rule is not None
+        treatment, reason = rule.treatment, rule.reason
+        if treatment is Treatment.REFUSED and (why := _harmless(key)):
+            treatment, reason = Treatment.IGNORED, why
+        if treatment is Treatment.MAPPED and (take := _MAPPERS.get(key.name)) is not None:
+            try:
+                reason = take(self, key.value.strip()) or reason
+            except ValueError as error:
+                treatment, reason = Treatment.REFUSED, str(error)
+        self._found(key, treatment, reason)
+
+    def _take_topics(self, value: str) -> str:
+        self.topics = patterns(value)
+        return ""
+
+    def _take_exclude(self, value: str) -> str:
+        own = [one for one in _items(value) if one not in _DEFAULT_TOPIC_EXCLUDES]
+        if own:
+            self.egress["exclude"] = patterns(",".join(own))
+        return "egress.exclude; the default excludes hold for expressions in any case"
+
+    def _take_groups(self, value: str) -> str:
+        self.groups = patterns(value)
+        return ""
+
+    def _take_groups_exclude(self, value: str) -> str:
+        own = [one for one in _items(value) if one not in _DEFAULT_GROUP_EXCLUDES]
+        if own:
+            self.egress["groups_exclude"] = patterns(",".join(own))
+        return "egress.groups_exclude; the default excludes hold for expressions in any case"
+
+    def _take_checkpoints(self, value: str) -> str:
+        if not _is_true(value):
+            self.groups = []
+        return "egress.groups; none without checkpoints"
+
+    def _take_config_excludes(self, value: str) -> str:
+        if set(_items(value)) != {one.replace(".", r"\.") for one in DEFAULT_EXCLUDES}:
+            self.ingress["config_properties_exclude"] = _items(value)
+        return ""
+
+    def _take_policy(self, value: str) -> str:
+        replication_policy(value, self.source, ".")
+        self.ingress["replication_policy"] = {
+            "DefaultReplicationPolicy": "default",
+            "IdentityReplicationPolicy": "identity",
+        }.get(value.rpartition(".")[2], value.rpartition(".")[2])
+        return ""
+
+    def _take_format(self, value: str) -> str:
+        match = re.fullmatch(r"(\$\{cluster\}(?P<separator>[A-Za-z0-9._-]+))?\$\{topic\}", value)
+        if match is None:
+            raise ValueError("names that are not <cluster><separator><topic> need a policy in Python")
+        self.ingress["replication_policy"] = "default" if match["separator"] else "identity"
+        if match["separator"]:
+            self._take_separator(match["separator"])
+        return ""
+
+    def _take_separator(self, value: str) -> str:
+        if value != ".":
+            self.ingress["replication_policy_separator"] = value
+        return ""
+
+    def _take_interval(self, value: str) -> str:
+        seconds = int(value)
+        if seconds <= 0:
+            raise ValueError("must be at least 1 s: new topics are always found")
+        self.egress["topic_refresh_interval"] = self.ingress["topic_refresh_interval"] = f"{seconds}s"
+        return ""
+
+    def _take_factor(self, value: str) -> str:
+        self.ingress["replication_factor"] = int(value)
+        return ""
+
+    def _take_defaults(self, value: str) -> str:
+        if value not in ("source", "target"):
+            raise ValueError("must be source or target")
+        self.ingress["use_defaults_from"] = value
+        return ""
+
+    def _take_delivery(self, value: str) -> str:
+        if value.lower() in ("true", "enabled", "preparing", "required"):
+            self.ingress["delivery"] = "exactly-once"
+            return ""
+        return "ingress.delivery is exactly-once by default; at-least-once is a choice"
+
+    def _take_configs(self, value: str) -> str:
+        self.ingress["configs"] = "mirror" if _is_true(value) else "off"
+        return ""
+
+    def _take_acls(self, value: str) -> str:
+        self.ingress["acls"] = "mirror" if _is_true(value) else "off"
+        return ""
+
+    # --- properties of clients
+
+    def _take_client(self, key: _Key) -> None:
+        found = client_key(key.name, is_of_cluster=bool(key.scope) and FLOW not in key.scope)
+        if found is None:
+            if key.scope == self.source and rule_of(key.name) is not None:
+                self._found(key, Treatment.IGNORED, "it is about flows to this cluster")
+            else:
+                self._found(key, Treatment.REFUSED, "is no property of MirrorMaker 2 or of a Kafka client")
+            return
+        aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
+        names = [key.scope] if key.scope in self.clients else aliases[found.side]
+        results = [self.clients[alias].take(found.role, found.name, key.value) for alias in names]
+        if found.name == "auto.offset.reset":
+            results = [self._take_start(key.value.strip(), found.side)]
+        self._found(key, *results[0])
+
+    def _take_start(self, value: str, side: Side) -> tuple[Treatment, str]:
+        if side == "target":
+            return Treatment.IGNORED, "it is about the consumer of the source"
+        if value not in ("earliest", "latest"):
+            return Treatment.REFUSED, 'egress.topics.start is "earliest", "latest" or a time'
+        if value == "latest":
+            self.topic_settings["start"] = value
+        return Treatment.MAPPED, "egress.topics.start"
+
+    # --- the files
+
+    def _source_half(self) -> Table:
+        groups: Table = {"groups": self.groups} if self.groups else {}
+        topics = {one: dict(self.topic_settings) for one in self.topics}
+        return {"egress": {**self.egress, **groups, "topics": topics}}
+
+    def _target_half(self) -> Table:
+        defaults: Table = {"exclude": self.egress["exclude"]} if "exclude" in self.egress else {}
+        sources = [{"region": self.source, "topic": one, **defaults} for one in self.topics]
+        return {"sqs": {"queue": "@{SQS_QUEUE}"}, "ingress": {**self.ingress, "sources": sources}}
+
+    def _file(self, region: str, half: Table, which: str) -> str:
+        tables = {
+            "region": region,
+            "kafka": self.clients[region].table(),
+            "s3": {"bucket": "@{S3_BUCKET}"},
+            **half,
+        }
+        kept = [one for one in self.findings if one.treatment is not Treatment.MAPPED]
+        head = f"# The {which} half of {self.source}{FLOW}{self.target}"
+        toml = to_toml(tables).replace('"@{', '"${')
+        return "\n".join([head, *(f"# {one.text}" for one in kept), "", toml])
+
+
+def _is_setting(key: _Key) -> bool:
+    return rule_of(key.name) is not None
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() == "true"
+
+
+def _harmless(key: _Key) -> str:
+    """Why a value of a refused property changes nothing; empty when it does."""
+    if key.value.strip().rpartition(".")[2] in DEFAULT_CLASSES:
+        return "is the default, and what is done here"
+    if key.name == "sync.group.offsets.enabled" and not _is_true(key.value):
+        return "offsets of groups are not written to the target's groups"
+    return ""
+
+
+def _items(value: str) -> list[str]:
+    """`a, b`, or `["a", "b"]` as in a first draft of KIP-382."""
+    if value.startswith('["'):
+        value = value.strip("[]").replace('"', "")
+    return [one.strip() for one in value.split(",") if one.strip()]
+
+
+def patterns(value: str) -> list[str]:
+    """MirrorMaker 2's list of names and expressions, each of which matches a whole name, in our writing. Raises
+    ValueError for what only Java understands."""
+    found = []
+    for one in _items(value):
+        if LEGAL_NAME.fullmatch(one):
+            found.append(one)  # as it is meant: in MirrorMaker 2 its dots match any character
+            continue
+        wrong = next((name for sign, name in _JAVA_ONLY if sign.search(one)), "")
+        if wrong:
+            raise ValueError(f"{one!r} has {wrong}, which only Java's expressions have, or have so")
+        found.append(str(TopicPattern(one if one.startswith("^") else f"^{one}")))
+    if not found:
+        raise ValueError("is empty: nothing would be replicated")
+    return found
+
+
+_MAPPERS: Mapping[str, Callable[[_Flow, str], str]] = {
+    "topics": _Flow._take_topics,
+    "topics.exclude": _Flow._take_exclude,
+    "groups": _Flow._take_groups,
+    "groups.exclude": _Flow._take_groups_exclude,
+    "emit.checkpoints.enabled": _Flow._take_checkpoints,
+    "config.properties.exclude": _Flow._take_config_excludes,
+    "replication.policy.class": _Flow._take_policy,
+    "replication.policy.separator": _Flow._take_separator,
+    "remote.topic.format": _Flow._take_format,
+    "refresh.topics.interval.seconds": _Flow._take_interval,
+    "replication.factor": _Flow._take_factor,
+    "use.defaults.from": _Flow._take_defaults,
+    "exactly.once.source.support": _Flow._take_delivery,
+    "exactly.once.support": _Flow._take_delivery,
+    "transaction.producer": _Flow._take_delivery,
+    "sync.topic.configs.enabled": _Flow._take_configs,
+    "sync.topic.acls.enabled": _Flow._take_acls,
+}

@@ -1,0 +1,217 @@
+"""Every property of MirrorMaker 2, and what becomes of it here: mapped, ignored or refused, each with the reason. Data.
+
+The properties are those of MirrorMaker 2 4.3.1, of KIP-382 and its first drafts, of KIP-545 and of the proposal for
+exactly-once delivery by a sink connector, with the spellings of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Treatment(StrEnum):
+    MAPPED = "mapped"  # to a setting of ours
+    IGNORED = "ignored"  # nothing of ours depends on it
+    REFUSED = "refused"  # it would change what is replicated, and has no counterpart
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    treatment: Treatment
+    reason: str  # of a mapped one: the setting
+
+
+def _mapped(setting: str) -> KeyRule:
+    return KeyRule(Treatment.MAPPED, setting)
+
+
+def _ignored(reason: str) -> KeyRule:
+    return KeyRule(Treatment.IGNORED, reason)
+
+
+def _refused(reason: str) -> KeyRule:
+    return KeyRule(Treatment.REFUSED, reason)
+
+
+_WORKER = "there is no Kafka Connect worker here"
+_BYTES = "records are copied byte for byte, without converters"
+_OFFSETS = "positions are kept with the delivered records, in ingress.checkpoint_topic"
+_EXACT = "the archive keeps every offset, so nothing is sampled into a topic"
+_INTERNAL = "this internal topic does not exist here; of ours, ingress.internal_replication_factor says it"
+_HEARTBEATS = "heartbeats of the source are written into the bucket, every egress.heartbeat_interval"
+_REFRESH = "changes are applied within topic_refresh_interval"
+_JAVA = "a Java class cannot be loaded"
+
+KEYS: Mapping[str, KeyRule] = {
+    # clusters and flows
+    "clusters": _mapped("region"),
+    "enabled": _mapped("the flow"),
+    "source.cluster.alias": _mapped("ingress.sources.region"),
+    "target.cluster.alias": _mapped("region"),
+    # what is replicated
+    "topics": _mapped("egress.topics"),
+    "topics.exclude": _mapped("egress.exclude"),
+    "groups": _mapped("egress.groups"),
+    "groups.exclude": _mapped("egress.groups_exclude"),
+    "config.properties.exclude": _mapped("ingress.config_properties_exclude"),
+    "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, egress.topic_filter"),
+    "group.filter.class": _refused(f"{_JAVA}: write the groups into egress.groups and groups_exclude"),
+    "config.property.filter.class": _refused(f"{_JAVA}: write the names into ingress.config_properties_exclude"),
+    "use.defaults.from": _mapped("ingress.use_defaults_from"),
+    "sync.topic.configs.enabled": _mapped("ingress.configs"),
+    "sync.topic.configs.interval.seconds": _ignored(_REFRESH),
+    "sync.topic.acls.enabled": _mapped("ingress.acls"),
+    "sync.topic.acls.interval.seconds": _ignored(_REFRESH),
+    "refresh.topics.enabled": _ignored("new topics that an expression matches are always found: name topics instead"),
+    "refresh.topics.interval.seconds": _mapped("topic_refresh_interval"),
+    "refresh.groups.enabled": _ignored("groups are found with their offsets"),
+    "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),
+    # heartbeats, checkpoints, offsets
+    "emit.heartbeats.enabled": _ignored(_HEARTBEATS),
+    "emit.heartbeats.interval.seconds": _ignored(_HEARTBEATS),
+    "heartbeats.replication.enabled": _ignored(_HEARTBEATS),
+    "emit.checkpoints.enabled": _mapped("egress.groups"),
+    "emit.checkpoints.interval.seconds": _ignored("offsets of groups have no interval of their own"),
+    "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),
+    "sync.group.offsets.enabled": _refused("offsets of groups are not written to the target's groups yet"),
+    "sync.group.offsets.interval.seconds": _ignored("offsets of groups have no interval of their own"),
+    "emit.offset-syncs.enabled": _ignored(_EXACT),
+    "offset-syncs.topic.location": _ignored(_EXACT),
+    "offset.lag.max": _ignored(_EXACT),
+    "checkpoints.topic.replication.factor": _ignored(_INTERNAL),
+    "heartbeats.topic.replication.factor": _ignored(_INTERNAL),
+    "offset-syncs.topic.replication.factor": _ignored(_INTERNAL),
+    "checkpoints.topic.retention.ms": _ignored(_INTERNAL),
+    "heartbeats.topic.retention.ms": _ignored(_INTERNAL),
+    "offset-syncs.topic.retention.ms": _ignored(_INTERNAL),
+    # names
+    "replication.policy.class": _mapped("ingress.replication_policy"),
+    "replication.policy.separator": _mapped("ingress.replication_policy_separator"),
+    "replication.policy.internal.topic.separator.enabled": _ignored("no internal topic is named by the policy here"),
+    "remote.topic.format": _mapped("ingress.replication_policy"),
+    # how
+    "replication.factor": _mapped("ingress.replication_factor"),
+    "exactly.once.source.support": _mapped("ingress.delivery"),
+    "exactly.once.support": _mapped("ingress.delivery"),
+    "transaction.producer": _mapped("ingress.delivery"),
+    "connector.type": _ignored("source and sink connectors are one flow here: egress and ingress"),
+    "forwarding.admin.class": _refused(f"{_JAVA}: set ingress.create_topics = false, and create the topics elsewhere"),
+    "admin.timeout.ms": _ignored("requests of admin clients have their own limits, and are made again"),
+    "consumer.poll.timeout.ms": _ignored("the consumer waits for records as long as a segment is open"),
+    "readahead.queue.capacity": _ignored("what is read ahead is limited in bytes: egress.memory_budget"),
+    "transforms": _refused(f"{_JAVA}: records are delivered as they are"),
+    "predicates": _refused(f"{_JAVA}: records are delivered as they are"),
+    "config.providers": _refused("write secrets as ${NAME}, a variable of the environment"),
+    "errors.tolerance": _ignored("no record is skipped in silence: a refused one parks its partition"),
+    # Kafka Connect
+    "name": _ignored(_WORKER),
+    "connector.class": _ignored(_WORKER),
+    "tasks.max": _ignored("partitions are divided among as many processes as run"),
+    "dedicated.mode.enable.internal.rest": _ignored(_WORKER),
+    "group.id": _ignored(f"{_WORKER}; the groups of ours are egress.group_id and ingress.group_id"),
+    "listeners": _ignored(_WORKER),
+    "plugin.path": _ignored(_WORKER),
+    "key.converter": _ignored(_BYTES),
+    "value.converter": _ignored(_BYTES),
+    "header.converter": _ignored(_BYTES),
+    "offset.flush.interval.ms": _ignored(_OFFSETS),
+    "offset.flush.timeout.ms": _ignored(_OFFSETS),
+    "scheduled.rebalance.max.delay.ms": _ignored(_WORKER),
+}
+PREFIXES: Mapping[str, KeyRule] = {
+    "offset.storage.": _ignored(_OFFSETS),
+    "config.storage.": _ignored(_WORKER),
+    "status.storage.": _ignored(_WORKER),
+    "rest.": _ignored(_WORKER),
+    "admin.listeners": _ignored(_WORKER),
+    "errors.": _ignored("no record is skipped in silence: a refused one parks its partition"),
+    "topic.creation.": _ignored("destinations have the partitions and configs of their source"),
+    "transforms.": _refused(f"{_JAVA}: records are delivered as they are"),
+    "predicates.": _refused(f"{_JAVA}: records are delivered as they are"),
+    "config.providers.": _refused("write secrets as ${NAME}, a variable of the environment"),
+    "key.converter.": _ignored(_BYTES),
+    "value.converter.": _ignored(_BYTES),
+    "header.converter.": _ignored(_BYTES),
+}
+SPELLINGS: Mapping[str, str] = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+    "topics.whitelist": "topics",
+    "groups.whitelist": "groups",
+    "enable": "enabled",
+    "sync.topic.configs": "sync.topic.configs.enabled",
+    "sync.topic.acls": "sync.topic.acls.enabled",
+    "emit.heartbeats": "emit.heartbeats.enabled",
+    "emit.checkpoints": "emit.checkpoints.enabled",
+    "emit.checkpoints.enables": "emit.checkpoints.enabled",
+    "replicate.heartbeats": "heartbeats.replication.enabled",
+    "offset.syncs.topic.retention.ms": "offset-syncs.topic.retention.ms",
+    "offset.syncs.topic.replication.factor": "offset-syncs.topic.replication.factor",
+    "offset.syncs.topic.location": "offset-syncs.topic.location",
+}
+"""What is written → the property. The seeds of the property tables spell some of them in other ways."""
+
+DEFAULT_CLASSES: Sequence[str] = (
+    "DefaultTopicFilter",
+    "DefaultGroupFilter",
+    "DefaultConfigPropertyFilter",
+    "ForwardingAdmin",
+)
+"""Classes that do what is done here without one."""
+
+
+def rule_of(key: str) -> KeyRule | None:
+    """None for what is no property of MirrorMaker 2 or Kafka Connect: it may be one of a Kafka client."""
+    found = KEYS.get(SPELLINGS.get(key, key))
+    return found or next((rule for prefix, rule in PREFIXES.items() if key.startswith(prefix)), None)
+
+
+# --- properties of Kafka's Java clients ------------------------------------------------------------------------------
+
+ROLES = ("consumer", "producer", "admin")
+_OURS = "is set by this program"
+_NO_PEM = "librdkafka reads PEM or PKCS#12: convert the store, and set ssl.ca.location, ssl.keystore.location"
+
+CLIENT_KEYS: Mapping[str, KeyRule] = {
+    **{
+        same: _mapped(same)
+        for same in (
+            *("bootstrap.servers", "security.protocol", "client.id", "client.rack", "client.dns.lookup"),
+            *("metadata.max.age.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms"),
+            *("connections.max.idle.ms", "isolation.level", "group.instance.id", "session.timeout.ms"),
+            *("heartbeat.interval.ms", "max.poll.interval.ms", "fetch.min.bytes", "fetch.max.bytes"),
+            *("max.partition.fetch.bytes", "check.crcs", "linger.ms", "batch.size", "compression.type"),
+            *("request.timeout.ms", "delivery.timeout.ms", "message.max.bytes", "sasl.kerberos.service.name"),
+            *("sasl.username", "sasl.password", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
+        )
+    },
+    "sasl.mechanism": _mapped("sasl.mechanism"),
+    "fetch.max.wait.ms": _mapped("fetch.wait.max.ms"),
+    "max.request.size": _mapped("message.max.bytes"),
+    "send.buffer.bytes": _mapped("socket.send.buffer.bytes"),
+    "receive.buffer.bytes": _mapped("socket.receive.buffer.bytes"),
+    "ssl.cipher.suites": _mapped("ssl.cipher.suites"),
+    "group.id": _ignored("the groups of ours are egress.group_id and ingress.group_id"),
+    "auto.offset.reset": _mapped("egress.topics.start"),
+    "sasl.jaas.config": _mapped("sasl.username, sasl.password"),
+    **dict.fromkeys(("acks", "enable.idempotence", "transactional.id", "enable.auto.commit"), _ignored(_OURS)),
+    "max.in.flight.requests.per.connection": _ignored("the idempotent producer keeps the order with several, too"),
+    **dict.fromkeys(("retries", "max.block.ms", "default.api.timeout.ms", "auto.commit.interval.ms"), _ignored(_OURS)),
+    "max.poll.records": _ignored("records are read by bytes: egress.memory_budget"),
+    "buffer.memory": _ignored("what waits to be sent is limited by this program"),
+    **dict.fromkeys(("partition.assignment.strategy", "partitioner.class"), _ignored(_OURS)),
+    **dict.fromkeys(("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"), _ignored(_BYTES)),
+    **dict.fromkeys(("metric.reporters", "metrics.sample.window.ms", "metrics.num.samples"), _ignored("see [metrics]")),
+    "interceptor.classes": _refused(_JAVA),
+    "sasl.login.callback.handler.class": _refused(f"{_JAVA}: see librdkafka's sasl.oauthbearer.* properties"),
+    "sasl.client.callback.handler.class": _refused(f"{_JAVA}: see librdkafka's sasl.oauthbearer.* properties"),
+    "ssl.protocol": _ignored("OpenSSL takes the newest protocol that both sides have"),
+    "ssl.enabled.protocols": _ignored("OpenSSL takes the newest protocol that both sides have"),
+    **dict.fromkeys(("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type"), _refused(_NO_PEM)),
+    **dict.fromkeys(("ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type"), _refused(_NO_PEM)),
+    **dict.fromkeys(("ssl.truststore.certificates", "ssl.keystore.certificate.chain"), _refused(_NO_PEM)),
+    "ssl.keystore.key": _refused(_NO_PEM),
+}
