@@ -38,8 +38,8 @@ class CatalogSettings:
     configs: Literal["mirror", "off"] = field(
         default="mirror",
         metadata=setting(
-            "mirror = configs of the source's topics, set and unset, are those of the destinations that we created; "
-            "off = they stay as they were created: retention.ms is -1"
+            "configs of destinations that we created: mirror = those of the source's topics, set and unset; off = they "
+            "stay as they were created, with retention.ms = -1"
         ),
     )
     use_defaults_from: UseDefaults = field(
