@@ -19,10 +19,9 @@ from formats.topic_selection import TopicPattern
 from infra.settings.secrets import MASK, is_secret
 from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
 from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
-from replicator.config.show import to_toml
+from replicator.config.show import Table, to_toml
 
 FLOW = "->"
-Table = dict[str, object]
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
