@@ -54,14 +54,13 @@ from ingress.segment_lister import SegmentLister
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.source_metrics import SourceMetrics
 from ingress.stored_lag import StoredLag
-from ingress.target_partitions import TargetPartitions
+from ingress.target_partitions import SETTLE, TargetPartitions
 from ingress.undelivered_metrics import UndeliveredMetrics
 
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
 MEASURE = timedelta(seconds=5)
-SETTLE = timedelta(seconds=2)  # for the current round of a partition whose position an operator has changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

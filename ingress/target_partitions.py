@@ -18,6 +18,8 @@ from ingress.delivery.rounds import Delivery
 from ingress.routing.destinations import Route
 from ingress.routing.watcher import DestinationWatcher
 
+SETTLE = timedelta(seconds=2)  # for the current round of partitions that are dropped
+
 
 @dataclass(slots=True)
 class TargetPartitions:
@@ -60,7 +62,8 @@ class TargetPartitions:
         """Drop partitions that are still assigned, but whose routing or settings have changed: nothing more is produced
         for them. Those that are still delivered here are added again, with the settings of now."""
         lost = [assigned for assigned in self.assignment if not self._is_routed(assigned)]
-        self.delivery.release([h.delivery_target.epoch for h in lost], timedelta())
+        # the current round may have partitions that stay, and may be about to write the checkpoint to begin again at
+        self.delivery.release([h.delivery_target.epoch for h in lost], SETTLE)
         self.assignment.forget(lost)
 
     def _is_routed(self, assigned: AssignedPartition) -> bool:

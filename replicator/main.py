@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run and exit. A ReplicatorError is printed as one message; any other exception is a bug and keeps its
     traceback."""
     try:
-        with ignored_reload(in_terminal=sys.stdin.isatty() or sys.stderr.isatty()):
+        in_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+        with ignored_reload(in_terminal=in_terminal):
             app(args=arguments, prog_name="replicator")
     except ConfigError as error:
         complain(str(error))

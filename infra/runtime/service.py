@@ -95,8 +95,9 @@ def run_until_signalled(
 def ignored_reload(install: Install = signal.signal, *, in_terminal: bool) -> Iterator[None]:
     """Ignore SIGHUP within the block, for commands that read their configuration once: it may be sent to all processes
     of the program. Not in a terminal, where it means that the terminal was closed, and not where the signal has another
-    disposition already. Programs started within the block are not affected. Main thread only."""
-    if in_terminal or signal.getsignal(RELOAD) is not signal.SIG_DFL:
+    disposition already. Programs started within the block are not affected."""
+    is_main = threading.current_thread() is threading.main_thread()  # only that one may install handlers
+    if in_terminal or not is_main or signal.getsignal(RELOAD) is not signal.SIG_DFL:
         yield
         return
     previous = install(RELOAD, lambda *_: None)  # unlike SIG_IGN, not inherited

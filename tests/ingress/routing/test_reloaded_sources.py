@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -116,3 +117,25 @@ def test_a_refresh_that_fails_is_soon_made_again() -> None:
     world.admin.away = False
     process.later(1.1)
     assert process.placement.topics == {"copy", "other"}
+
+
+def test_the_round_that_delivers_a_dropped_partition_ends_by_itself() -> None:
+    """It may have partitions of other topics, and is about to write their checkpoints, too."""
+    world = world_of_two()
+    process = joined(world)
+    [assigned] = [one for one in process.controller._assignment if one.delivery_target.target == C]
+    epoch = assigned.delivery_target.epoch
+    process.delivery._in_round = frozenset({epoch})
+    reload(process, OTHER)
+
+    def end_round() -> None:
+        with process.delivery._mutex:
+            process.delivery._in_round = frozenset()
+            process.delivery._mutex.notify_all()
+
+    ending = threading.Timer(0.05, end_round)
+    ending.start()
+    process.control(2)
+    ending.join()
+    assert process.controller._assignment.of(assigned.delivery_target.source) is None
+    assert not process.delivery._give_up_round
