@@ -29,7 +29,15 @@ class SelectedTopics:
 
     def shapes(self) -> Mapping[str, TopicShape]:
         """By name. Raises BrokerUnavailable."""
-        return self.catalog_admin.shapes(self.select(frozenset(self.admin.topics())))
+        return self.shapes_of(self.names())
+
+    def names(self) -> frozenset[str]:
+        """Of all topics of the cluster. Raises BrokerUnavailable."""
+        return frozenset(self.admin.topics())
+
+    def shapes_of(self, names: Collection[str]) -> Mapping[str, TopicShape]:
+        """Of those of `names` that are replicated. Raises BrokerUnavailable."""
+        return self.catalog_admin.shapes(self.select(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,8 @@ class CatalogObserver:
         """`before`: the generation that this one follows. Raises BrokerUnavailable, and TargetError when the topics may
         not be described."""
         cluster_id = self.topics.admin.cluster_id()
-        shapes = self.topics.shapes()
+        names = self.topics.names()
+        shapes = self.topics.shapes_of(names)
         configs = self.topics.catalog_admin.config_values(shapes.keys())
         acls, no_acls = self._acls()
         lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, now)
@@ -68,7 +77,7 @@ class CatalogObserver:
             acls=acls,
             problems={**_problems(configs, no_acls), **no_lineage},
         )
-        return with_removals(found, before)
+        return with_removals(found, before, existing=names)
 
     def _lineages(
         self, topics: Collection[tuple[str, str]], now: datetime

@@ -12,7 +12,7 @@ that most topics share are written once. The object is gzip'd JSON, the same byt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -65,14 +65,17 @@ class Catalog:
         return replace(self, writer="", observed_at=other.observed_at) == replace(other, writer="")
 
 
-def with_removals(now: Catalog, before: Catalog | None) -> Catalog:
-    """`now` with the topics that `before` had, or had as removed. Another cluster removes nothing: its topics are other
-    topics. A topic whose id changed was removed, and is there again."""
+def with_removals(now: Catalog, before: Catalog | None, *, existing: Collection[str]) -> Catalog:
+    """`now` with the topics that `before` had, or had as removed. `existing`: names of all topics of the cluster: one
+    that is only not selected any more was not removed. Another cluster removes nothing: its topics are other topics. A
+    topic whose id changed was removed, and is there again."""
     if before is None or before.cluster_id != now.cluster_id:
         return now
     present = {(topic.name, topic.topic_id) for topic in now.topics.values()}
     known = {(one.name, one.topic_id): one for one in before.removed}
     for topic in before.topics.values():
+        if topic.name in existing and topic.name not in now.topics:
+            continue
         known.setdefault(
             (topic.name, topic.topic_id),
             RemovedTopic(name=topic.name, topic_id=topic.topic_id, removed_at=now.observed_at),

@@ -106,17 +106,21 @@ class TestRemovals:
     later = T0 + timedelta(hours=1)
 
     def test_a_topic_that_is_gone_is_said_to_be(self) -> None:
-        found = with_removals(catalog(topic("a"), at=self.later), catalog(topic("a"), topic("b")))
+        found = with_removals(catalog(topic("a"), at=self.later), catalog(topic("a"), topic("b")), existing={"a"})
         assert found.removed == (RemovedTopic(name="b", topic_id="id", removed_at=self.later),)
 
     def test_it_stays_said_with_the_time_at_which_it_was_observed(self) -> None:
         gone = RemovedTopic(name="b", topic_id="id", removed_at=T0)
         before = replace(catalog(topic("a")), removed=(gone,))
-        assert with_removals(catalog(topic("a"), at=self.later), before).removed == (gone,)
+        assert with_removals(catalog(topic("a"), at=self.later), before, existing={"a"}).removed == (gone,)
 
     def test_another_incarnation_removes_the_one_before_it(self) -> None:
-        found = with_removals(catalog(topic("a", "new"), at=self.later), catalog(topic("a", "old")))
+        found = with_removals(catalog(topic("a", "new"), at=self.later), catalog(topic("a", "old")), existing={"a"})
         assert found.removed == (RemovedTopic(name="a", topic_id="old", removed_at=self.later),)
 
     def test_another_cluster_removes_nothing(self) -> None:
-        assert with_removals(catalog(cluster="d"), catalog(topic("a"))).removed == ()
+        assert with_removals(catalog(cluster="d"), catalog(topic("a")), existing=()).removed == ()
+
+    def test_a_topic_that_is_not_selected_any_more_was_not_removed(self) -> None:
+        found = with_removals(catalog(at=self.later), catalog(topic("a"), topic("b")), existing={"b"})
+        assert [one.name for one in found.removed] == ["a"]
