@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Show what ingress would change in this cluster: topics, configs, ACLs.
+    """Show what ingress would change in this cluster.
 
     Compares the destinations with the catalogues of the source regions, and changes nothing. Exit code 3 when something
     cannot be compared or changed.
