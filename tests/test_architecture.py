@@ -103,6 +103,7 @@ PURE = (
     "ingress/sequencer.py",
     "ingress/undelivered.py",
     "replicator/restore/conflicts.py",
+    "replicator/restore/creation.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
     "replicator/selection.py",
