@@ -108,6 +108,7 @@ PURE = (
     "replicator/config/mirrormaker_keys.py",
     "replicator/config/reload.py",
     "replicator/restore/conflicts.py",
+    "replicator/restore/creation.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
     "replicator/selection.py",
