@@ -18,6 +18,11 @@ from formats.policies.topic_configs import ConfigValue
 from infra.contracts.catalog import CatalogAdmin, TopicShape
 from infra.contracts.cluster import ClusterAdmin
 
+NONE_LISTED = (
+    "the cluster lists no ACL of a topic or a group: there is none, there is no authorizer, or this principal has no "
+    "DESCRIBE on the cluster, which the client does not tell apart; nothing is revoked at the target"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SelectedTopics:
@@ -90,11 +95,13 @@ class CatalogObserver:
             return dict.fromkeys(topics, ()), {"lineage": why}
 
     def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
-        """The bindings, or why there are none."""
+        """The bindings, or why they are not known. A principal that may not list them gets an empty list (librdkafka
+        2.16 drops the error): taken for an answer, that would revoke all of them at the target."""
         try:
-            return self.topics.catalog_admin.acls(), ""
+            found = self.topics.catalog_admin.acls()
         except TargetError as error:
             return None, str(error)
+        return (found, "") if found else (None, NONE_LISTED)
 
 
 def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> dict[str, str]:

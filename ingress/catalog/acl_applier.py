@@ -70,7 +70,7 @@ class AclApplier:
         refused: Mapping[AclBinding, str] = {}
         if plan.create:
             # written down first: an ACL of ours that the ledger does not have could never be revoked
-            self.ledger.own(plan.create, self.clock.now())
+            self.ledger.own(plan.create - self.ledger.table.acls, self.clock.now())
             with durable(Step.CREATE_ACLS):
                 refused = self.admin.create_acls(sorted(plan.create))
         if plan.delete:

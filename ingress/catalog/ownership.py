@@ -56,6 +56,8 @@ class LedgerView:
         return done
 
     def own(self, bindings: Collection[AclBinding], at: datetime) -> None:
+        if not bindings:
+            return
         self.ledger.write([OwnedAcl(binding=one, at=at) for one in sorted(bindings)])
         self.table = replace(self.table, acls=self.table.acls | frozenset(bindings))
 

@@ -212,7 +212,8 @@ class TestRights:
         [found] = region.watermarks()
         assert found.problems == {"position": "allow READ on the group"}
         assert (found.topics["t"].high, found.topics["t"].position) == ((0,), (None,))
-        assert [record.message for record in caplog.records].count("not_observed") == 1
+        said = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
+        assert said.count("position") == 1
         region.no_positions = ""
         region.turn(one, times=7)
         assert region.watermarks()[-1].topics["t"].position == (0,)
@@ -225,6 +226,14 @@ class TestRights:
         [found] = region.watermarks()
         assert found.problems == {"offsets": "of 1 partitions, first t/1: allow DESCRIBE on the topic"}
         assert found.topics["t"].low == found.topics["t"].high == found.topics["t"].stable == (0, None)
+
+    def test_an_empty_list_of_acls_is_no_answer(self, region: Region) -> None:
+        """The client gives it to a principal that may not list them, and the target would revoke them all."""
+        one = region.process("one")
+        region.turn(one, times=2)
+        found = region.catalogs()[-1]
+        assert found.acls is None
+        assert "nothing is revoked at the target" in found.problems["acls"]
 
     def test_without_rights_on_configs_and_acls(self, region: Region) -> None:
         one = region.process("one")
