@@ -6,7 +6,7 @@ Bindings that exist are left, and none is removed. A DENY that would keep this r
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,7 +36,7 @@ class RestoredAcls:
 class AclRestore:
     """Use from one thread at a time. Raises BrokerUnavailable; TargetError when ACLs may not be read or created."""
 
-    admin: CatalogAdmin
+    admin: Callable[[], CatalogAdmin]  # for restores that restore ACLs
     own_principals: Collection[str]  # empty: not known
     _existing: frozenset[AclBinding] | None = field(default=None, init=False)
 
@@ -45,7 +45,7 @@ class AclRestore:
         wanted = mirrored(bindings, "mirror", lambda name: [destination] if name == topic else [])
         try:
             if self._existing is None:
-                self._existing = self.admin.acls()
+                self._existing = self.admin().acls()
         except NoAuthorizer:
             return RestoredAcls(why="this cluster has no authorizer, and so no ACLs")
         new = sorted(wanted - self._existing)
@@ -63,7 +63,7 @@ class AclRestore:
             return
         try:
             with durable(Step.CREATE_ACLS):
-                refused = self.admin.create_acls(acls.create)
+                refused = self.admin().create_acls(acls.create)
         except NoAuthorizer as error:
             log.warning("acls_not_created", extra={log_fields.COUNT: len(acls.create), log_fields.ERROR: str(error)})
             return

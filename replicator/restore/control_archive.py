@@ -30,7 +30,7 @@ def control_archive(
 
 def acl_restore(config: Config, admin: KafkaAdmin) -> AclRestore:
     own = principals_of(config.cluster.properties("admin"), _settings(config).own_principals)
-    return AclRestore(KafkaCatalogAdmin(admin.connection), own)
+    return AclRestore(lambda: KafkaCatalogAdmin(admin.connection), own)
 
 
 def _settings(config: Config) -> CatalogSettings:

@@ -54,7 +54,7 @@ def plan(
     history = CatalogHistory(world.objects.memory, "data", selection.region)
     control = ControlArchive(
         catalog=SourceCatalog(history, moment_of(selection)),
-        acls=AclRestore(acl_admin or FakeCatalogAdmin(world.admin), OWN),
+        acls=AclRestore(lambda: acl_admin or FakeCatalogAdmin(world.admin), OWN),
     )
     return planner(world, control=control if options.needs_catalog else None).plan(
         selection,

@@ -37,7 +37,7 @@ def filled() -> World:
 
 
 def setup(world: World) -> TopicSetup:
-    acls = AclRestore(FakeCatalogAdmin(world.admin), [])
+    acls = AclRestore(lambda: FakeCatalogAdmin(world.admin), [])
     return TopicSetup(admin=world.admin, acls=acls, replication_factor=1, is_whole=True)
 
 

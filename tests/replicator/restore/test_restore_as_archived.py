@@ -158,7 +158,7 @@ def test_acls_cross_as_ingress_mirrors_them_and_those_that_exist_are_left() -> N
     assert acls.create == (acl("bob", "READ", topic="copy"), acl("eve", "READ", "DENY", topic="copy"))
     assert (acls.existing, acls.left_out, acls.why) == ((acl("alice", "READ", topic="copy"),), (), "")
 
-    restore = AclRestore(cluster, OWN)
+    restore = AclRestore(lambda: cluster, OWN)
     for _ in range(2):
         restore.create(acls)
     assert cluster.bindings == {
@@ -198,8 +198,8 @@ def test_a_cluster_without_an_authorizer_has_no_acls_and_that_is_no_failure(capl
     found = plan(world, acls="archive", acl_admin=cluster)
     assert only(found).acls == RestoredAcls(why="this cluster has no authorizer, and so no ACLs")
     assert not found.refused
-    AclRestore(cluster, OWN).create(RestoredAcls())
-    AclRestore(cluster, OWN).create(RestoredAcls(create=(acl("alice", "READ"),)))
+    AclRestore(lambda: cluster, OWN).create(RestoredAcls())
+    AclRestore(lambda: cluster, OWN).create(RestoredAcls(create=(acl("alice", "READ"),)))
     assert [record.message for record in caplog.records] == ["acls_not_created"], "found out too late for the plan"
 
 
@@ -227,4 +227,4 @@ def test_acls_that_may_not_be_read_are_a_conflict() -> None:
 def test_acls_that_are_refused_end_the_restore() -> None:
     cluster = FakeCatalogAdmin(World().admin, refuses_acls="no ALTER")
     with pytest.raises(TargetError, match=r"1 ACLs were refused: no ALTER\. Or restore without them: --acls none"):
-        AclRestore(cluster, OWN).create(RestoredAcls(create=(acl("alice", "READ"),)))
+        AclRestore(lambda: cluster, OWN).create(RestoredAcls(create=(acl("alice", "READ"),)))
