@@ -25,6 +25,8 @@ pytestmark = pytest.mark.integration
 SEED = 11
 
 
+@pytest.mark.guard
+@pytest.mark.long  # its decisions: tests/replicator/test_drill_on_fakes.py
 def test_a_good_day_and_a_bad_one(site: Site, moved_metrics: set[str]) -> None:
     history = site.folder / "drills.jsonl"
     with Flow(site, partitions=2) as flow:
