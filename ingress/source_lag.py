@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 
-KEPT = 1_000  # observations; of a longer backlog, every other one goes
+KEPT = 100  # observations; of a longer backlog, every other one goes
 
 
 @dataclass(slots=True)

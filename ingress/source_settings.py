@@ -95,6 +95,14 @@ class IngressSource:
             "partition i, each in its own order, in no order among them"
         ),
     )
+    ignore_lineage: bool = field(
+        default=False,
+        metadata=setting(
+            "whether topics are delivered although their records once came from this cluster, or arrive from another "
+            "region, too: for a fail-back, once the other direction has ended",
+            reloads=True,
+        ),
+    )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
         metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = omit it"),

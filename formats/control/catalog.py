@@ -22,6 +22,9 @@ from formats.control.packed import pack, unpack
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigSource, ConfigValue
 
+MERGED = "merged"
+"""The last of a lineage where records of several clusters meet in one topic: no other topic has the same records."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTopic:

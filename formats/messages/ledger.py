@@ -63,10 +63,17 @@ class Ownership:
     intents: Mapping[str, CreationIntent] = field(default_factory=dict)  # by topic
     topics: Mapping[tuple[str, str], OwnedTopic] = field(default_factory=dict)  # by name and id
     acls: frozenset[AclBinding] = frozenset()
+    entered: Mapping[str, datetime] = field(default_factory=dict)  # by name of a topic: when its last entry was written
 
     def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
         """None for a topic that somebody else created, or created anew."""
         return self.topics.get((name, topic_id))
+
+    def open_intent(self, name: str) -> CreationIntent | None:
+        """The intent to create a topic that no later entry fulfils."""
+        intent = self.intents.get(name)
+        entered = self.entered.get(name)
+        return None if intent is None or (entered is not None and entered >= intent.at) else intent
 
 
 _INTENT = Codec(CreationIntent, "the intent to create a topic", outside=("name",))
@@ -121,7 +128,10 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
                     acls.add(binding)
         except MalformedEvent as error:
             problem = str(error)
-    return Ownership(intents, topics, frozenset(acls)), problem
+    entered: dict[str, datetime] = {}
+    for topic in topics.values():
+        entered[topic.name] = max(topic.at, entered.get(topic.name, topic.at))
+    return Ownership(intents, topics, frozenset(acls), entered), problem
 
 
 def _decode(key: bytes, value: bytes) -> LedgerEntry:

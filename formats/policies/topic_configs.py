@@ -40,6 +40,9 @@ KEEPS_TIMESTAMPS: Mapping[str, str] = {
 """What a destination needs; the source's values never replace it."""
 RETENTION_MS = "retention.ms"
 RETENTION = (RETENTION_MS, "retention.bytes")
+FLOORS = frozenset({"max.message.bytes"})
+"""Configs whose value in force at the source is the least that the target needs, wherever it is set there; a larger one
+stays, since an operator raised it."""
 CREATED_WITH: Mapping[str, str] = {**KEEPS_TIMESTAMPS, **dict.fromkeys(RETENTION, "-1")}
 """Configs of every topic that we create, over those of its source: it keeps everything until its first copy is
 through."""
@@ -101,11 +104,21 @@ def wanted_configs(
     for name, config in source.items():
         if not filter_.crosses(name):
             continue
-        if config.source is ConfigSource.TOPIC or (use_defaults == "source" and config.source is ConfigSource.DEFAULT):
+        is_default = use_defaults == "source" and config.source is ConfigSource.DEFAULT
+        if config.source is ConfigSource.TOPIC or is_default:
             wanted[name] = config.value
         else:
             unwanted.add(name)
     return wanted, frozenset(unwanted)
+
+
+def with_floors(
+    source: Mapping[str, ConfigValue], wanted: Mapping[str, str], unwanted: Collection[str]
+) -> tuple[Mapping[str, str], frozenset[str]]:
+    """The same with the configs in FLOORS as they are in force at the source, also by its brokers or by default, so
+    that records which it accepted are delivered."""
+    floors = {name: source[name].value for name in FLOORS if name in source}
+    return {**wanted, **floors}, frozenset(unwanted) - floors.keys()
 
 
 def config_change(
@@ -120,7 +133,7 @@ def config_change(
     set_ = {
         name: value
         for name, value in wanted.items()
-        if name not in keep and ((now := actual.get(name)) is None or now.value != value)
+        if name not in keep and not _is_there(name, value, actual.get(name))
     }
     unset = {
         name
@@ -128,6 +141,14 @@ def config_change(
         if name not in keep and (now := actual.get(name)) is not None and now.source is ConfigSource.TOPIC
     }
     return ConfigChange(set_, frozenset(unset))
+
+
+def _is_there(name: str, value: str, now: ConfigValue | None) -> bool:
+    if now is None:
+        return False
+    if name in FLOORS and value.isdecimal() and now.value.isdecimal():
+        return int(now.value) >= int(value)
+    return now.value == value
 
 
 def drift(

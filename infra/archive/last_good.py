@@ -68,9 +68,9 @@ class LastGood(Generic[T]):
     def _refresh(self, region: str, known: _Known[T]) -> None:
         generations = Generations(self.objects, self.prefix_of(region))
         newest = generations.newest(known.newest)
-        if newest == known.newest:
+        if newest == known.newest and not known.problem:  # an object that could not be read may be repaired
             return
-        lowest = max(newest - TRIED, known.newest if newest > known.newest and known.value is not None else 0)
+        lowest = max(newest - TRIED, known.number if newest >= known.number and known.value is not None else 0)
         problem = ""
         for number in range(newest, lowest, -1):
             try:
@@ -86,6 +86,7 @@ class LastGood(Generic[T]):
                 f"the newest {self.what} of {region} cannot be read, the last good one stays in force: {problem}. Copy "
                 "the object again, or upgrade this program if the source's is newer"
             )
+        if problem and problem != known.problem:
             log.warning("control_object_not_readable", extra={log_fields.REGION: region, log_fields.ERROR: problem})
         known.newest, known.problem = newest, problem
 

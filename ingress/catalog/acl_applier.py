@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from formats.control.catalog import Catalog
 from formats.errors import TargetError
@@ -21,6 +22,16 @@ from ingress.catalog.settings import CatalogSettings
 
 log = logging.getLogger(__name__)
 
+NONE_LISTED = (
+    "the cluster lists no ACL, although ingress created some: allow DESCRIBE on the cluster, or set acls = 'off'; if "
+    "all were deleted on purpose, any ACL that is created by hand ends this"
+)
+CLIENTS: Sequence[Literal["admin", "producer", "consumer"]] = (
+    "admin",
+    "producer",
+    "consumer",
+)  # each may have a principal of its own
+
 
 @dataclass(slots=True, kw_only=True)
 class AclApplier:
@@ -31,19 +42,24 @@ class AclApplier:
     settings: InForce[CatalogSettings]
     clock: Clock
     own_principals: Collection[str] = ()  # empty: not known, and nothing is denied to anybody
+    _lists_none: bool = False  # the cluster listed no ACL, although some were created here
 
     def plan(
         self,
         destinations: Mapping[str, Sequence[SourceTopic]],
         catalogs: Mapping[str, Catalog],
         owned: Collection[str],
+        regions: Collection[str],
     ) -> AclPlan:
-        """`owned`: those of the destinations that we created. A cluster without an authorizer has nothing to change."""
+        """`owned`: those of the destinations that we created. `regions`: all that are configured. A cluster without an
+        authorizer has nothing to change."""
         settings = self.settings.value
         if settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
         desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
         ours = {one for one in self.ledger.table.acls if _is_kept(one, destinations)}
+        if not all(_has_acls(catalogs, region) for region in regions):
+            ours = {one for one in ours if _is_of_one_topic(one)}  # others may be of a region that is not known now
         protected = [name for name in owned if self._is_protected(name, destinations[name])]
         if not (desired or ours or protected):
             return AclPlan()
@@ -55,14 +71,21 @@ class AclApplier:
             if desired or ours:
                 raise
             return AclPlan(unprotected=(f"who may write to destinations is not known: {error}",))
-        regions = {source.region for sources in destinations.values() for source in sources}
+        if actual:
+            self._lists_none = False
+        elif ours or self._lists_none:
+            # the client lists none to a principal that may not list them: whose they are is not known any more
+            self.ledger.disown(ours)
+            self._lists_none = True
+            raise TargetError(NONE_LISTED)
+        sources = {source.region for some in destinations.values() for source in some}
         return plan_acls(
             desired,
             actual,
             ours,
             protected=protected,
             own_principals=self.own_principals,
-            are_all_known=all(region in catalogs and catalogs[region].acls is not None for region in regions),
+            are_all_known=all(_has_acls(catalogs, region) for region in sources),
         )
 
     def apply(self, plan: AclPlan) -> str:
@@ -73,6 +96,7 @@ class AclApplier:
             self.ledger.own(plan.create - self.ledger.table.acls, self.clock.now())
             with durable(Step.CREATE_ACLS):
                 refused = self.admin.create_acls(sorted(plan.create))
+            self.ledger.disown(refused.keys())  # whoever creates them now, they are not ours
         if plan.delete:
             with durable(Step.DELETE_ACLS):
                 self.admin.delete_acls(sorted(plan.delete))
@@ -89,18 +113,30 @@ class AclApplier:
         return all(name != source.name for source in sources)
 
 
-def principals_of(properties: Mapping[str, str], configured: Collection[str]) -> Collection[str]:
-    """Principals of this process, by the Kafka properties of its clients; empty when these do not say: a certificate, a
-    ticket or a token has it, or a rule of the broker."""
+def principals_of(clients: Iterable[Mapping[str, str]], configured: Collection[str]) -> Collection[str]:
+    """Principals of this process, by the Kafka properties of its clients; empty when those of one of them do not say: a
+    certificate, a ticket or a token has it, or a rule of the broker."""
     if configured:
         return frozenset(configured)
+    found = [_principal_of(properties) for properties in clients]
+    return frozenset(found) if all(found) else frozenset()
+
+
+def _principal_of(properties: Mapping[str, str]) -> str:
     protocol = properties.get("security.protocol", "plaintext").lower()
     if protocol.startswith("sasl") and (name := properties.get("sasl.username")):
-        return frozenset({f"User:{name}"})
-    return frozenset({"User:ANONYMOUS"}) if protocol == "plaintext" else frozenset()
+        return f"User:{name}"
+    return "User:ANONYMOUS" if protocol == "plaintext" else ""
 
 
 def _is_kept(binding: AclBinding, destinations: Collection[str]) -> bool:
     """ACLs of one topic are kept by the process that keeps it; others, which are the same for all, by every process."""
-    is_of_one = binding.resource_type == TOPIC and binding.pattern_type == LITERAL
-    return not is_of_one or binding.resource_name in destinations
+    return not _is_of_one_topic(binding) or binding.resource_name in destinations
+
+
+def _is_of_one_topic(binding: AclBinding) -> bool:
+    return binding.resource_type == TOPIC and binding.pattern_type == LITERAL
+
+
+def _has_acls(catalogs: Mapping[str, Catalog], region: str) -> bool:
+    return region in catalogs and catalogs[region].acls is not None

@@ -28,7 +28,7 @@ from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
 from ingress.catalog.creator import TopicCreator, is_unfinished
-from ingress.catalog.desired import KeptTopic, desired_topics
+from ingress.catalog.desired import KeptTopic, desired_topics, lineage_of
 from ingress.catalog.differ import (
     ActualTopic,
     CatalogPlan,
@@ -119,7 +119,7 @@ class CatalogApplier:
             created_with=CREATED_WITH,
         )
         try:
-            acls = self.acls.plan(destinations, catalogs, owned.keys())
+            acls = self.acls.plan(destinations, catalogs, owned.keys(), self.settings.value.regions)
         except TargetError as error:
             acls, problems[ACLS] = AclPlan(), str(error)
         return ClusterPlan(self._permitted(topics), acls, problems)
@@ -180,12 +180,15 @@ class CatalogApplier:
         catalogs: Mapping[str, Catalog],
     ) -> Mapping[str, OwnedTopic]:
         for name, one in facts.items():
-            if is_unfinished(self.ledger.table, name, one.topic_id, configs.get(name, {})):
-                source = kept[name].sources[0]
-                self.creator.own(name, one.topic_id, source=str(source), lineage=source.lineage(catalogs))
+            lineage = lineage_of(kept[name].sources, catalogs)
+            found = self.ledger.table.topic(name, one.topic_id)
+            if is_unfinished(self.ledger.table, name, one.topic_id, configs.get(name, {}), self.clock.now()):
+                self.creator.own(name, one.topic_id, source=str(kept[name].sources[0]), lineage=lineage)
                 self.ledger.read()
-        found = {name: self.ledger.table.topic(name, one.topic_id) for name, one in facts.items()}
-        return {name: one for name, one in found.items() if one is not None}
+            elif found is not None and lineage and found.lineage != lineage:
+                self.ledger.replaced(replace(found, lineage=lineage))  # it was not known when the topic was created
+        owned = {name: self.ledger.table.topic(name, one.topic_id) for name, one in facts.items() if one.topic_id}
+        return {name: one for name, one in owned.items() if one is not None}
 
     def _not_compared(
         self,
@@ -200,8 +203,10 @@ class CatalogApplier:
             return unknown
         copied = CopiedTopic(owned=owned, sources=kept.archived, delay=kept.first_segment_delay)
         if not self.copies.is_through(copied, positions, self.clock.now()):
-            return {*unknown, *RETENTION}
-        self.ledger.copied(owned)  # before the retention changes: from now on it is the source's
+            return {*unknown, *RETENTION, "cleanup.policy"}  # a backlog may have records that the new policy refuses
+        self.ledger.replaced(
+            replace(owned, is_copied=True)
+        )  # before the retention changes: from now on it is the source's
         return unknown
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from formats.errors import TargetError
 from formats.messages.ledger import CreationIntent, OwnedTopic, Ownership
@@ -24,31 +25,43 @@ from infra.runtime.lifecycle import Clock
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+COMPLETED_WITHIN = timedelta(days=1)  # from an intent: later a topic of that name is somebody else's
+INTENT_HOLDS = timedelta(minutes=10)  # before it is written again, for a creation that is refused again and again
+
+
+@dataclass(slots=True)
 class TopicCreator:
-    """Use from one thread at a time. Raises BrokerUnavailable, and TargetError with the remedy."""
+    """Safe to call from two threads. Raises BrokerUnavailable, and TargetError with the remedy."""
 
     admin: ClusterAdmin
     ledger: Ledger
     clock: Clock
     replication_factor: int
+    _intended: dict[str, datetime] = field(default_factory=dict)  # when the intent was written
 
     def create(
         self, name: str, partitions: int, configs: Mapping[str, str], *, source: str, lineage: tuple[str, ...]
     ) -> None:
         """`configs`: those of the source; what keeps every record is added. Nothing happens when it exists already:
         then another process created it, and wrote it down."""
-        self.ledger.write([CreationIntent(name=name, at=self.clock.now())])
+        self._intend(name)
         if not self._create(name, partitions, {**configs, **CREATED_WITH}, bool(configs)):
             return
         log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: partitions})
         facts = self.admin.describe([name]).get(name)
-        if facts is not None:
+        if facts is not None and facts.topic_id:
             self.own(name, facts.topic_id, source=source, lineage=lineage)
+
+    def _intend(self, name: str) -> None:
+        now, before = self.clock.now(), self._intended.get(name)
+        if before is None or now - before > INTENT_HOLDS:
+            self.ledger.write([CreationIntent(name=name, at=now)])
+            self._intended[name] = now
 
     def own(self, name: str, topic_id: str, *, source: str, lineage: tuple[str, ...]) -> None:
         owned = OwnedTopic(name=name, topic_id=topic_id, source=source, at=self.clock.now(), lineage=lineage)
         self.ledger.write([owned])
+        self._intended.pop(name, None)
 
     def _create(self, name: str, partitions: int, configs: Mapping[str, str], has_others: bool) -> bool:
         try:
@@ -74,11 +87,16 @@ class TopicCreator:
         )
 
 
-def is_unfinished(ownership: Ownership, name: str, topic_id: str, configs: Mapping[str, ConfigValue]) -> bool:
-    """Whether we created the topic, and died before that was written down: nobody else creates topics with these limits
-    of timestamps."""
+def is_unfinished(
+    ownership: Ownership, name: str, topic_id: str, configs: Mapping[str, ConfigValue], now: datetime
+) -> bool:
+    """Whether we created the topic, and died before that was written down: there is a recent intent without an entry,
+    and nobody else creates topics with these limits of timestamps. Without a topic id nothing tells it from others."""
+    intent = ownership.open_intent(name)
     return (
-        name in ownership.intents
+        bool(topic_id)
+        and intent is not None
+        and now - intent.at < COMPLETED_WITHIN
         and ownership.topic(name, topic_id) is None
         and any(found.source is ConfigSource.TOPIC and found.value == FOREVER for found in configs.values())
     )

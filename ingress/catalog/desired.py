@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from formats.control.catalog import Catalog, CatalogTopic
+from formats.control.catalog import MERGED, Catalog, CatalogTopic
 from formats.incarnation import Incarnation
 from formats.policies.acls import AclBinding, mirrored
-from formats.policies.topic_configs import KEEPS_TIMESTAMPS, RETENTION_MS, ConfigValue, wanted_configs
+from formats.policies.topic_configs import KEEPS_TIMESTAMPS, RETENTION_MS, ConfigValue, wanted_configs, with_floors
 from ingress.catalog.differ import DesiredTopic
 from ingress.catalog.settings import CatalogSettings
 
@@ -47,6 +47,18 @@ class SourceTopic:
         """Ids of the clusters that its records went through, the nearest first; empty when they are not known."""
         catalog, topic = catalogs.get(self.region), self.found_in(catalogs)
         return () if catalog is None or topic is None else (catalog.cluster_id, *topic.lineage)
+
+
+def lineage_of(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> tuple[str, ...]:
+    """Of a destination: the ids of the clusters that its records went through, the nearest first. Where several sources
+    meet, of all of them, and MERGED. Empty when it is not known of each."""
+    lineages = [source.lineage(catalogs) for source in sources]
+    if not all(lineages):
+        return ()
+    if len(lineages) == 1:
+        return lineages[0]
+    ids = dict.fromkeys(one for lineage in lineages for one in lineage if one != MERGED)
+    return (*ids, MERGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,7 @@ def _configs(
     if settings.configs == "off" or source is None:
         return None, frozenset()
     configs, without = wanted_configs(source, settings.config_filter, settings.use_defaults_from)
+    configs, without = with_floors(source, configs, without)
     if settings.retention_guard == "raise" and RETENTION_MS in without:
         # said at the topic, since this cluster's default may be shorter
         configs, without = {**configs, RETENTION_MS: source[RETENTION_MS].value}, without - {RETENTION_MS}

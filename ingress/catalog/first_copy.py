@@ -17,10 +17,12 @@ from datetime import datetime, timedelta
 
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks
 from formats.coverage import end_of
+from formats.errors import DataError
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from formats.segment import SourcePartition
+from infra.archive.control import ControlStore
 from infra.archive.last_good import LastGood
 from infra.archive.segments import SegmentStore
 
@@ -42,6 +44,7 @@ class FirstCopies:
     """Use from one thread at a time. Raises StoreUnavailable."""
 
     store: SegmentStore
+    control: ControlStore
     watermarks: LastGood[SourceWatermarks]
     _by_watermarks: dict[tuple[str, str], Goals] = field(default_factory=dict)  # by name and topic id
     _by_archive: dict[tuple[str, str], Goals] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class FirstCopies:
             else:
                 self._ask_at[key] = now + ASK_AGAIN
         goals_of_both = (self._by_watermarks.get(key), self._by_archive.get(key))
-        if not any(goals and _are_reached(goals, positions) for goals in goals_of_both):
+        if not any(goals and _are_reached(goals, positions, topic.owned.topic_id) for goals in goals_of_both):
             return False
         for known in (self._by_watermarks, self._by_archive):
             known.pop(key, None)
@@ -70,15 +73,26 @@ class FirstCopies:
         """Empty when they are not known of each source."""
         ends: dict[CheckpointKey, int] = {}
         seen = self._watermarks({region for region, _ in topic.sources}, now)
-        latest = dict(topic.sources)  # of each region the incarnation that is delivered last
-        for region, incarnation in latest.items():
-            found = seen[region].topics.get(incarnation.topic) if region in seen else None
-            if found is None or (of_source := _stable(found)) is None:
+        # of each source topic the incarnation that is delivered last
+        latest = {(region, incarnation.topic): incarnation for region, incarnation in topic.sources}
+        for (region, name), incarnation in latest.items():
+            found = seen[region].topics.get(name) if region in seen else None
+            if found is None or self._is_other(region, incarnation, found.topic_id):
+                return {}
+            if (of_source := _stable(found)) is None:
                 return {}
             for partition, end in enumerate(of_source):
                 if end:
                     ends[CheckpointKey(SourcePartition.of(region, incarnation, partition), topic.owned.name)] = end
         return ends
+
+    def _is_other(self, region: str, incarnation: Incarnation, topic_id: str) -> bool:
+        """Whether the watermarks are of another incarnation than the archive path: the topic was created again."""
+        try:
+            claim = self.control.claim_of(region, incarnation.path)
+        except DataError:
+            return True
+        return claim is not None and bool(claim.topic_id) and bool(topic_id) and claim.topic_id != topic_id
 
     def _watermarks(self, regions: set[str], now: datetime) -> Mapping[str, SourceWatermarks]:
         """One refresh for all topics of one turn."""
@@ -106,8 +120,11 @@ def _stable(topic: TopicWatermarks) -> Sequence[int] | None:
     return known if len(known) == topic.partitions else None
 
 
-def _are_reached(goals: Goals, positions: Mapping[CheckpointKey, object]) -> bool:
+def _are_reached(goals: Goals, positions: Mapping[CheckpointKey, object], topic_id: str) -> bool:
+    """Checkpoints of an earlier topic of that name do not count."""
     return all(
-        isinstance(found := positions.get(where), Checkpoint) and found.next_offset >= end
+        isinstance(found := positions.get(where), Checkpoint)
+        and found.next_offset >= end
+        and found.destination_topic_id in ("", topic_id)
         for where, end in goals.items()
     )

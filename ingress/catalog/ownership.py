@@ -45,15 +45,17 @@ class LedgerView:
             self.read()
         self._read_for = frozenset(topics)
 
+    def forget(self) -> None:
+        """Read it again with the next `refresh`: this process keeps nothing now, and others write meanwhile."""
+        self._read_for = frozenset()
+
     def read(self) -> None:
         self.table = self.ledger.read()
 
-    def copied(self, topic: OwnedTopic) -> OwnedTopic:
-        """Write down that its first copy is through, and return what is written."""
-        done = replace(topic, is_copied=True)
-        self.ledger.write([done])
-        self.table = replace(self.table, topics={**self.table.topics, (done.name, done.topic_id): done})
-        return done
+    def replaced(self, topic: OwnedTopic) -> None:
+        """Write a newer entry of a topic that is ours."""
+        self.ledger.write([topic])
+        self.table = replace(self.table, topics={**self.table.topics, (topic.name, topic.topic_id): topic})
 
     def own(self, bindings: Collection[AclBinding], at: datetime) -> None:
         if not bindings:
@@ -62,5 +64,7 @@ class LedgerView:
         self.table = replace(self.table, acls=self.table.acls | frozenset(bindings))
 
     def disown(self, bindings: Collection[AclBinding]) -> None:
+        if not bindings:
+            return
         self.ledger.remove_acls(sorted(bindings))
         self.table = replace(self.table, acls=self.table.acls - frozenset(bindings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,6 +91,11 @@ class CatalogSettings:
             "compacted topic that lists what we created here: only that is altered or removed", check=topic_name
         ),
     )
+
+    @property
+    def regions(self) -> Sequence[str]:
+        """Source regions; none where nothing is delivered."""
+        return ()
 
     @property
     def alters_cluster(self) -> bool:

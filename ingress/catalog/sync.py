@@ -57,6 +57,8 @@ class CatalogSync:
         if self.applier is None:
             return False
         outcome = self._lookup.collect()
+        if not kept:
+            self.applier.ledger.forget()
         settings = self.applier.settings.value
         is_replaced = settings is not self._asked and not self._lookup.is_under_way
         if (is_replaced or self._lookup.is_due(now)) and catalogs and kept:

@@ -110,14 +110,15 @@ class ArchivedTopics:
             for archived_topic in self._of_region(
                 settings, region, catalogs.get(region), withheld=withheld, kept_away=kept_away, idle=idle
             ):
-                if reason := cycle_of(archived_topic.source, catalogs, self.cluster_id):
+                reason = cycle_of(archived_topic.source, catalogs, self.cluster_id)
+                if reason and not archived_topic.settings.ignore_lineage:
                     kept_away.append(RefusedTopic(archived_topic, reason))
                 elif reason := _without_name(archived_topic, self.region):
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
         for destination, rivals in wanted.items():
-            again = repeated([one.source for one in rivals], catalogs)
+            again = repeated([one.source for one in rivals if not one.settings.ignore_lineage], catalogs)
             kept_away += [RefusedTopic(one, again[one.source]) for one in rivals if one.source in again]
             wanted[destination] = [one for one in rivals if one.source not in again]
         named: list[RefusedTopic] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from formats.control.catalog import Catalog
+from formats.control.catalog import MERGED, Catalog
 from ingress.catalog.desired import SourceTopic
 
 
@@ -31,7 +31,7 @@ def repeated(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) ->
     reasons: dict[SourceTopic, str] = {}
     for source in sorted(sources, key=lambda one: (len(one.lineage(catalogs)), one.region)):
         lineage = source.lineage(catalogs)
-        if not lineage:
+        if not lineage or lineage[-1] == MERGED:
             continue
         chosen = nearest.setdefault((lineage[-1], source.name), source)
         if chosen.region != source.region:

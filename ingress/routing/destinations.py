@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from formats.control.catalog import Catalog
-from formats.errors import DataError, StoreUnavailable, TargetError
+from formats.errors import BrokerUnavailable, DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.last_good import Catalogs
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics
+from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics, lineage_of
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation, Succession
 from ingress.settings import IngressSettings
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 # calls of `find` between listings of partitions, which cost a request each; events name new ones, unless they are lost
 PARTITIONS_EVERY = 10
+CREATED_WITHIN = timedelta(seconds=10)  # then what exists is delivered, and the next call creates the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ class RoutingTable:
     withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused, and not reported by parked notes
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  # in force, by region
+    is_unfinished: bool = False  # topics are left to create
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
@@ -161,11 +165,15 @@ class DestinationFinder:
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
+        creating, is_unfinished = Deadline(CREATED_WITHIN), False
         for name, archived_topics in chosen.items():
             if name not in facts and not any(archived_topic.name in refused for archived_topic in archived_topics):
+                if creating.expired:
+                    is_unfinished = True
+                    continue
                 try:
                     self._create(settings, name, archived_topics, catalogs)
-                except (TargetError, DataError) as error:
+                except (TargetError, DataError, BrokerUnavailable) as error:  # the others are delivered meanwhile
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
@@ -195,7 +203,15 @@ class DestinationFinder:
             refused_partitions |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
         self._calls += 1
         earlier = self._earlier([*refusals, *plan.withheld])
-        return RoutingTable(found, refused, refused_partitions, self._by_partition(plan.withheld), earlier, catalogs)
+        return RoutingTable(
+            found,
+            refused,
+            refused_partitions,
+            self._by_partition(plan.withheld),
+            earlier,
+            catalogs,
+            is_unfinished=is_unfinished,
+        )
 
     def _elsewhere(self, reason: str) -> RoutingTable:
         """The routing table for another cluster: everything is refused for `reason`."""
@@ -298,7 +314,8 @@ class DestinationFinder:
             count,
             (known[0].configs or {}) if known else {},
             source=str(first.source),
-            lineage=first.source.lineage(catalogs) or self.archived_topics.cluster_of(first),
+            lineage=lineage_of([one.source for one in archived_topics], catalogs)
+            or self.archived_topics.cluster_of(first),
         )
 
     def _stored_count(self, archived_topics: Sequence[ArchivedTopic]) -> int:

@@ -65,6 +65,8 @@ class DestinationWatcher:
                 self.found, self._found_settings = found, self._asked_settings
                 self._counts, self._stopped = _counts(found), {key.source for key in found.stopped}
                 self._failures.succeeded(Attempt.DISCOVERY)
+                if found.is_unfinished:
+                    self.find_again()
             case Failed(error=error):
                 self._grown |= self._asked
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})

@@ -6,7 +6,7 @@ from infra.archive.catalog_history import CatalogHistory
 from infra.archive.control import ControlStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
-from ingress.catalog.acl_applier import principals_of
+from ingress.catalog.acl_applier import CLIENTS, principals_of
 from ingress.catalog.settings import CatalogSettings
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
@@ -29,7 +29,7 @@ def control_archive(
 
 
 def acl_restore(config: Config, admin: KafkaAdmin) -> AclRestore:
-    own = principals_of(config.cluster.properties("admin"), _settings(config).own_principals)
+    own = principals_of([config.cluster.properties(client) for client in CLIENTS], _settings(config).own_principals)
     return AclRestore(lambda: KafkaCatalogAdmin(admin.connection), own)
 
 

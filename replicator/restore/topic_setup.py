@@ -47,14 +47,15 @@ class TopicSetup:
         return found
 
     def prepare(self, plan: RestorePlan, begun: Collection[str]) -> None:
-        """Empty the destinations that the plan empties, and create ACLs. `begun`: those that this restore has written
-        to, read after every earlier process of it was fenced; they are not emptied."""
-        for topic in plan.topics:
-            if topic.purge is not None and topic.destination not in begun:
-                carry_out(self.admin, topic.purge)
+        """Create ACLs, and empty the destinations that the plan empties: an ACL that is refused has lost nothing.
+        `begun`: those that this restore has written to, read after every earlier process of it was fenced; they are not
+        emptied."""
         for topic in plan.topics:
             if topic.acls is not None:
                 self.acls.create(topic.acls)
+        for topic in plan.topics:
+            if topic.purge is not None and topic.destination not in begun:
+                carry_out(self.admin, topic.purge)
 
     def _holds_records(self, topic: TopicPlan) -> bool:
         """Whether a partition that this restore writes holds records. Other restores may write other partitions."""

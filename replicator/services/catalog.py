@@ -10,7 +10,7 @@ from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.internal_topics.ledger import KafkaLedger
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
-from ingress.catalog.acl_applier import AclApplier, principals_of
+from ingress.catalog.acl_applier import CLIENTS, AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.first_copy import FirstCopies
@@ -53,9 +53,13 @@ def applier_of(
             ledger=view,
             settings=current,
             clock=clock,
-            own_principals=principals_of(config.cluster.properties("admin"), settings.own_principals),
+            own_principals=principals_of(
+                [config.cluster.properties(client) for client in CLIENTS], settings.own_principals
+            ),
         ),
-        copies=FirstCopies(archive.segments, watermarks_in(archive.segments.objects, config.s3.prefix)),
+        copies=FirstCopies(
+            archive.segments, archive.control, watermarks_in(archive.segments.objects, config.s3.prefix)
+        ),
         settings=current,
         clock=clock,
     )

@@ -198,7 +198,7 @@ class World:
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
-            copies=FirstCopies(self.store, watermarks_in(self.objects, "data")),
+            copies=FirstCopies(self.store, self.control, watermarks_in(self.objects, "data")),
             settings=current,
             clock=self.clock,
         )

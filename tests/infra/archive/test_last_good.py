@@ -80,3 +80,18 @@ def test_an_unchanged_catalogue_costs_one_listing(world: World) -> None:
     before = world.objects.calls.copy()
     catalogs.refresh([REGION])
     assert world.objects.calls - before == {"list": 1}
+
+
+def test_an_object_that_is_repaired_is_read_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.publish_catalog(source_topic("one"))
+    world.publish_catalog(source_topic("two"))
+    key = f"data/a/_control/v1/catalog/{2:020d}"
+    good = world.objects.memory.open(key).read()
+    world.objects.memory.replace(key, b"rubbish")
+    catalogs = catalogs_in(world.objects, "data")
+    for _ in range(3):
+        assert in_force(world, catalogs) == ["one"]
+    assert [record.message for record in caplog.records] == ["control_object_not_readable"], "said once"
+    world.objects.memory.replace(key, good)
+    assert in_force(world, catalogs) == ["two"]
+    assert catalogs.problems == {}

@@ -10,6 +10,7 @@ import pytest
 
 from formats.policies.acls import AclBinding
 from infra.contracts.cluster import TopicPartition
+from ingress.catalog.acl_applier import principals_of
 from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
@@ -22,6 +23,7 @@ READ = AclBinding(
     operation="READ",
     permission="ALLOW",
 )
+SASL = {"security.protocol": "SASL_SSL"}
 COPY_READ = replace(READ, resource_name="copy")
 
 
@@ -240,3 +242,77 @@ def test_the_delay_before_the_first_copy_counts_from_the_creation() -> None:
     process.later(600)
     follow(process, 2)
     assert world.admin.settings["copy"]["retention.ms"] == "5"
+
+
+def test_acls_that_the_cluster_refused_are_not_ours() -> None:
+    """The administrator creates them by hand, and a revocation must not delete those."""
+    world = World()
+    world.catalog_admin.refuses_acls = "allow ALTER on the cluster"
+    world.publish_catalog(source_topic(), acls=[READ])
+    process = delivered(world)
+    assert "allow ALTER" in process.problems["ACLs at the source"]
+    world.catalog_admin.bindings.add(COPY_READ)
+    world.catalog_admin.refuses_acls = ""
+    world.publish_catalog(source_topic(), acls=[replace(READ, principal="User:carol")])
+    follow(process, 3)
+    assert COPY_READ in world.catalog_admin.bindings
+
+
+def test_a_cluster_that_lists_no_acl_any_more_is_not_believed() -> None:
+    world = World()
+    world.publish_catalog(source_topic(), acls=[READ])
+    process = delivered(world)
+    hidden = set(world.catalog_admin.bindings)
+    world.catalog_admin.bindings.clear()
+    follow(process, 3)
+    assert "allow DESCRIBE on the cluster" in process.problems["ACLs at the source"]
+    assert world.catalog_admin.bindings == set(), "nothing is created again and again"
+    world.catalog_admin.bindings |= hidden
+    world.publish_catalog(source_topic(), acls=[replace(READ, principal="User:carol")])
+    follow(process, 3)
+    assert world.catalog_admin.bindings >= hidden, "whose they are is not known any more"
+    assert process.problems == {}
+
+
+def test_acls_of_groups_stay_while_a_region_is_not_known() -> None:
+    group = replace(READ, resource_type="GROUP", resource_name="billing")
+    world = World(source_settings(), source_settings("u", "copy-u", region="z"))
+    world.settings = replace(world.settings, acls="dr-full")
+    world.publish_catalog(source_topic("u"), region="z", acls=[group])
+    world.publish_catalog(source_topic(), acls=[READ])
+    process = delivered(world)
+    follow(process, 2)
+    assert group in world.catalog_admin.bindings
+    world.publish_catalog(source_topic("u"), region="z", acls=None)
+    follow(process, 3)
+    assert group in world.catalog_admin.bindings
+    world.publish_catalog(source_topic("u"), region="z", acls=[replace(group, principal="User:dan")])
+    follow(process, 3)
+    assert group not in world.catalog_admin.bindings
+
+
+@pytest.mark.parametrize("here", ["5000000", "1000012"])
+def test_the_largest_record_of_the_source_fits_and_a_larger_limit_stays(here: str) -> None:
+    world = World()
+    world.publish_catalog(source_topic(defaults={"max.message.bytes": "2000000", "retention.ms": "1"}))
+    process = delivered(world)
+    assert world.admin.settings["copy"]["max.message.bytes"] == "2000000", "also when the source's brokers set it"
+    world.admin.settings["copy"]["max.message.bytes"] = here
+    follow(process, 3)
+    assert int(world.admin.settings["copy"]["max.message.bytes"]) == max(int(here), 2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("clients", "wanted"),
+    [
+        ([{}, {}], {"User:ANONYMOUS"}),
+        (
+            [{"security.protocol": "SASL_SSL", "sasl.username": name} for name in ("adm", "prod")],
+            {"User:adm", "User:prod"},
+        ),
+        ([{"security.protocol": "SASL_SSL", "sasl.username": "adm"}, {"security.protocol": "SSL"}], set()),
+    ],
+)
+def test_principals_are_those_of_all_clients_or_not_known(clients: list[dict[str, str]], wanted: set[str]) -> None:
+    assert principals_of(clients, []) == wanted
+    assert principals_of(clients, ["User:us"]) == {"User:us"}

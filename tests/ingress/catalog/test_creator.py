@@ -73,3 +73,50 @@ def test_a_process_that_died_before_the_entry_is_completed_by_the_next(*, create
     catalogs = world.catalogs().refresh([REGION])
     world.applier().plan(KEPT, catalogs, {})
     assert bool(world.ledger.read().topics) is created
+
+
+def test_a_topic_that_somebody_restores_later_is_not_adopted() -> None:
+    """It has the same limits of timestamps, and the intent of its predecessor still stands."""
+    world = World()
+    world.publish_catalog(source_topic())
+    create(world)
+    world.broker.recreate("copy")
+    world.applier().plan(KEPT, world.catalogs().refresh([REGION]), {})
+    assert [topic_id for _, topic_id in world.ledger.read().topics] == ["id-copy"]
+
+
+def test_an_intent_of_yesterday_adopts_nothing() -> None:
+    world = World()
+    world.publish_catalog(source_topic())
+    create(world)
+    world.ledger.records.pop()
+    world.clock.advance(86_400)
+    world.applier().plan(KEPT, world.catalogs().refresh([REGION]), {})
+    assert world.ledger.read().topics == {}
+
+
+def test_a_topic_without_an_id_is_nobodys() -> None:
+    world = World()
+    world.admin.ids["copy"] = ""
+    create(world)
+    assert world.ledger.read().topics == {}
+
+
+def test_an_intent_is_written_once_however_often_a_creation_is_refused() -> None:
+    world = World()
+    world.admin.refuses["copy"] = "no CREATE"
+    creator = world.creator()
+    for _ in range(5):
+        with pytest.raises(TargetError):
+            creator.create("copy", 2, {}, source="a/t", lineage=())
+    assert len(world.ledger.records) == 1
+
+
+def test_a_lineage_that_was_not_known_is_corrected() -> None:
+    world = World()
+    world.creator().create("copy", 2, {}, source="a/t", lineage=())
+    world.publish_catalog(source_topic(lineage=["z"]))
+    world.applier().plan(KEPT, world.catalogs().refresh([REGION]), {})
+    owned = world.ledger.read().topic("copy", "id-copy")
+    assert owned is not None
+    assert owned.lineage == ("source", "z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from formats.incarnation import Incarnation
@@ -21,7 +22,7 @@ class Copy:
         self.world = World()
         owned = OwnedTopic(name="copy", topic_id="id", source="a/t", at=self.world.clock.at)
         self.topic = CopiedTopic(owned=owned, sources=[(REGION, Incarnation("t"))], delay=delay)
-        self.copies = FirstCopies(self.world.store, watermarks_in(self.world.objects, "data"))
+        self.copies = FirstCopies(self.world.store, self.world.control, watermarks_in(self.world.objects, "data"))
         self.positions: dict[CheckpointKey, object] = {}
 
     def watermarks(self, *stable: int) -> None:
@@ -86,3 +87,28 @@ def test_an_end_of_transaction_markers_does_not_hold_it_up_for_ever() -> None:
     copy.delivered(10)
     assert not copy.is_through()
     assert copy.is_through(3600)
+
+
+def test_checkpoints_of_an_earlier_topic_of_that_name_do_not_count() -> None:
+    copy = Copy()
+    copy.watermarks(10)
+    copy.positions[key()] = Checkpoint(10, "deleted", copy.world.clock.at, Author.EXACTLY_ONCE)
+    assert not copy.is_through()
+    copy.delivered(10)
+    assert copy.is_through()
+
+
+def test_watermarks_of_another_incarnation_are_not_those_of_the_archive() -> None:
+    copy = Copy()
+    copy.world.claim(0, topic_id="first")
+    copy.watermarks(1)  # of topic t, which was created again
+    copy.delivered(10)
+    assert not copy.is_through()
+
+
+def test_each_of_several_topics_of_a_region_has_to_be_through() -> None:
+    copy = Copy()
+    copy.watermarks(10)
+    copy.delivered(10)
+    both = replace(copy.topic, sources=[(REGION, Incarnation("big")), (REGION, Incarnation("t"))])
+    assert not copy.copies.is_through(both, copy.positions, copy.world.clock.at), "nothing is known of big"

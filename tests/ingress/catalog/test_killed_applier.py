@@ -25,7 +25,7 @@ KEPT = {
     )
     for name in ("mine", "foreign")
 }
-DEFAULTS = {"segment.bytes": "1073741824", "cleanup.policy": "delete"}
+DEFAULTS = {"segment.bytes": "1073741824", "segment.ms": "604800000"}
 FOREIGN = AclBinding(
     resource_type="TOPIC",
     resource_name="mine",
@@ -42,9 +42,9 @@ class Died(BaseException):
 
 
 @contextmanager
-def dies_at(number: int) -> Iterator[None]:
-    """At the so-manieth end of a durable step; 0 and up."""
-    count = 0
+def dies_at(number: int) -> Iterator[list[Died]]:
+    """At the so-manieth end of a durable step; 0 and up. The list has the death, if it came to that."""
+    count, deaths = 0, list[Died]()
 
     def observe(_step: Step, _when: str) -> None:
         nonlocal count
@@ -54,9 +54,9 @@ def dies_at(number: int) -> Iterator[None]:
 
     crash_points.observe(observe)
     try:
-        yield
-    except Died:
-        pass
+        yield deaths
+    except Died as died:
+        deaths.append(died)
     finally:
         crash_points.observe(None)
 
@@ -73,7 +73,7 @@ def run(world: World) -> None:
         applier.apply(applier.plan(KEPT, catalogs, {}))
 
 
-configs = st.dictionaries(st.sampled_from(["segment.bytes", "cleanup.policy"]), st.sampled_from(["1", "2"]))
+configs = st.dictionaries(st.sampled_from(["segment.bytes", "segment.ms"]), st.sampled_from(["1", "2"]))
 grants = st.frozensets(st.sampled_from(["User:a", "User:b"]))
 states = st.tuples(st.integers(1, 4), configs, grants)
 
@@ -84,7 +84,12 @@ State = tuple[int, dict[str, str], frozenset[str]]
 @pytest.mark.parametrize("death", range(20))
 def test_after_each_step_the_next_one_completes_it(death: int) -> None:
     first = (2, {"segment.bytes": "1"}, frozenset({"User:a", "User:b"}))
-    expect_like_the_source(first, (3, {"cleanup.policy": "2"}, frozenset({"User:b"})), [death])
+    world = World()
+    publish(world, first)
+    with dies_at(death) as died:
+        run(world)
+    assert bool(died) is (death < 16), "two creations have 6 ends of steps each, ACLs have 4"
+    expect_like_the_source(first, (3, {"segment.ms": "2"}, frozenset({"User:b"})), [death])
 
 
 @property_examples()
@@ -99,13 +104,7 @@ def expect_like_the_source(first: State, second: State, deaths: list[int]) -> No
     world.admin.settings["foreign"] = {"segment.bytes": "7"}
     world.catalog_admin.bindings.add(FOREIGN)
     for partitions, settings, principals in (first, second):
-        world.publish_catalog(
-            *(
-                source_topic(name, partitions=max(partitions, first[0]), configs=settings, defaults=DEFAULTS)
-                for name in KEPT
-            ),
-            acls=[replace(FOREIGN, principal=one) for one in principals],
-        )
+        publish(world, (max(partitions, first[0]), settings, principals))
         for number in deaths:
             with dies_at(number):
                 run(world)
@@ -120,3 +119,11 @@ def expect_like_the_source(first: State, second: State, deaths: list[int]) -> No
     assert world.ledger.read().topic("mine", "id-mine") is not None
     assert world.ledger.read().topic("foreign", "id-foreign") is None
     assert FOREIGN not in world.ledger.read().acls
+
+
+def publish(world: World, state: State) -> None:
+    partitions, settings, principals = state
+    world.publish_catalog(
+        *(source_topic(name, partitions=partitions, configs=settings, defaults=DEFAULTS) for name in KEPT),
+        acls=[replace(FOREIGN, principal=one) for one in principals],
+    )

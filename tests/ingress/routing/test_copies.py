@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.control.catalog import MERGED
 from ingress.routing.archived import RoutingPlan
 from tests.examples import property_examples
 from tests.ingress.world import World, source_settings, source_topic
@@ -98,6 +99,26 @@ def test_topics_of_different_origin_are_merged_where_that_is_allowed() -> None:
     world.publish_catalog(source_topic("t"), region="b", cluster_id="b")
     world.publish_catalog(source_topic("t"), region="c", cluster_id="c")
     assert len(plan(world).chosen["t"]) == 2
+
+
+def test_a_topic_where_several_meet_is_no_copy_of_one_of_them() -> None:
+    sources = [source_settings("^.*", "{topic}", region=region, allow_merge=True) for region in "ac"]
+    world = World(*sources)
+    world.publish_catalog(source_topic("t"), region="a", cluster_id="a")
+    world.publish_catalog(source_topic("t", lineage=["a", "b", MERGED]), region="c", cluster_id="c")
+    assert [one.region for one in plan(world).chosen["t"]] == ["a", "c"]
+
+
+def test_a_topic_where_several_meet_is_not_copied_back_to_any() -> None:
+    world = World(source_settings("^.*", None))
+    world.publish_catalog(source_topic("t", lineage=["b", "cluster", MERGED]))
+    assert plan(world).chosen == {}
+
+
+def test_a_fail_back_may_deliver_what_came_from_here() -> None:
+    world = World(source_settings("t", "t", ignore_lineage=True))
+    world.publish_catalog(source_topic("t", lineage=["cluster"]))
+    assert list(plan(world).chosen) == ["t"]
 
 
 @property_examples()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from formats.errors import BrokerUnavailable, PluginFailed, StoreUnavailable, TargetError
 from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
+from ingress.routing import destinations
 from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
 from tests.ingress.world import HERE, World, key, source_settings
 
@@ -448,3 +451,27 @@ def test_a_filter_that_fails_leaves_everything_as_it_was() -> None:
     world.put(0, 9, topic="forbidden")
     with pytest.raises(PluginFailed, match="no such customer"):  # an outcome of the lookup: the last table stays
         finder(world).find()
+
+
+def test_a_ledger_that_is_away_does_not_hold_up_what_exists() -> None:
+    world = World(source_settings("^.*", None))
+    world.put(0, 9, topic="t")
+    world.put(0, 9, topic="u")
+    world.broker.create("u.ingress", partitions=2)
+    world.ledger.away = True
+    found = finder(world).find()
+    assert list(found.destinations) == ["u.ingress"]
+    assert "ledger" in found.refused["a/t"]
+
+
+def test_creations_take_limited_time_and_go_on_with_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destinations, "CREATED_WITHIN", timedelta())
+    world = World(source_settings("^.*", None))
+    world.put(0, 9, topic="t")
+    world.broker.create("u.ingress", partitions=2)
+    world.put(0, 9, topic="u")
+    found = finder(world).find()
+    assert (list(found.destinations), found.is_unfinished, found.refused) == (["u.ingress"], True, {})
+    monkeypatch.undo()
+    found = finder(world).find()
+    assert (sorted(found.destinations), found.is_unfinished) == (["t.ingress", "u.ingress"], False)

@@ -99,13 +99,13 @@ def test_another_destination_leaves_the_old_one() -> None:
 def test_a_config_that_is_excluded_no_longer_crosses_without_waiting_for_the_interval() -> None:
     world = world_of_two()
     world.settings = replace(world.settings, config_properties_exclude=("max.*",))
-    world.publish_catalog(source_topic(configs={"retention.ms": "1000", "max.message.bytes": "2000"}))
+    world.publish_catalog(source_topic(configs={"retention.ms": "1000", "segment.bytes": "2000"}))
     process = joined(world)
     process.later(5)
-    assert "max.message.bytes" not in world.admin.settings["copy"]
+    assert "segment.bytes" not in world.admin.settings["copy"]
     process.current.replace(replace(world.settings, config_properties_exclude=()))
     process.later(5)
-    assert world.admin.settings["copy"]["max.message.bytes"] == "2000"
+    assert world.admin.settings["copy"]["segment.bytes"] == "2000"
 
 
 def test_a_refresh_that_fails_is_soon_made_again() -> None:
