@@ -98,7 +98,7 @@ def test_another_destination_leaves_the_old_one() -> None:
 
 def test_a_config_that_is_excluded_no_longer_crosses_without_waiting_for_the_interval() -> None:
     world = world_of_two()
-    world.settings = replace(world.settings, config_properties_exclude=("max.*",))
+    world.settings = replace(world.settings, config_properties_exclude=("segment.*",))
     world.publish_catalog(source_topic(configs={"retention.ms": "1000", "segment.bytes": "2000"}))
     process = joined(world)
     process.later(5)
