@@ -88,8 +88,9 @@ class EgressSettings:
     groups: tuple[GroupPattern, ...] = field(
         default=(),
         metadata=setting(
-            "consumer groups whose offsets are replicated: names or ^expressions. An expression selects nothing of "
-            "MirrorMaker 2's default excludes: console-consumer-*, connect-*, __*",
+            "consumer groups whose positions will be replicated, which this version does not do: names or "
+            "^expressions. An expression selects nothing of MirrorMaker 2's default excludes: console-consumer-*, "
+            "connect-*, __*",
             reloads=True,
         ),
     )

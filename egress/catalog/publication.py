@@ -52,6 +52,7 @@ class _Observed(Generic[T]):
     number: int  # newest generation when the observation began
     before: T | None  # its content; None: there is none, or it cannot be decoded
     found: T
+    began_at: datetime
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Publication(Generic[T]):
     clock: Clock
     pool: Executor
     number: int = 0  # newest generation that is known
+    agreed_at: datetime | None = None  # when an observation began that said what this generation says
     _current: T | None = None  # its content
     _must_put: bool = False  # this process has taken over, and has not put a generation since
     _said: Mapping[str, str] = field(default_factory=dict)  # problems in the log
@@ -82,6 +84,7 @@ class Publication(Generic[T]):
 
     def end_term(self) -> None:
         """This process is not the writer any more: what it observes now is not put."""
+        self.agreed_at = None
         self._must_put, self._lookup = False, Lookup(self.pool)
 
     def turn(self, now: datetime) -> Outcome:
@@ -104,11 +107,13 @@ class Publication(Generic[T]):
         self.number, self._current, found = observed.number, observed.before, observed.found
         self._say(found.problems)
         if not self._must_put and self._current is not None and self.says_the_same(found, self._current):
+            self.agreed_at = observed.began_at
             return True
         data = self.encode(found)
         if not self.generations.put(self.number + 1, data):
             return False
         self.number, self._current, self._must_put = self.number + 1, found, False
+        self.agreed_at = observed.began_at
         extra = {log_fields.KEY: self.generations.key(self.number), log_fields.BYTES: len(data)}
         log.info("generation_published", extra=extra)
         return True
@@ -124,7 +129,8 @@ class Publication(Generic[T]):
     def _observe(self, known: int, current: T | None) -> _Observed[T]:
         newest = self.generations.newest(known)
         before = current if newest == known and current is not None else self._read(newest)
-        return _Observed(newest, before, self.observe(before, self.clock.now()))
+        began_at = self.clock.now()
+        return _Observed(newest, before, self.observe(before, began_at), began_at)
 
     def _read(self, number: int) -> T | None:
         if number == 0:

@@ -16,6 +16,7 @@ class WriterHeartbeat:
     is_last: bool = False  # the writer ends: another may take over at once
     catalog: int = 0  # newest generation of the catalogue; 0: none yet
     watermarks: int = 0  # the same of the watermarks
+    watermarks_at: datetime | None = None  # UTC; when an observation last agreed with that generation
 
     def __post_init__(self) -> None:
         if self.interval_ms < 1:
@@ -26,5 +27,5 @@ class WriterHeartbeat:
         return timedelta(milliseconds=self.interval_ms)
 
 
-_CODEC = Codec(WriterHeartbeat, "a heartbeat")
+_CODEC = Codec(WriterHeartbeat, "a heartbeat", omitted=("watermarks_at",))
 encode_heartbeat, decode_heartbeat = _CODEC.encode, _CODEC.decode

@@ -30,12 +30,13 @@ class SourceReport:
     @property
     def as_of(self) -> datetime | None:
         """When the watermarks were last known to be those of the source. An egress writes none while they do not
-        change, and its heartbeats name the newest."""
+        change; its heartbeats say when it last observed the same. A heartbeat alone says nothing of the logs."""
         if self.watermarks is None:
             return None
-        if self.heartbeat is not None and self.heartbeat.watermarks == self.generation:
-            return max(self.watermarks.observed_at, self.heartbeat.written_at)
-        return self.watermarks.observed_at
+        beat = self.heartbeat
+        if beat is None or beat.watermarks != self.generation or beat.watermarks_at is None:
+            return self.watermarks.observed_at
+        return max(self.watermarks.observed_at, beat.watermarks_at)
 
     def stable_end(self, topic: str, partition: int) -> int | None:
         """Last stable offset of a partition; None: not known."""

@@ -20,6 +20,11 @@ def _expression(text: object) -> str | None:
     return None
 
 
+def _principals(value: object) -> str | None:
+    untyped = [one for one in (value if isinstance(value, tuple) else (value,)) if ":" not in str(one)]
+    return f"{untyped[0]!r} has no type: write 'User:{untyped[0]}'" if untyped else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
     """Topics, partitions, configs and ACLs of the source, as its catalogue lists them."""
@@ -59,7 +64,7 @@ class CatalogSettings:
     retention_guard: Literal["warn", "raise"] = field(
         default="warn",
         metadata=setting(
-            "when a destination keeps records for less time than the source does: warn = status and plan say so; "
+            "when a destination keeps records for less time than the source does: warn = the log and plan say so; "
             "raise = it gets the source's retention"
         ),
     )
@@ -74,15 +79,17 @@ class CatalogSettings:
     protect: bool | None = field(
         default=None,
         metadata=setting(
-            "whether principals that may write to a destination are denied that; default: where destinations have "
-            "names of their own"
+            "whether principals that may write to a destination are denied that; default: where the destination's "
+            "name differs from the source's"
         ),
     )
     own_principals: tuple[str, ...] = field(
         default=(),
         metadata=setting(
-            'principals of the replicator, such as "User:replicator", which `protect` never denies anything; default: '
-            "the one that sasl.username names, and User:ANONYMOUS without authentication"
+            'principals of the replicator, such as "User:replicator", which `protect` never denies anything: all of '
+            "them, if any is given; default: those that sasl.username of its clients names, and User:ANONYMOUS without "
+            "authentication",
+            check=_principals,
         ),
     )
     ledger_topic: str = field(

@@ -114,6 +114,8 @@ def _longest(aliases: Sequence[str]) -> Sequence[str]:
 
 def _flows(properties: Mapping[str, str], keys: Sequence[_Key]) -> list[tuple[str, str]]:
     """Enabled flows. If no key says `enabled`, as in KIP-382, they are all."""
+    if "source.cluster.alias" in properties and "clusters" in properties:
+        raise ValueError("has both clusters and source.cluster.alias, and is no file of either kind: remove one")
     if "source.cluster.alias" in properties:
         return [(properties["source.cluster.alias"], properties.get("target.cluster.alias", "target"))]
     aliases = _aliases(properties)

@@ -46,6 +46,17 @@ def test_a_heartbeat_says_that_the_ends_are_still_those() -> None:
     assert process.metrics.value("source_heartbeat_age_seconds", region="a") == 46
 
 
+def test_a_heartbeat_without_an_observation_says_nothing_of_the_logs() -> None:
+    """Egress reaches the bucket, and its cluster does not answer: what was written there since is not known."""
+    world = World()
+    world.put(0, 9)
+    number = world.publish_watermarks(10)
+    process = joined(world, P0)
+    world.clock.advance(3600)
+    world.beat(number, agrees=False)
+    assert behind(process) == (0, 3600 + 46)
+
+
 def test_a_heartbeat_that_names_newer_watermarks_says_nothing_of_these() -> None:
     world = World()
     world.put(0, 9)

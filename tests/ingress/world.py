@@ -301,10 +301,16 @@ class World:
         assert generations.put(number, encode_watermarks(found))
         return number
 
-    def beat(self, watermarks: int = 0, *, region: str = REGION) -> None:
-        """The next heartbeat of the region, which names these watermarks."""
+    def beat(self, watermarks: int = 0, *, region: str = REGION, agrees: bool = True) -> None:
+        """The next heartbeat of the region, which names these watermarks; `agrees`: with an observation just made."""
         generations = Generations(self.objects.memory, heartbeat_prefix("data", region))
-        beat = WriterHeartbeat(writer="test", written_at=self.clock.at, interval_ms=5000, watermarks=watermarks)
+        beat = WriterHeartbeat(
+            writer="test",
+            written_at=self.clock.at,
+            interval_ms=5000,
+            watermarks=watermarks,
+            watermarks_at=self.clock.at if agrees else None,
+        )
         assert generations.put(generations.newest() + 1, encode_heartbeat(beat))
 
     def record_begin(self, offset: int, *, partition: int = 0, incarnation: str = "") -> None:

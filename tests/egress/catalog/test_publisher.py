@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -194,6 +194,26 @@ def test_heartbeats_name_the_newest_generations(region: Region) -> None:
     newest = Generations(region.store.memory, "heartbeat/")
     beat = decode_heartbeat(newest.read(newest.newest()))
     assert (beat.writer, beat.catalog, beat.watermarks) == ("one", 1, 2)
+
+
+def test_heartbeats_say_until_when_the_watermarks_were_observed_to_be_those(region: Region) -> None:
+    one = region.process("one")
+    heartbeats = Generations(region.store.memory, "heartbeat/")
+
+    def observed_at() -> datetime | None:
+        return decode_heartbeat(heartbeats.read(heartbeats.newest())).watermarks_at
+
+    began = region.clock.at
+    region.turn(one, times=2)
+    assert observed_at() == began
+    region.turn(one, times=20)
+    last = observed_at()
+    assert last is not None
+    assert last > began, "the same was observed again"
+    region.ends.away = True
+    region.turn(one, times=20)
+    assert one.is_writer, "heartbeats go on"
+    assert observed_at() == last
 
 
 def test_watermarks_may_be_off(region: Region) -> None:

@@ -157,3 +157,9 @@ class TestFilters:
     def test_show_reads_back(self) -> None:
         config = parse(SMALL + self.EGRESS)
         assert parse(to_toml(to_tables(config))).egress == config.egress
+
+
+def test_a_principal_without_its_type_is_refused() -> None:
+    """`protect` would not know it, and would deny it."""
+    text = ingress('region = "a"\ntopic = "t"', more='own_principals = ["User:a", "replicator-eu"]')
+    assert "write 'User:replicator-eu'" in only(text)

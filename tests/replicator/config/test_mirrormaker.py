@@ -151,6 +151,12 @@ def test_a_value_of_several_lines_stays_a_comment() -> None:
     assert parse(flow.source_file, environment=ENVIRONMENT).region == "a"
 
 
+def test_clusters_and_a_connector() -> None:
+    """One of the two would be dropped without a word."""
+    with pytest.raises(ValueError, match="has both clusters"):
+        flows(FLOW + "source.cluster.alias = a\n")
+
+
 def test_neither_clusters_nor_a_connector() -> None:
     with pytest.raises(ValueError, match="names no flow"):
         flows("topics = .*")
