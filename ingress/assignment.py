@@ -17,7 +17,7 @@ from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition, late_policy
 from ingress.delivery.events import DeliveryTarget, labels_of
-from ingress.routing.destinations import Route
+from ingress.routing.archived import ArchivedTopic
 from ingress.source_settings import IngressSource
 from ingress.undelivered import Undelivered, behind_end
 
@@ -53,7 +53,9 @@ class Assignment:
         gone = set(targets)
         return [assigned for assigned in self if assigned.delivery_target.target in gone]
 
-    def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> AssignedPartition:
+    def add(
+        self, source: SourcePartition, target: TopicPartition, route: ArchivedTopic, topic_id: str
+    ) -> AssignedPartition:
         self._epochs += 1
         delivery_target = DeliveryTarget(
             source,
@@ -87,7 +89,7 @@ class Assignment:
         self,
         source: SourcePartition,
         assigned: AssignedPartition,
-        route: Route,
+        route: ArchivedTopic,
         topic_id: str,
         finished: Mapping[SourcePartition, int],
     ) -> AssignedPartition:

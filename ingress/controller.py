@@ -47,7 +47,8 @@ from ingress.delivery.rounds import Delivery
 from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.partition_metrics import PartitionMetrics
-from ingress.routing.destinations import DestinationFinder, Route
+from ingress.routing.archived import ArchivedTopic, kept_like_sources
+from ingress.routing.destinations import DestinationFinder
 from ingress.routing.succession import Succession, SuccessionStep, Switch, succession_step
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
@@ -248,7 +249,7 @@ class IngressController:
         destinations = {
             name: found.destinations[name] for name in self._targets.kept_topics & found.destinations.keys()
         }
-        kept = {name: one.kept for name, one in destinations.items() if not one.syncs_nothing}
+        kept = kept_like_sources({name: one.routes for name, one in destinations.items()})
         if self.parts.catalog.poll(kept, found.catalogs, self._checkpoints.positions, now):
             self._watcher.find_again()
 
@@ -338,7 +339,7 @@ class IngressController:
     def _succession(self, assigned: AssignedPartition) -> Succession:
         return self._route(assigned).succession(assigned.delivery_target.target.partition)
 
-    def _route(self, assigned: AssignedPartition) -> Route:
+    def _route(self, assigned: AssignedPartition) -> ArchivedTopic:
         return self._watcher.found.route(assigned.delivery_target.source, assigned.delivery_target.target.topic)
 
     def _current_incarnation(self, assigned: AssignedPartition, positions: Positions) -> AssignedPartition:

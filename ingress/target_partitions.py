@@ -15,7 +15,7 @@ from infra.contracts.cluster import TopicPartition
 from ingress.assigned_partition import AssignedPartition
 from ingress.assignment import Assignment, is_configured
 from ingress.delivery.rounds import Delivery
-from ingress.routing.destinations import Route
+from ingress.routing.archived import ArchivedTopic
 from ingress.routing.watcher import DestinationWatcher
 
 SETTLE = timedelta(seconds=2)  # for the current round of partitions that are dropped
@@ -80,7 +80,7 @@ class TargetPartitions:
         destination = self.watcher.found.destinations.get(partition.topic)
         return destination is not None and all(self._source_of(route, partition) for route in destination.routes)
 
-    def _source_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
+    def _source_of(self, route: ArchivedTopic, target: TopicPartition) -> AssignedPartition | None:
         found = (self.assignment.of(source) for source in route.sources(target.partition))
         return next(
             (assigned for assigned in found if assigned is not None and assigned.delivery_target.target == target), None

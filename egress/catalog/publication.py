@@ -4,8 +4,8 @@
     newest generation n read ──> observe ──> differs, or this process has just taken over ──> put n + 1
                                                                     taken: another process is the writer
 
-A new writer puts a generation at once, even one that says the same: the number that a frozen predecessor was about to
-put is taken then. A predecessor that thaws steps down, and never puts its old content under a higher number.
+A new writer puts a generation at once, even one with the same content: the number that a frozen predecessor was about
+to put is taken then. A predecessor that thaws steps down, and never puts its old content under a higher number.
 
 A cluster may take long to answer, so observations run on a pool: heartbeats say that the process is alive meanwhile.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T", bound=Published)
 
 class Outcome(Enum):
     IDLE = auto()  # nothing is due, or an observation is under way
-    CURRENT = auto()  # the newest generation says what was observed
+    CURRENT = auto()  # the newest generation has what was observed
     LOST = auto()  # another process has put that number: this one is not the writer any more
 
 
@@ -64,15 +64,15 @@ class Publication(Generic[T]):
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     observe: Callable[[T | None, datetime], T]  # gets the newest generation, None if there is none that can be decoded
-    says_the_same: Callable[[T, T], bool]
+    has_same_content: Callable[[T, T], bool]
     interval: timedelta  # between observations
     clock: Clock
     pool: Executor
     number: int = 0  # newest generation that is known
-    agreed_at: datetime | None = None  # when an observation began that said what this generation says
+    confirmed_at: datetime | None = None  # when the last observation with the content of this generation began
     _current: T | None = None  # its content
     _must_put: bool = False  # this process has taken over, and has not put a generation since
-    _said: Mapping[str, str] = field(default_factory=dict)  # problems in the log
+    _logged: Mapping[str, str] = field(default_factory=dict)  # problems in the log
     _lookup: Lookup[_Observed[T]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,11 +84,11 @@ class Publication(Generic[T]):
 
     def end_term(self) -> None:
         """This process is not the writer any more: what it observes now is not put."""
-        self.agreed_at = None
+        self.confirmed_at = None
         self._must_put, self._lookup = False, Lookup(self.pool)
 
     def turn(self, now: datetime) -> Outcome:
-        """Begin an observation if one is due; put a generation if one has come that says anything new. Only the
+        """Begin an observation if one is due; put a generation if the content has changed. Only the
         writer calls this. Raises the errors of `observe` and of the store; then it stays due."""
         if self._lookup.is_due(now):
             self._lookup.ask(self._observe, self.number, self._current)
@@ -105,24 +105,24 @@ class Publication(Generic[T]):
 
     def _put(self, observed: _Observed[T]) -> bool:
         self.number, self._current, found = observed.number, observed.before, observed.found
-        self._say(found.problems)
-        if not self._must_put and self._current is not None and self.says_the_same(found, self._current):
-            self.agreed_at = observed.began_at
+        self._log_problems(found.problems)
+        if not self._must_put and self._current is not None and self.has_same_content(found, self._current):
+            self.confirmed_at = observed.began_at
             return True
         data = self.encode(found)
         if not self.generations.put(self.number + 1, data):
             return False
         self.number, self._current, self._must_put = self.number + 1, found, False
-        self.agreed_at = observed.began_at
+        self.confirmed_at = observed.began_at
         extra = {log_fields.KEY: self.generations.key(self.number), log_fields.BYTES: len(data)}
         log.info("generation_published", extra=extra)
         return True
 
-    def _say(self, problems: Mapping[str, str]) -> None:
+    def _log_problems(self, problems: Mapping[str, str]) -> None:
         for what, why in problems.items():
-            if self._said.get(what) != why:
+            if self._logged.get(what) != why:
                 log.warning("not_observed", extra={log_fields.OPERATION: what, log_fields.REASON: why})
-        self._said = problems
+        self._logged = problems
 
     # --- on the pool ---
 

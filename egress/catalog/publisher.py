@@ -94,7 +94,7 @@ class ControlPublisher:
             is_last=is_last,
             catalog=self.catalog.number,
             watermarks=0 if self.watermarks is None else self.watermarks.number,
-            watermarks_at=None if self.watermarks is None else self.watermarks.agreed_at,
+            watermarks_at=None if self.watermarks is None else self.watermarks.confirmed_at,
         )
         if not self.heartbeats.put(self.election.number + 1, encode_heartbeat(beat)):
             self._step_down()

@@ -63,8 +63,8 @@ class Catalog:
     def removed_names(self) -> frozenset[str]:
         return frozenset(one.name for one in self.removed)
 
-    def says_the_same(self, other: Catalog) -> bool:
-        """Whether both describe the same cluster state, whoever observed it and when."""
+    def has_same_content(self, other: Catalog) -> bool:
+        """Whether both describe the same cluster state; the observer and the time may differ."""
         return replace(self, writer="", observed_at=other.observed_at) == replace(other, writer="")
 
 

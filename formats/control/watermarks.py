@@ -53,8 +53,8 @@ class SourceWatermarks:
     topics: Mapping[str, TopicWatermarks]
     problems: Mapping[str, str] = field(default_factory=dict)  # what could not be observed → why, and the remedy
 
-    def says_the_same(self, other: SourceWatermarks) -> bool:
-        """Whether both have the same offsets, whoever observed them and when."""
+    def has_same_content(self, other: SourceWatermarks) -> bool:
+        """Whether both have the same offsets and problems; the observer and the time may differ."""
         return replace(self, writer="", observed_at=other.observed_at) == replace(other, writer="")
 
 

@@ -78,6 +78,7 @@ class Ownership:
 
 _INTENT = Codec(CreationIntent, "the intent to create a topic", outside=("name",))
 _TOPIC = Codec(OwnedTopic, "the owner of a topic", outside=("name", "topic_id"), omitted=("lineage", "is_copied"))
+_ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
 
 
 def encode_key(entry: LedgerEntry) -> bytes:
@@ -100,8 +101,8 @@ def encode(entry: LedgerEntry) -> bytes:
             return _INTENT.encode(entry)
         case OwnedTopic():
             return _TOPIC.encode(entry)
-        case OwnedAcl(at=at):
-            return dump({"at": at.isoformat(), "v": 1})
+        case OwnedAcl():
+            return _ACL.encode(entry)
 
 
 def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Ownership, str]:
@@ -145,5 +146,5 @@ def _decode(key: bytes, value: bytes) -> LedgerEntry:
             return _TOPIC.decode(value, name=str(names["name"]), topic_id=str(names["id"]))
         if kind == ACL:
             binding = AclBinding(**{name: str(names[name]) for name in _ACL_FIELDS})
-            return OwnedAcl(binding=binding, at=datetime.fromisoformat(json.loads(value)["at"]))
+            return _ACL.decode(value, binding=binding)
         raise ValueError(f"unknown kind {kind!r}")

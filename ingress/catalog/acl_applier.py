@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from formats.control.catalog import Catalog
 from formats.errors import TargetError
@@ -26,11 +25,6 @@ NONE_LISTED = (
     "the cluster lists no ACL, although ingress created some: allow DESCRIBE on the cluster, or set acls = 'off'; if "
     "all were deleted on purpose, any ACL that is created by hand ends this"
 )
-CLIENTS: Sequence[Literal["admin", "producer", "consumer"]] = (
-    "admin",
-    "producer",
-    "consumer",
-)  # each may have a principal of its own
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +35,7 @@ class AclApplier:
     ledger: LedgerView
     settings: InForce[CatalogSettings]
     clock: Clock
-    own_principals: Collection[str] = ()  # empty: not known, and nothing is denied to anybody
+    own_principals: Collection[str] = ()  # empty: not known, and no DENY is created
     _lists_none: bool = False  # the cluster listed no ACL, although some were created here
 
     def plan(
@@ -96,7 +90,7 @@ class AclApplier:
             self.ledger.own(plan.create - self.ledger.table.acls, self.clock.now())
             with durable(Step.CREATE_ACLS):
                 refused = self.admin.create_acls(sorted(plan.create))
-            self.ledger.disown(refused.keys())  # whoever creates them now, they are not ours
+            self.ledger.disown(refused.keys())  # a later creation of the same ACL is not ours
         if plan.delete:
             with durable(Step.DELETE_ACLS):
                 self.admin.delete_acls(sorted(plan.delete))

@@ -40,7 +40,7 @@ def plan_acls(
     own_principals: Collection[str],
     are_all_known: bool,
 ) -> AclPlan:
-    """`owned`: those that the ledger has. `protected`: destinations that nobody else may write to. `are_all_known`:
+    """`owned`: those that the ledger has. `protected`: destinations to which only ingress may write. `are_all_known`:
     whether the ACLs of every source region are."""
     wanted, left = set(desired), []
     foreign = (set(actual) - set(owned)) | set(desired)

@@ -62,11 +62,6 @@ class ClusterPlan:
         return [*map(str, self.topics.changes), *self.acls.texts]
 
     @property
-    def is_empty(self) -> bool:
-        """Whether everything is as it should be."""
-        return not (self.changes or self.reports or self.problems)
-
-    @property
     def reports(self) -> Sequence[str]:
         """Differences that are left as they are."""
         return [*map(str, self.topics.reports), *self.acls.unprotected]
@@ -204,9 +199,8 @@ class CatalogApplier:
         copied = CopiedTopic(owned=owned, sources=kept.archived, delay=kept.first_segment_delay)
         if not self.copies.is_through(copied, positions, self.clock.now()):
             return {*unknown, *RETENTION, "cleanup.policy"}  # a backlog may have records that the new policy refuses
-        self.ledger.replaced(
-            replace(owned, is_copied=True)
-        )  # before the retention changes: from now on it is the source's
+        # before the retention changes: from now on it is the source's
+        self.ledger.replaced(replace(owned, is_copied=True))
         return unknown
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:

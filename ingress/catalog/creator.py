@@ -91,7 +91,7 @@ def is_unfinished(
     ownership: Ownership, name: str, topic_id: str, configs: Mapping[str, ConfigValue], now: datetime
 ) -> bool:
     """Whether we created the topic, and died before that was written down: there is a recent intent without an entry,
-    and nobody else creates topics with these limits of timestamps. Without a topic id nothing tells it from others."""
+    and only we create topics with these timestamp limits. Without a topic id nothing tells it from others."""
     intent = ownership.open_intent(name)
     return (
         bool(topic_id)

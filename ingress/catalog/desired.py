@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from formats.control.catalog import MERGED, Catalog, CatalogTopic
 from formats.incarnation import Incarnation
@@ -107,7 +108,7 @@ def _configs(
     configs, without = wanted_configs(source, settings.config_filter, settings.use_defaults_from)
     configs, without = with_floors(source, configs, without)
     if settings.retention_guard == "raise" and RETENTION_MS in without:
-        # said at the topic, since this cluster's default may be shorter
+        # set on the topic, since this cluster's default may be shorter
         configs, without = {**configs, RETENTION_MS: source[RETENTION_MS].value}, without - {RETENTION_MS}
     return {**configs, **KEEPS_TIMESTAMPS}, without
 
@@ -133,7 +134,7 @@ def desired_acls(
             for source in sources:
                 if source.region == region:
                     names.setdefault(source.name, []).append(destination)
-        found |= mirrored(catalog.acls or (), settings.acls, lambda topic, names=names: _of(names, topic))  # type: ignore[misc]
+        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names))
     return frozenset(found)
 
 

@@ -13,13 +13,14 @@ from formats.control.catalog import Catalog
 from formats.control.claim import TopicClaim
 from formats.errors import DataError, PluginFailed
 from formats.incarnation import LEGAL_NAME, Incarnation
+from formats.segment import SourcePartition
 from formats.topic_selection import is_internal, select
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Clock, SystemClock
-from ingress.catalog.desired import SourceTopic
+from ingress.catalog.desired import KeptTopic, SourceTopic
 from ingress.routing.copies import cycle_of, repeated
-from ingress.routing.succession import ArchivedIncarnation, in_order
+from ingress.routing.succession import ArchivedIncarnation, Succession, in_order
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 
@@ -47,6 +48,27 @@ class ArchivedTopic:
     def destination(self) -> str:
         return self.settings.destination(self.incarnations[0].topic, self.incarnations[0].id)
 
+    def sources(self, partition: int) -> Sequence[SourcePartition]:
+        """The source partitions delivered to a partition: one of each incarnation, in their order."""
+        return [incarnation.source(self.region, partition) for incarnation in self.incarnations]
+
+    def succession(self, partition: int) -> Succession:
+        return Succession(region=self.region, partition=partition, incarnations=self.incarnations)
+
+
+def kept_like_sources(chosen: Mapping[str, Sequence[ArchivedTopic]]) -> Mapping[str, KeptTopic]:
+    """The destinations that `ingress.catalog` keeps like their sources, by name. It keeps none of which only records
+    cross, by the replication policy of a source."""
+    return {
+        name: KeptTopic(
+            sources=[one.source for one in topics],
+            archived=[(one.region, each.incarnation) for one in topics for each in one.incarnations],
+            first_segment_delay=max(one.settings.first_segment_delay for one in topics),
+        )
+        for name, topics in chosen.items()
+        if not any(one.settings.syncs_nothing for one in topics)
+    }
+
 
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
@@ -73,6 +95,13 @@ class RoutingPlan:
         """Why an incarnation is not delivered, by region and archive path."""
         refusals = [*self.withheld, *self.refused, *self.unnamed]
         return {(r.topic.region, incarnation.path): r.reason for r in refusals for incarnation in r.topic.incarnations}
+
+    @property
+    def kept_away_paths(self) -> Collection[tuple[str, str]]:
+        """Region and archive path of each incarnation that is kept away."""
+        return {
+            (one.topic.region, incarnation.path) for one in self.kept_away for incarnation in one.topic.incarnations
+        }
 
     @property
     def followed(self) -> Mapping[tuple[str, str], str]:

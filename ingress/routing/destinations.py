@@ -23,11 +23,10 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.desired import KeptTopic, SourceTopic, desired_topics, lineage_of
+from ingress.catalog.desired import desired_topics, lineage_of
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
-from ingress.routing.succession import ArchivedIncarnation, Succession
+from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings
-from ingress.source_settings import IngressSource
 
 log = logging.getLogger(__name__)
 
@@ -37,31 +36,11 @@ CREATED_WITHIN = timedelta(seconds=10)  # then what exists is delivered, and the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One source topic that is delivered to a destination."""
-
-    region: str
-    incarnations: Sequence[ArchivedIncarnation]  # of one source topic, in the order of delivery; at least one
-    settings: IngressSource
-
-    @property
-    def source(self) -> SourceTopic:
-        return SourceTopic(region=self.region, name=self.incarnations[0].topic, partitions=self.settings.partitions)
-
-    def sources(self, partition: int) -> Sequence[SourcePartition]:
-        """The source partitions delivered to a partition: one of each incarnation, in their order."""
-        return [incarnation.source(self.region, partition) for incarnation in self.incarnations]
-
-    def succession(self, partition: int) -> Succession:
-        return Succession(region=self.region, partition=partition, incarnations=self.incarnations)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     """A topic of this cluster. Several routes lead to it only when each of their sources allows that: partition i of
     each goes to partition i, with a separate checkpoint."""
 
-    routes: Sequence[Route]  # at least one
+    routes: Sequence[ArchivedTopic]  # at least one
     facts: TopicFacts
 
     @property
@@ -73,21 +52,7 @@ class Destination:
         """Whether a partition may have to switch to another incarnation. Seldom true, and read in every loop turn."""
         return any(len(route.incarnations) > 1 for route in self.routes)
 
-    @property
-    def syncs_nothing(self) -> bool:
-        """Whether records are all that crosses, by the replication policy of a source."""
-        return any(route.settings.syncs_nothing for route in self.routes)
-
-    @property
-    def kept(self) -> KeptTopic:
-        """The topic as `ingress.catalog` keeps it."""
-        return KeptTopic(
-            sources=[route.source for route in self.routes],
-            archived=[(route.region, one.incarnation) for route in self.routes for one in route.incarnations],
-            first_segment_delay=max(route.settings.first_segment_delay for route in self.routes),
-        )
-
-    def route_of(self, source: SourcePartition) -> Route | None:
+    def route_of(self, source: SourcePartition) -> ArchivedTopic | None:
         """None when no route delivers it here."""
         return next((route for route in self.routes if source in route.sources(source.partition)), None)
 
@@ -110,7 +75,7 @@ class RoutingTable:
         """Every stored partition that is refused, with the reason. All processes find the same ones."""
         return {**self.withheld, **self.refused_partitions}
 
-    def route(self, source: SourcePartition, destination: str) -> Route:
+    def route(self, source: SourcePartition, destination: str) -> ArchivedTopic:
         """The route of an assigned partition, which has one: a `find` without one drops the partition."""
         route = self.destinations[destination].route_of(source)
         if route is None:
@@ -178,14 +143,9 @@ class DestinationFinder:
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
         found = {
-            n: Destination(
-                routes=[
-                    Route(region=w.region, incarnations=w.incarnations, settings=w.settings) for w in archived_topics
-                ],
-                facts=facts[n],
-            )
-            for n, archived_topics in chosen.items()
-            if n in facts
+            name: Destination(routes=archived_topics, facts=facts[name])
+            for name, archived_topics in chosen.items()
+            if name in facts
         }
         archived_topics = [
             *(archived_topic for some in chosen.values() for archived_topic in some),

@@ -152,8 +152,7 @@ def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Plan
     cluster_id = reach.admin.cluster_id()
     topics = ArchivedTopics(reach.store, reach.control, settings.own_topics, settings.region, cluster_id=cluster_id)
     plan = topics.plan(ingress, catalogs)
-    kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
-    return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
+    return Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from infra.archive.catalog_history import CatalogHistory
 from infra.archive.control import ControlStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
-from ingress.catalog.acl_applier import CLIENTS, principals_of
 from ingress.catalog.settings import CatalogSettings
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
@@ -14,6 +13,7 @@ from replicator.restore.destination import ControlArchive
 from replicator.restore.source_catalog import SourceCatalog, moment_of
 from replicator.restore.target_options import TargetOptions
 from replicator.selection import Selection
+from replicator.services.catalog import own_principals
 
 
 def control_archive(
@@ -29,8 +29,7 @@ def control_archive(
 
 
 def acl_restore(config: Config, admin: KafkaAdmin) -> AclRestore:
-    own = principals_of([config.cluster.properties(client) for client in CLIENTS], _settings(config).own_principals)
-    return AclRestore(lambda: KafkaCatalogAdmin(admin.connection), own)
+    return AclRestore(lambda: KafkaCatalogAdmin(admin.connection), own_principals(config, _settings(config)))
 
 
 def _settings(config: Config) -> CatalogSettings:

@@ -1,4 +1,4 @@
-"""What the catalogue of a source region said of its topics at the moment that is restored to.
+"""The topics of a source region, as its catalogue describes them at the moment that is restored to.
 
 A topic that was removed before that moment is described by the catalogue that was in force just before its removal.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from infra.archive.archive import Archive
 from infra.archive.last_good import watermarks_in
 from infra.contracts.internal_topics import Ledger
@@ -10,11 +12,13 @@ from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.internal_topics.ledger import KafkaLedger
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
-from ingress.catalog.acl_applier import CLIENTS, AclApplier, principals_of
+from infra.settings.kafka import ROLES
+from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.first_copy import FirstCopies
 from ingress.catalog.ownership import LedgerView
+from ingress.catalog.settings import CatalogSettings
 from ingress.settings import IngressSettings
 from replicator.config import Config
 
@@ -30,6 +34,11 @@ def ledger_of(config: Config, settings: IngressSettings) -> KafkaLedger:
 
 def creator_of(settings: IngressSettings, admin: KafkaAdmin, ledger: Ledger, clock: Clock) -> TopicCreator:
     return TopicCreator(admin, ledger, clock, settings.replication_factor)
+
+
+def own_principals(config: Config, settings: CatalogSettings) -> Collection[str]:
+    """Of all clients, since each may have a principal of its own; empty when one is not known."""
+    return principals_of([config.cluster.properties(role) for role in ROLES], settings.own_principals)
 
 
 def applier_of(
@@ -53,9 +62,7 @@ def applier_of(
             ledger=view,
             settings=current,
             clock=clock,
-            own_principals=principals_of(
-                [config.cluster.properties(client) for client in CLIENTS], settings.own_principals
-            ),
+            own_principals=own_principals(config, settings),
         ),
         copies=FirstCopies(
             archive.segments, archive.control, watermarks_in(archive.segments.objects, config.s3.prefix)

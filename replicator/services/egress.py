@@ -32,7 +32,7 @@ from replicator.config import Config, EgressSettings, SettingsFile
 from replicator.config.reload import EGRESS
 from replicator.services.archive import archive_in
 from replicator.services.control_publisher import control_publisher
-from replicator.services.reload import ConfigReloader
+from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -133,17 +133,15 @@ def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service
             loops["catalog"] = control_publisher(
                 config, around, objects, admin, consumer.committed, current=current
             ).run
-        if file is None:
-            return around.service(loops, settings.shutdown_timeout)
-        reloader = ConfigReloader(
+        return reloading_service(
+            around,
+            loops,
+            settings.shutdown_timeout,
             file=file,
             running=config,
             reads=EGRESS,
             apply=lambda changed: current.replace(changed.egress or settings),  # a section is never taken away
-            health=around.health,
-            stop=around.stop,
         )
-        return around.service({**loops, "config": reloader.run}, settings.shutdown_timeout, reloader.request)
 
 
 def open_spool(settings: EgressSettings) -> Spool:

@@ -47,7 +47,7 @@ from replicator.config import Config, IngressSettings, SettingsFile
 from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, ledger_of
-from replicator.services.reload import ConfigReloader
+from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
@@ -198,17 +198,15 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             lambda: controller.has_begun,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
-        if file is None:
-            return around.service(loops, settings.shutdown_timeout)
-        reloader = ConfigReloader(
+        return reloading_service(
+            around,
+            loops,
+            settings.shutdown_timeout,
             file=file,
             running=config,
             reads=INGRESS,
             apply=lambda changed: current.replace(changed.ingress or settings),  # a section is never taken away
-            health=around.health,
-            stop=around.stop,
         )
-        return around.service({**loops, "config": reloader.run}, settings.shutdown_timeout, reloader.request)
 
 
 def _writer(config: Config, settings: IngressSettings) -> TargetWriter:

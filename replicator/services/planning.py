@@ -10,9 +10,8 @@ from infra.archive.last_good import catalogs_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
-from ingress.catalog.desired import KeptTopic
 from ingress.catalog.ownership import DryLedger
-from ingress.routing.archived import ArchivedTopic, ArchivedTopics
+from ingress.routing.archived import ArchivedTopics, kept_like_sources
 from replicator.services.catalog import applier_of, ledger_of
 from replicator.services.clients import Clients
 
@@ -53,11 +52,7 @@ def planned(reach: Clients) -> IngressPlan:
             clock=SystemClock(),
         )
         plan = applier.plan(
-            {
-                name: kept(topics)
-                for name, topics in routing.chosen.items()
-                if not any(one.settings.syncs_nothing for one in topics)
-            },
+            kept_like_sources(routing.chosen),
             found,
             reach.checkpoints.read(),
         )
@@ -66,19 +61,11 @@ def planned(reach: Clients) -> IngressPlan:
     unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
     existing = reach.admin.describe(unlisted) if unlisted else {}
     created = [f"create {name} as its segments say" for name in unlisted if name not in existing]
-    refused = {f"{one.topic.name}": one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
+    refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
     return IngressPlan(
         plan=plan,
         changes=[*created, *plan.changes],
         problems={**refused, **catalogs.problems, **plan.problems},
         observed_at={region: catalog.observed_at for region, catalog in sorted(found.items())},
         without_catalog=[region for region in settings.regions if region not in found],
-    )
-
-
-def kept(topics: Sequence[ArchivedTopic]) -> KeptTopic:
-    return KeptTopic(
-        sources=[one.source for one in topics],
-        archived=[(one.region, each.incarnation) for one in topics for each in one.incarnations],
-        first_segment_delay=max(one.settings.first_segment_delay for one in topics),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -21,11 +21,13 @@ from formats.errors import ConfigError
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
+from infra.runtime.service import Service
 from infra.settings.field import Invalid
 from infra.settings.secrets import Path as KeyPath
 from replicator.config.load import SettingsFile
 from replicator.config.reload import reload
 from replicator.config.settings import Config
+from replicator.services.wiring import ServiceContext
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,25 @@ class ConfigReloader:
             log.error("config_not_applied", extra={log_fields.REASON: problem})
         self._problem = problem
         self.health.problem(SUBJECT, problem)
+
+
+def reloading_service(
+    around: ServiceContext,
+    loops: Mapping[str, Callable[[], None]],
+    shutdown_timeout: timedelta,
+    *,
+    file: SettingsFile | None,
+    running: Config,
+    reads: Collection[KeyPath],
+    apply: Callable[[Config], None],
+) -> Service:
+    """The service of `loops`, and of one more that takes over changes of `file`, if there is one."""
+    if file is None:
+        return around.service(dict(loops), shutdown_timeout)
+    reloader = ConfigReloader(
+        file=file, running=running, reads=reads, apply=apply, health=around.health, stop=around.stop
+    )
+    return around.service({**loops, "config": reloader.run}, shutdown_timeout, reloader.request)
 
 
 def _refused(error: ConfigError) -> str:

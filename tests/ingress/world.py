@@ -207,8 +207,7 @@ class World:
 
     def planned(self) -> Planned:
         plan = self.archived_topics().plan(self.settings, self.catalogs().refresh(self.settings.regions))
-        kept_away = {(one.topic.region, each.path) for one in plan.kept_away for each in one.topic.incarnations}
-        return Planned(refused=plan.reasons, kept_away=kept_away, followed=plan.followed)
+        return Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed)
 
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
         return IngressSources(

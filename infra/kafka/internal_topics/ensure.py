@@ -53,7 +53,8 @@ def ensure_internal_topics(
     if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
         problems += checkpoint_problems(admin, checkpoint_topic)
     if ledger_topic and not _created(admin, ledger_topic, replication_factor, CHECKPOINTS):
-        problems += _ledger_problems(ledger_topic, admin.configs(ledger_topic))
+        loss = "the replicator would forget which topics and ACLs are its own"
+        problems += _table_problems("ledger", ledger_topic, admin.configs(ledger_topic), loss)
     if problems:
         raise TargetError("; ".join(problems))
 
@@ -61,7 +62,9 @@ def ensure_internal_topics(
 def checkpoint_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
     """Configs of a checkpoint topic that endanger positions. Raises TargetError, also when there is no such topic, and
     BrokerUnavailable."""
-    return _checkpoint_problems(topic, admin.configs(topic))
+    return _table_problems(
+        "checkpoint", topic, admin.configs(topic), "positions would be lost and records delivered again or skipped"
+    )
 
 
 def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
@@ -106,20 +109,11 @@ def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) ->
     return problems
 
 
-def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
+def _table_problems(kind: str, topic: str, found: Mapping[str, str], loss: str) -> list[str]:
+    """Of a topic that is a table. `loss`: what happens when it is not compacted."""
     if TopicConfigs(found).cleanup_policies == {"compact"}:
         return []
     return [
-        f"checkpoint topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so positions would be lost and "
-        f"records delivered again or skipped; set it to 'compact' alone, or name another topic in "
-        "ingress.checkpoint_topic"
-    ]
-
-
-def _ledger_problems(topic: str, found: Mapping[str, str]) -> list[str]:
-    if TopicConfigs(found).cleanup_policies == {"compact"}:
-        return []
-    return [
-        f"ledger topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so the replicator would forget "
-        "which topics and ACLs are its own; set it to 'compact' alone, or name another topic in ingress.ledger_topic"
+        f"{kind} topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so {loss}; set it to 'compact' "
+        f"alone, or name another topic in ingress.{kind}_topic"
     ]

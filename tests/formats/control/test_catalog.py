@@ -98,8 +98,8 @@ def test_anything_else_is_an_error_that_says_so(data: bytes) -> None:
 
 def test_who_observed_it_and_when_makes_no_difference() -> None:
     one = catalog(topic("t"))
-    assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).says_the_same(one)
-    assert not replace(one, topics={}).says_the_same(one)
+    assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).has_same_content(one)
+    assert not replace(one, topics={}).has_same_content(one)
 
 
 class TestRemovals:

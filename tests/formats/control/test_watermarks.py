@@ -96,5 +96,5 @@ def test_anything_else_is_an_error_that_says_so(data: bytes) -> None:
 
 def test_who_observed_them_and_when_makes_no_difference() -> None:
     one = watermarks(t=TOPIC)
-    assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).says_the_same(one)
-    assert not replace(one, problems={"position": "why"}).says_the_same(one)
+    assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).has_same_content(one)
+    assert not replace(one, problems={"position": "why"}).has_same_content(one)

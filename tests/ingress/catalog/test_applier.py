@@ -11,6 +11,7 @@ import pytest
 from formats.policies.acls import AclBinding
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
+from ingress.routing.archived import kept_like_sources
 from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
@@ -225,7 +226,7 @@ def test_a_shorter_retention_is_reported_or_raised(guard: Literal["warn", "raise
     world.publish_catalog(source_topic(defaults={"retention.ms": "700000000"}))
     process = delivered(world)
     assert world.admin.settings["copy"].get("retention.ms") == wanted
-    kept = {name: one.kept for name, one in process.controller._watcher.found.destinations.items()}
+    kept = kept_like_sources({name: one.routes for name, one in process.controller._watcher.found.destinations.items()})
     plan = world.applier().plan(kept, world.catalogs().refresh([REGION]), process.controller._checkpoints.positions)
     assert plan.changes == []
     assert ["keeps records for 604800000 ms" in report for report in plan.reports] == [True] * (guard == "warn")

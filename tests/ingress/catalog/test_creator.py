@@ -1,4 +1,4 @@
-"""Topics that we create are written down as ours, whatever dies in between, and nobody else's ever is."""
+"""The ledger has every topic that the replicator creates, also after a crash at any step, and no other topic."""
 
 from __future__ import annotations
 

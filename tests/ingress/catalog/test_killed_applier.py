@@ -1,4 +1,4 @@
-"""A process that dies at any durable step leaves what the next one completes, and nobody else's things are touched."""
+"""The next process completes what one that dies at any durable step leaves; topics and ACLs of others stay the same."""
 
 from __future__ import annotations
 

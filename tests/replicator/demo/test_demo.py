@@ -101,7 +101,7 @@ class TestFlights:
         assert flights(10).equals(all_flights.slice(0, 10))
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- the output -------------------------------------------------------------------------------------------------------
 
 
 def latencies(*seconds: float, sent: int | None = None) -> Latencies:
