@@ -79,3 +79,17 @@ def test_what_is_not_ours_owns_nothing_and_is_reported(key: bytes) -> None:
     assert found.intents == {"copy": good}
     assert not found.topics
     assert not found.acls
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        CreationIntent(name="copy", at=T0),
+        OwnedTopic(name="copy", topic_id="1", source="a/t", at=T0),
+        OwnedAcl(binding=ACL, at=T0),
+    ],
+)
+def test_an_entry_of_another_version_owns_nothing_and_is_reported(entry: LedgerEntry) -> None:
+    found, problem = ownership([(encode_key(entry), encode(entry).replace(b'"v":1', b'"v":2'))])
+    assert found == ownership([])[0]
+    assert "version 2" in problem
