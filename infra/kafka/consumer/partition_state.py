@@ -26,7 +26,7 @@ class PartitionState:
     mode: Mode = Mode.IDLE
     next_offset: int = 0
     point: LogPoint | None = None  # the last known one at or before `next_offset`; no record lies between the two
-    is_point_rejected: bool = False  # the client has rejected `point` once
+    is_point_rejected: bool = False  # `point`, or the offset after it, was rejected once
     buffered: list[Run | Reached] = field(default_factory=list)  # items taken during the pause, delivered at its end
 
     def begin(self, next_offset: int, point: LogPoint | None) -> None:

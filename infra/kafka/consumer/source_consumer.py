@@ -302,6 +302,11 @@ class KafkaSourceConsumer:
                 state.point = None  # retention deleted the log there: the broker can no longer confirm the point
             state.mode = Mode.STARTING  # the error is about an obsolete offset, but it has stopped the fetcher
             return ()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and state.point is not None and not state.is_point_rejected:
+            # A log that lost its tail answers a fetch like this if the fetch comes before the client's own check of the
+            # leader epoch (seen after a restart of the broker). The seek to the point makes the client check it.
+            state.mode, state.is_point_rejected = Mode.STARTING, True
+            return ()
         self._stop(partition, state)
         log.warning(
             "partition_refused",

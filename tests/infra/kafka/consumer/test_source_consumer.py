@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AdminClient,
@@ -466,6 +466,38 @@ def test_records_lost_by_the_clients_own_call_are_read_again(world: BrokerWorld)
         assert member.offsets(p) == [0, 1]
     finally:
         signal.signal(signal.SIGALRM, before)
+        consumer.close(PATIENCE)
+
+
+@pytest.mark.integration
+def test_an_offset_out_of_range_is_checked_against_the_leader_epoch_once(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch can reach a log that lost its tail before the client has noticed the new leader."""
+    (p,) = world.topic()
+    world.append(p, b"0", b"1")
+    consumer = world.member()
+    member = Member(world, consumer, Listener(consumer))
+
+    def refuse(offset: int) -> None:
+        code = KafkaError._AUTO_OFFSET_RESET
+        answers = [[Message(p.topic, p.partition, offset, error=KafkaError(code, "planned"))]]
+        consume = consumer._member.consume
+        monkeypatch.setattr(consumer._member, "consume", lambda *_: answers.pop() if answers else consume(*_))
+
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        member.until_reached(p, 2)
+        refuse(2)
+        world.append(p, b"2")
+        member.until_reached(p, 3)
+        assert (member.offsets(p), member.of(PartitionFailed)) == ([0, 1, 2], [])
+        for _ in range(2):
+            refuse(3)
+            member.poll()
+        (failed,) = member.of(PartitionFailed)
+        assert (failed.partition, failed.code) == (p, "OFFSET_OUT_OF_RANGE")
+    finally:
         consumer.close(PATIENCE)
 
 
