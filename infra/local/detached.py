@@ -142,7 +142,7 @@ def up_detached(
     """Start a stack that outlives this process. Raises LocalStackError if one runs already in that folder.
 
     `prepare` is called while the stack still ends with this process, which also happens when `prepare` raises.
-    Processes that it starts in the stack are detached with it.
+    Processes that it starts in the stack are detached with it, except those that have ended by then.
     """
     folder = _folder(dir)
     with locked(cache_dir() / "local-up.lock"):
@@ -170,7 +170,7 @@ def up_detached(
                 started_at=datetime.now(UTC),
                 brokers={region: broker.bootstrap for region, broker in stack.brokers.items()},
                 endpoint_url=stack.moto.endpoint_url,
-                processes=stack.identities(),
+                processes={name: one for name, one in stack.identities().items() if one.alive()},
             )
             _write(folder / STATE_FILE, state)  # before the detach: no process may run without being in the file
             stack.detach()

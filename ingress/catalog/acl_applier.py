@@ -95,7 +95,7 @@ class AclApplier:
             with durable(Step.DELETE_ACLS):
                 self.admin.delete_acls(sorted(plan.delete))
             self.ledger.disown(plan.delete)
-        for text in plan.texts:
+        for text in AclPlan(plan.create - refused.keys(), plan.delete).texts:
             log.info("acls_changed", extra={log_fields.REASON: text})
         return "; ".join(sorted(set(refused.values())))
 

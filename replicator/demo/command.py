@@ -107,6 +107,8 @@ class _Demo:
                 self._report = report = play.run(flights_read, since=self._since)
                 self.configs = play.configs
                 self._show(report)
+                if keep:
+                    play.settle()
             except BaseException as error:
                 play.kill()
                 if isinstance(error, ReplicatorError):

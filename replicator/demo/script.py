@@ -116,6 +116,11 @@ class Play:
         if self._services is not None:
             self._services.kill()
 
+    def settle(self) -> None:
+        """Wait for the jobs that end by themselves, so that only services are left. Raises LocalStackError."""
+        if self._services is not None:
+            self._services.wait_for_clean(self._scenario.patience)
+
     def run(self, flights: Future[RecordBatch], *, since: float) -> DemoReport:
         """`since`: start of the demo on the monotonic clock. Raises LocalStackError, TransientError."""
         self._start_services()

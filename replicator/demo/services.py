@@ -225,6 +225,16 @@ class Services:
                 raise LocalStackError(with_log(f"gc ended with {code}", self._cleaning.log))
         self._cleaning = self._run("gc", TARGET, "--covered")
 
+    def wait_for_clean(self, timeout: timedelta) -> None:
+        """Wait until the last gc has ended. Raises LocalStackError, with the last lines of its log, if it has not, or
+        if it failed."""
+        if self._cleaning is None:
+            return
+        code = self._cleaning.wait(timeout)
+        if code not in CLEANED:
+            said = "is still running" if code is None else f"ended with {code}"
+            raise LocalStackError(with_log(f"gc {said}", self._cleaning.log))
+
     def archived(self) -> Sequence[int]:
         """Sizes in bytes of the segments that egress stored, from its log: compaction deletes them later."""
         lines = (self._stack.log_dir / "egress.log").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -476,10 +476,16 @@ class TestStack:
     def test_a_detached_stack_runs_until_down_and_keeps_a_chosen_folder(self, tmp_path: Path, topic_name: str) -> None:
         folder = tmp_path / "mine"
         source = f"""
-            import json
+            import json, sys
+            from datetime import timedelta
             from pathlib import Path
             from infra.local.detached import up_detached
-            print(json.dumps(up_detached(regions=("a",), dir=Path({str(folder)!r})).to_json()), flush=True)
+
+            def run_a_job(stack):
+                assert stack.start("job", [sys.executable, "-c", ""], env={{}}).wait(timedelta(seconds=30)) == 0
+
+            state = up_detached(regions=("a",), dir=Path({str(folder)!r}), prepare=run_a_job)
+            print(json.dumps(state.to_json()), flush=True)
         """
         with child(source) as process:
             started = detached.StackState.from_json(said(process))
@@ -489,6 +495,7 @@ class TestStack:
             assert found is not None
             assert found.up
             assert found.state == started
+            assert "job" not in found.alive, "it has ended, as it should"
             admin = AdminClient({"bootstrap.servers": started.brokers["a"]})
             admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(timeout=10)
             with pytest.raises(LocalStackError, match=r"runs already in .*replicator local down"):
