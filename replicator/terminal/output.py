@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,8 @@ class _Panels(_Commands):
         formatter.write_paragraph()
         self.format_commands(ctx, formatter)
         names = [" ".join(parameter.opts) for parameter in self.get_params(ctx)]
-        formatter.write_text(f"Options:  {'  '.join(names)}  (each command has its own: COMMAND --help)")
+        text = f"Options:  {'  '.join(names)}"
+        formatter.write(textwrap.fill(text, formatter.width, subsequent_indent="  ", break_on_hyphens=False) + "\n")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -83,7 +85,7 @@ def group(help_text: str, *, by_panels: bool = False) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # rich cuts option names on narrow terminals
-        add_completion=False,
+        add_completion=by_panels,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

@@ -125,6 +125,22 @@ class TestUsage:
         assert shown == panels
         assert set(shown.values()) == {main.RUN, main.INSPECT, main.REPAIR, main.RESTORE, main.LOCAL}
 
+    @pytest.mark.parametrize(
+        ("line", "word", "expected"),
+        [
+            ("replicator ver", 1, ["verify"]),
+            ("replicator config ", 2, ["check", "explain", "import-mm2", "schema", "show"]),
+        ],
+    )
+    def test_the_shell_completes_commands(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, line: str, word: int, expected: list[str]
+    ) -> None:
+        monkeypatch.setenv("_REPLICATOR_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(word))
+        result = run()
+        assert (result.code, sorted(result.out.split())) == (0, expected)
+
     def test_help_is_in_the_imperative(self) -> None:
         for path, command in commands(typer.main.get_command(main.app)):
             first = (command.help or "").split()[0]
