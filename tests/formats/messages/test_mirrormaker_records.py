@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,16 +75,17 @@ def test_what_is_written_is_read(beat: MirrorHeartbeat, checkpoint: MirrorCheckp
 @property_examples()
 @given(st.binary(max_size=30), st.binary(max_size=30))
 def test_anything_else_is_refused_or_is_exactly_what_would_be_written(key: bytes, value: bytes) -> None:
-    for decode, encode in (
+    codecs: list[tuple[Callable[[bytes, bytes], Any], Callable[[Any], tuple[bytes, bytes]]]] = [
         (decode_heartbeat, encode_heartbeat),
         (decode_checkpoint, encode_checkpoint),
         (decode_offset_sync, encode_offset_sync),
-    ):
+    ]
+    for decode, encode in codecs:
         try:
             found = decode(key, value)
         except MalformedEvent:
             continue
-        assert encode(found) == (key, value)  # type: ignore[operator]
+        assert encode(found) == (key, value)
 
 
 @pytest.mark.parametrize("version", [1, -1])

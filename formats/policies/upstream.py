@@ -1,0 +1,56 @@
+"""What the names of a cluster's topics say about the clusters upstream of it: the answers of MirrorMaker 2's
+`MirrorClient` and `RemoteClusterUtils`. Pure.
+
+    us.heartbeats, eu.us.heartbeats, us.orders       upstream: us, eu; us is 1 hop away, and 2 by way of eu
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from formats.policies.names import LONGEST_WAY, ReplicationPolicy
+
+
+def heartbeat_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> frozenset[str]:
+    """Of this cluster and of any upstream."""
+    return frozenset(filter(policy.is_heartbeats_topic, topics))
+
+
+def checkpoint_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> frozenset[str]:
+    return frozenset(filter(policy.is_checkpoints_topic, topics))
+
+
+def remote_topics(policy: ReplicationPolicy, topics: Iterable[str], source: str | None = None) -> frozenset[str]:
+    """Topics that come from another cluster, or from the cluster `source`; internal ones are left out."""
+    found = {topic: policy.topic_source(topic) for topic in topics if not policy.is_internal_topic(topic)}
+    return frozenset(
+        topic for topic, alias in found.items() if alias is not None and (source is None or alias == source)
+    )
+
+
+def upstream_clusters(policy: ReplicationPolicy, topics: Collection[str]) -> frozenset[str]:
+    """Aliases of all clusters whose heartbeats arrive here, also by way of others."""
+    return frozenset(alias for topic in heartbeat_topics(policy, topics) for alias in _way(policy, topic))
+
+
+def replication_hops(policy: ReplicationPolicy, topics: Collection[str], upstream: str) -> int | None:
+    """How many flows lie between the cluster `upstream` and this one, on the shortest way that heartbeats take; None:
+    none of its heartbeats arrives."""
+    ways = [_way(policy, topic) for topic in heartbeat_topics(policy, topics)]
+    return min((way.index(upstream) + 1 for way in ways if upstream in way), default=None)
+
+
+def _way(policy: ReplicationPolicy, topic: str) -> list[str]:
+    """Aliases of the clusters that a topic went through, the nearest first."""
+    way: list[str] = []
+    current: str | None = topic
+    while current is not None and len(way) < LONGEST_WAY:
+        source = policy.topic_source(current)
+        if source is None:
+            break
+        way.append(source)
+        upstream = policy.upstream_topic(current)
+        if upstream == current:
+            break
+        current = upstream
+    return way
