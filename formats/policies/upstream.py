@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from formats.policies.names import LONGEST_WAY, ReplicationPolicy
+from formats.policies.names import ReplicationPolicy, hops
 
 
 def heartbeat_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> frozenset[str]:
@@ -30,27 +30,11 @@ def remote_topics(policy: ReplicationPolicy, topics: Iterable[str], source: str 
 
 def upstream_clusters(policy: ReplicationPolicy, topics: Collection[str]) -> frozenset[str]:
     """Aliases of all clusters whose heartbeats arrive here, also by way of others."""
-    return frozenset(alias for topic in heartbeat_topics(policy, topics) for alias in _way(policy, topic))
+    return frozenset(alias for topic in heartbeat_topics(policy, topics) for alias in hops(policy, topic))
 
 
 def replication_hops(policy: ReplicationPolicy, topics: Collection[str], upstream: str) -> int | None:
     """How many flows lie between the cluster `upstream` and this one, on the shortest way that heartbeats take; None:
     none of its heartbeats arrives."""
-    ways = [_way(policy, topic) for topic in heartbeat_topics(policy, topics)]
+    ways = [list(hops(policy, topic)) for topic in heartbeat_topics(policy, topics)]
     return min((way.index(upstream) + 1 for way in ways if upstream in way), default=None)
-
-
-def _way(policy: ReplicationPolicy, topic: str) -> list[str]:
-    """Aliases of the clusters that a topic went through, the nearest first."""
-    way: list[str] = []
-    current: str | None = topic
-    while current is not None and len(way) < LONGEST_WAY:
-        source = policy.topic_source(current)
-        if source is None:
-            break
-        way.append(source)
-        upstream = policy.upstream_topic(current)
-        if upstream == current:
-            break
-        current = upstream
-    return way
