@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.faults.place import Place
     from tests.processes.harness import Site
 
-SAMPLE = {(Side.INGRESS, "classic", "after on-assign")}  # what `make test` has time for
 FEW = ("classic", "before")  # of each callback, what `make test-faults` has time for
 ANSWER_SECONDS = 10.0
 
@@ -44,11 +43,7 @@ def points() -> list[object]:
             protocol,
             point,
             id=f"{side.value}-{protocol}-{point.name.replace(' ', '-')}",
-            marks=()
-            if (side, protocol, point.name) in SAMPLE
-            else (pytest.mark.long,)
-            if (protocol, point.when) == FEW
-            else (pytest.mark.long, pytest.mark.longest),
+            marks=(pytest.mark.long,) if (protocol, point.when) == FEW else (pytest.mark.long, pytest.mark.longest),
         )
         for side, protocol, point in named
     ]

@@ -42,7 +42,6 @@ KEPT, HELD = 2, 25  # by gc: the newest segments, and an offset
 KILLED = -signal.SIGKILL
 DONE, NAMED = 0, 3
 IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE, Step.THIN_GENERATIONS}
-SAMPLE = {("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
 
 BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))
 MERGED = Where("payments", 0)  # to be kept for ever
@@ -68,10 +67,10 @@ def points() -> Iterator[object]:
                         command,
                         CrashPoint(step=step, when=when, occurrence=occurrence),
                         id=f"{command}-{when}-{step.value}-{occurrence}",
-                        marks=() if (command, step, when) in SAMPLE else pytest.mark.long,
                     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "point"), list(points()))
 def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
     code = DONE

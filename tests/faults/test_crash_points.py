@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SAMPLE = {  # what `make test` has time for
     "before put-segment",
-    "after commit-offsets",
     "after commit-transaction",
 }
 BIG: Tables = {"max_segment_size": "14MiB", "max_segment_age": "3s", "max_segment_messages": 100_000}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from infra.local.process import Supervisor
     from tests.faults.place import Place
 
-SAMPLE = range(2)
+SAMPLE = range(1)
 MORE = range(5, 35)
 
 

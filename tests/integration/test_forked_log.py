@@ -129,6 +129,7 @@ def test_aborted_records_behind_the_last_one_are_no_fork(source: Forking) -> Non
     assert source.values() == [b"one", b"two", b"three", b"four"]
 
 
+@pytest.mark.long
 def test_a_restored_snapshot_is_seen_by_the_records(source: Forking, caplog: pytest.LogCaptureFixture) -> None:
     """The group's offsets went back with the log, so that every epoch the group knows of is true."""
     source.produce(*[b"old %d" % n for n in range(40)])

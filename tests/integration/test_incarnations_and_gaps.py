@@ -200,6 +200,8 @@ def test_created_again_in_the_middle_of_a_segment(source: Source) -> None:
     assert source.values() == old
 
 
+@pytest.mark.long
+@pytest.mark.guard
 def test_created_again_while_egress_is_down(source: Source) -> None:
     old, new = many("old", 10), many("new", 15)
     source.produce(*old)

@@ -170,6 +170,8 @@ def test_later_incarnation_is_refused_and_the_first_continues(
     archive.await_arrival(numbers((0, 19)))
 
 
+@pytest.mark.long
+@pytest.mark.guard
 def test_later_incarnation_follows_and_a_restart_continues_with_it(
     archive: Archive, run: Callable[[Config], Service]
 ) -> None:

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEED = 13
 DIFFERENCES = 3
 THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewhere/x": b"of nobody"}
 
 
-@pytest.mark.long
 def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:
     endpoint, other, queue = site.stack.moto.endpoint_url, f"{site.name}-other", f"{site.name}-other-queue"
     create_bucket_with_queue(endpoint, other, queue)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site, Tables, Worker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 CALL_SECONDS = 30.0
 
@@ -42,7 +42,6 @@ def stopped(planted: Planted, worker: Worker) -> str:
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed", "emptied"])
-@pytest.mark.long
 def test_checkpoints_that_are_gone_deliver_nothing_twice(planted: Planted, how: str) -> None:
     site, topic = planted.site, f"{planted.site.name}.checkpoints"
     ingress = planted.ingress("ingress").start()
@@ -85,7 +84,6 @@ def test_somebody_elses_live_topic(planted: Planted) -> None:
     ingress.stop()
 
 
-@pytest.mark.long
 def test_what_was_aborted_there_is_nobodys(planted: Planted) -> None:
     """A log whose end is not 0 may hold nothing at all."""
     create_topic(planted.site.bootstrap(B), planted.target, 1)
@@ -112,7 +110,6 @@ def kills() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("delivery", "when", "occurrence"), list(kills()))
-@pytest.mark.long
 def test_killed_around_its_first_checkpoint(planted: Planted, delivery: str, when: str, occurrence: int) -> None:
     """Also before the destination had a single record: a topic that a dead process created."""
     site, once = planted.site, delivery == "exactly-once"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def drafts(count: int, partitions: Sequence[int]) -> list[Draft]:

@@ -26,7 +26,7 @@ from tests.processes.traffic import COMPACTED
 if TYPE_CHECKING:
     from tests.processes.harness import Tables
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SESSION = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
 
@@ -42,8 +42,8 @@ ONCE = Plan(kills=1, between=(0.3, 2), timeout=timedelta(seconds=60))
 TWENTY = Plan(kills=20, between=(0.5, 4), timeout=timedelta(seconds=240))
 
 
-@pytest.mark.parametrize("plan", [pytest.param(ONCE, id="once"), pytest.param(TWENTY, id="20", marks=pytest.mark.long)])
-@pytest.mark.parametrize("delivery", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.long)])
+@pytest.mark.parametrize("plan", [pytest.param(ONCE, id="once"), pytest.param(TWENTY, id="20")])
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_each_process_killed(site: Site, delivery: str, plan: Plan) -> None:
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")

@@ -16,7 +16,7 @@ from tests.processes.traffic import EPOCH_MS, Draft, create_topic, produce_all
 if TYPE_CHECKING:
     from tests.processes.harness import Site, Worker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PARTITIONS = 2
 
@@ -34,7 +34,6 @@ def refused(site: Site, worker: Worker, *names: str) -> None:
     worker.end()
 
 
-@pytest.mark.long
 def test_a_group_renamed_while_both_run(site: Site) -> None:
     """Another deployment with the same checkpoint topic is another group for it: no record comes twice."""
     old, new = site.ingress_group, f"{site.name}.renamed"
@@ -64,7 +63,6 @@ def test_a_group_renamed_while_both_run(site: Site) -> None:
         flow.judge_target(rewinds=0)
 
 
-@pytest.mark.long
 def test_a_process_that_was_frozen_while_its_group_was_replaced(site: Site) -> None:
     new = f"{site.name}.renamed"
     with Flow(site, partitions=PARTITIONS) as flow:
@@ -114,7 +112,6 @@ def test_two_groups_that_start_at_once(site: Site) -> None:
         flow.judge_target(rewinds=0)
 
 
-@pytest.mark.long
 def test_a_checkpoint_topic_that_was_copied_to_another_cluster(site: Site) -> None:
     """Its positions are about topics of the cluster that it came from: nothing is delivered by them."""
     with Flow(site, partitions=PARTITIONS) as flow:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site, Tables, Worker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEED = 7
 # A broker that rolls a transaction back while it starts may leave markers out: docs/decisions/0008.
@@ -66,8 +66,8 @@ def lasts(seconds: float) -> None:
 @pytest.mark.parametrize(
     ("seconds", "end"),
     [
-        pytest.param(6.0, Broker.kill, id="short, killed", marks=pytest.mark.long),
-        pytest.param(20.0, Broker.stop, id="long, stopped", marks=pytest.mark.long),
+        pytest.param(6.0, Broker.kill, id="short, killed"),
+        pytest.param(20.0, Broker.stop, id="long, stopped"),
     ],
 )
 def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Callable[[Broker], None]) -> None:
@@ -96,9 +96,7 @@ def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Calla
         assert flow.overlaps() == {}
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(6.0, id="short"), pytest.param(20.0, id="long", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("seconds", [pytest.param(6.0, id="short"), pytest.param(20.0, id="long")])
 def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> None:
     with Flow(site) as flow:
         topics: dict[str, Tables] = {flow.topic: {}}
@@ -127,7 +125,6 @@ def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> 
     assert sum(each.value("store_errors", operation="put_new") for each in shown) > 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("seconds", "reasons"),
     [
@@ -179,7 +176,6 @@ def says(worker: Worker, bucket: str, reason: str) -> bool:
     )
 
 
-@pytest.mark.long
 def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
     """Fetching pauses when too much waits for the store, and what vanished from the disk is read again."""
     with Flow(site, partitions=1) as flow:

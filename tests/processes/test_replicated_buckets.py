@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site, Worker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 DEFAULT = {"first_segment_delay": "30m"}
 
@@ -38,9 +38,7 @@ def endpoint_url(site: Site, replica: Planted) -> Iterator[str]:
                 worker.end()
 
 
-@pytest.mark.parametrize(
-    "begin", [pytest.param(0, id="begin known"), pytest.param(None, id="begin unknown", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("begin", [pytest.param(0, id="begin known"), pytest.param(None, id="begin unknown")])
 def test_the_last_segment_is_replicated_first(replica: Planted, endpoint_url: str, begin: int | None) -> None:
     """It is three days old, and first_segment_delay is 30 minutes."""
     if begin is not None:
@@ -56,7 +54,6 @@ def test_the_last_segment_is_replicated_first(replica: Planted, endpoint_url: st
     ingress.stop()
 
 
-@pytest.mark.long
 def test_what_is_replicated_too_late_is_reported_until_it_is_given_up(replica: Planted, endpoint_url: str) -> None:
     site, name = replica.site, str(replica.source)
     subject = f"{name} undelivered"
@@ -82,7 +79,6 @@ def test_what_is_replicated_too_late_is_reported_until_it_is_given_up(replica: P
     ingress.stop()
 
 
-@pytest.mark.long
 def test_a_backlog_of_replication_skips_nothing_at_sight(replica: Planted, endpoint_url: str) -> None:
     """on_lost is "skip" after 24 hours, and what arrives is older than that."""
     source = {**DEFAULT, "on_lost": "skip"}

@@ -24,6 +24,7 @@ SEED = 11
 DEADLINE = timedelta(seconds=10)  # the sites' shutdown_timeout
 
 
+@pytest.mark.long
 def test_sigterm_finishes_what_is_in_flight(site: Site) -> None:
     """Segments stay open for a minute here, so the archive gets nothing but what a shutdown stores."""
     with Flow(site) as flow:

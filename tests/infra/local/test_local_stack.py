@@ -353,6 +353,7 @@ class TestStack:
             sqs.close()
         assert seen == [("ObjectCreated:Put", "data/1"), ("ObjectRemoved:Delete", "data/1")]
 
+    @pytest.mark.long
     def test_a_broker_comes_back_with_its_port_and_its_data(self, stack: LocalStack, topic_name: str) -> None:
         broker = stack.brokers["b"]
         before = broker.bootstrap

@@ -98,6 +98,8 @@ def test_conflicts_are_reported_before_the_first_record(place: Place, commands: 
     assert code == 2
 
 
+@pytest.mark.long
+@pytest.mark.guard
 def test_an_accepted_loss_is_remembered(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     gone = [Segment(WHOLE.histories[0].source("orders"), s.level, s.offsets) for s in (LEVEL_0[2],)]

@@ -183,8 +183,9 @@ def test_a_member_without_a_generation_has_no_fence(
     assert (placement.fence() is None) == (placement._member.client.memberid() is None)
 
 
+@pytest.mark.long
 @pytest.mark.integration
-@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_without_permission_is_reported(
     stack: LocalStack, partitions: set[TopicPartition], topic_name: str, unique: Callable[[str], str], protocol: str
 ) -> None:
