@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicCollection
@@ -59,8 +60,9 @@ def bare_calls(admin: AdminClient, names: list[str]) -> None:
         for future in admin.describe_configs(resources, request_timeout=SECONDS).values():
             future.result()
     for kind in (ResourceType.TOPIC, ResourceType.GROUP):
+        anything: Any = None
         every = AclBindingFilter(
-            kind, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            kind, anything, ResourcePatternType.ANY, anything, anything, AclOperation.ANY, AclPermissionType.ANY
         )
         admin.describe_acls(every, request_timeout=SECONDS).result()
 
@@ -87,7 +89,7 @@ def test_the_catalogue_costs_little_more_than_the_calls(
     prefix = unique("many")
     names = [f"{prefix}.{number}" for number in range(TOPICS)]
     with run_stack(regions=("a",)) as stack:  # of its own: a broker that deletes as many topics is busy for minutes
-        properties = {"bootstrap.servers": stack.brokers["a"].bootstrap}
+        properties: dict[str, Any] = {"bootstrap.servers": stack.brokers["a"].bootstrap}
         client = AdminClient(properties)
         for some in batches(names):
             new = [NewTopic(name, 1, 1, config={"retention.ms": RETENTION}) for name in some]
