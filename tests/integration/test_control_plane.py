@@ -30,7 +30,7 @@ from replicator.config.load import from_mapping
 from replicator.services.clients import Clients
 from replicator.services.egress import build_egress
 from replicator.services.ingress import build_ingress
-from replicator.services.planning import planned
+from replicator.services.planning import compared, planned, routed
 from tests.infra.cluster import Cluster
 from tests.infra.principal import TOPIC, Principal
 from tests.integration.running import running_services
@@ -146,6 +146,9 @@ def await_(condition: Callable[[], bool]) -> None:
 def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Regions) -> None:
     source = Cluster(regions.stack.brokers["a"])
     topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
+    foreign = f"a.{regions.word}.theirs"
+    source.create(f"{regions.word}.theirs", partitions=2)
+    Cluster(regions.stack.brokers["b"]).create(foreign, partitions=1)
     ingress = regions.ingress("b", "a")
     regions.start(build_egress(regions.egress("a")))
     regions.start(build_ingress(ingress))
@@ -168,8 +171,11 @@ def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Region
     found = regions.configs("b", copy)
     assert (found["retention.ms"], found.get("segment.bytes")) == ("90000000", None)
     with Clients(ingress) as reach:
-        plan = planned(reach)
+        plan, status = planned(reach, routed(reach)), compared(reach, routed(reach))
     assert (list(plan.changes), dict(plan.problems), list(plan.without_catalog)) == ([], {}, [])
+    assert {one.partition(":")[0] for one in status.differences} == {foreign}
+    assert any("has 1 partitions" in one for one in status.differences)
+    assert (status.changes, status.problems, list(status.changed_at)) == (0, [], ["a"])
 
 
 @pytest.mark.long
