@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from formats.policies.acls import AclBinding, protecting
+from formats.policies.acls import AclBinding, WriteGrants, protecting
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def plan_acls(
     """`owned`: those that the ledger has. `protected`: destinations to which only ingress may write. `are_all_known`:
     whether the ACLs of every source region are."""
     wanted, left = set(desired), []
-    foreign = (set(actual) - set(owned)) | set(desired)
+    foreign = WriteGrants.among((set(actual) - set(owned)) | set(desired))
     for topic in protected:
         deny, others = protecting(topic, foreign, own_principals)
         wanted |= deny

@@ -29,10 +29,10 @@ def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
     cannot be compared or changed.
     """
     settings = load_config(config)
-    from replicator.services.planning import planned
+    from replicator.services.planning import planned, routed
 
     with Clients(settings) as reach:
-        found = planned(reach)
+        found = planned(reach, routed(reach))
     if as_json:
         print_json(
             {

@@ -1,24 +1,23 @@
 """`replicator status`: the state of replication, read from bucket and clusters, whether or not a process runs."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.messages.delivery_checkpoint import SEED
-from infra.archive.last_good import catalogs_in
 from infra.archive.proofs import Proof
 from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
-from ingress.routing.archived import ArchivedTopics
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.services.clients import Clients
 from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
@@ -37,7 +36,9 @@ from replicator.terminal.output import (
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
-    from replicator.config import Config, IngressSettings
+    from replicator.config import Config
+    from replicator.services.planning import Routed
+    from replicator.status.destinations import DestinationsStatus
 
 
 def status(
@@ -53,10 +54,14 @@ def status(
     read.
     """
     settings = load_config(config)
+    from replicator.services.planning import compared, routed
+
     now = SystemClock().now()
     with Clients(settings) as reach:
         egress = _egress(settings, reach, now)
-        ingress = _ingress(settings, reach, now)
+        found = routed(reach) if settings.ingress is not None else None
+        ingress = _ingress(settings, reach, found, now)
+        destinations = None if found is None else compared(reach, found)
         compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
     if as_json:
@@ -66,6 +71,7 @@ def status(
                 "at": now.isoformat(),
                 "egress": None if egress is None else _egress_json(egress, now),
                 "ingress": None if ingress is None else _ingress_json(ingress, now, option),
+                "destinations": None if destinations is None else _destinations_json(destinations),
                 "compaction": None if compaction is None else compaction_json(compaction),
             }
         )
@@ -75,11 +81,13 @@ def status(
             _print_egress(egress, now, by_partition=partitions)
         if ingress is not None:
             _print_ingress(ingress, now, option, by_partition=partitions)
+        if destinations is not None:
+            _print_destinations(destinations, now)
         if compaction is not None:
             print_compaction(compaction, now)
         if egress is None and ingress is None and compaction is None:
             print_text("the configuration has none of [egress], [ingress] and [compaction]")
-    if any(one is not None and one.problems for one in (egress, ingress, compaction)):
+    if any(one is not None and one.problems for one in (egress, ingress, destinations, compaction)):
         raise typer.Exit(DIFFERENCES)
 
 
@@ -128,14 +136,15 @@ def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | N
     return sources.read(now, reach.pool)
 
 
-def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus | None:
-    if settings.ingress is None:
+def _ingress(settings: Config, reach: Clients, found: Routed | None, now: datetime) -> IngressStatus | None:
+    if settings.ingress is None or found is None:
         return None
+    plan = found.routing
     sources = IngressSources(
         settings=settings.ingress,
         region=settings.region,
         own_topics=settings.own_topics,
-        plan=partial(_planned, settings, settings.ingress, reach),
+        plan=Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed),
         admin=reach.admin,
         groups=reach.groups,
         checkpoints=reach.checkpoints,
@@ -145,14 +154,6 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
         reports=SourceReports(reach.objects, settings.s3.prefix),
     )
     return sources.read(now, reach.pool)
-
-
-def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
-    catalogs = catalogs_in(reach.objects, settings.s3.prefix).refresh(ingress.regions)
-    cluster_id = reach.admin.cluster_id()
-    topics = ArchivedTopics(reach.store, reach.control, settings.own_topics, settings.region, cluster_id=cluster_id)
-    plan = topics.plan(ingress, catalogs)
-    return Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -230,6 +231,19 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
             print_text(f"or to skip that record: {skip}")
+
+
+def _print_destinations(status: DestinationsStatus, now: datetime) -> None:
+    for region, at in status.changed_at.items():
+        print_text(f"catalogue of {region}: last changed {_age(at, now)} ago")
+    for region in status.without_catalog:
+        print_text(f"catalogue of {region}: none has arrived; topics are created as their segments say")
+    if status.changes:
+        print_text(f"destinations: {status.changes} changes to make, which `replicator plan` lists")
+    for text in status.differences:
+        print_text(f"left as it is: {text}")
+    for problem in status.problems:
+        print_text(f"! {problem}")
 
 
 def source_text(source: SourceStatus, now: datetime) -> str:
@@ -374,6 +388,16 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
             for one in status.sources
         ],
         "partitions": rows,
+        "problems": status.problems,
+    }
+
+
+def _destinations_json(status: DestinationsStatus) -> Mapping[str, object]:
+    return {
+        "catalogs": {region: at.isoformat() for region, at in status.changed_at.items()},
+        "without_catalog": list(status.without_catalog),
+        "changes": status.changes,
+        "left": list(status.differences),
         "problems": status.problems,
     }
 

@@ -6,14 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from formats.control.catalog import Catalog
+from formats.errors import TargetError
 from infra.archive.last_good import catalogs_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
 from ingress.catalog.ownership import DryLedger
-from ingress.routing.archived import ArchivedTopics, kept_like_sources
+from ingress.routing.archived import ArchivedTopics, RoutingPlan, kept_like_sources
 from replicator.services.catalog import applier_of, ledger_of
 from replicator.services.clients import Clients
+from replicator.status.destinations import DestinationsStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """The archived topics with their destinations, by the catalogues of the source regions."""
+
+    catalogs: Mapping[str, Catalog]  # in force, by region
+    unreadable: Mapping[str, str]  # region → why its newest catalogue is not in force
+    routing: RoutingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +39,8 @@ class IngressPlan:
     without_catalog: Sequence[str]  # regions
 
 
-def planned(reach: Clients) -> IngressPlan:
-    """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
+def routed(reach: Clients) -> Routed:
+    """Raises ConfigError, StoreUnavailable and BrokerUnavailable."""
     config, settings = reach.config, reach.ingress
     catalogs = catalogs_in(reach.objects, config.s3.prefix)
     found = catalogs.refresh(settings.regions)
@@ -39,7 +51,13 @@ def planned(reach: Clients) -> IngressPlan:
         config.region,
         cluster_id=reach.admin.cluster_id(),
     )
-    routing = topics.plan(settings, found)
+    return Routed(catalogs=found, unreadable=dict(catalogs.problems), routing=topics.plan(settings, found))
+
+
+def planned(reach: Clients, routed: Routed) -> IngressPlan:
+    """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
+    config, settings = reach.config, reach.ingress
+    found, routing = routed.catalogs, routed.routing
     ledger = ledger_of(config, settings)
     has_ledger = settings.ledger_topic in reach.admin.describe([settings.ledger_topic])
     try:
@@ -65,7 +83,26 @@ def planned(reach: Clients) -> IngressPlan:
     return IngressPlan(
         plan=plan,
         changes=[*created, *plan.changes],
-        problems={**refused, **catalogs.problems, **plan.problems},
+        problems={**refused, **routed.unreadable, **plan.problems},
         observed_at={region: catalog.observed_at for region, catalog in sorted(found.items())},
         without_catalog=[region for region in settings.regions if region not in found],
+    )
+
+
+def compared(reach: Clients, routed: Routed) -> DestinationsStatus:
+    """For `status`: what the cluster refuses to say is a problem of its own. Raises as `planned` does, except
+    TargetError."""
+    if not reach.ingress.alters_cluster:
+        at = {region: catalog.observed_at for region, catalog in sorted(routed.catalogs.items())}
+        return DestinationsStatus(changed_at=at, refused=routed.unreadable)
+    try:
+        found = planned(reach, routed)
+    except TargetError as error:
+        return DestinationsStatus(unknown=str(error))
+    return DestinationsStatus(
+        changed_at=found.observed_at,
+        without_catalog=tuple(found.without_catalog),
+        changes=len(found.changes),
+        differences=tuple(found.plan.reports),
+        refused={**routed.unreadable, **found.plan.problems},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -151,7 +151,7 @@ class IngressSources:
     settings: IngressSettings
     region: str  # this one
     own_topics: Collection[str]
-    plan: Callable[[], Planned]  # raises StoreUnavailable
+    plan: Planned
     admin: ClusterAdmin
     groups: ConsumerGroups
     checkpoints: CheckpointStore
@@ -164,12 +164,11 @@ class IngressSources:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
-        planned = pool.submit(self.plan)
         reports = pool.submit(self.reports.refresh, self.settings.regions)
         own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic])
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
-        plan = planned.result()
+        plan = self.plan
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
         unnamed: list[str] = []
         for region, one in stored_incarnations(self.store, regions, pool):

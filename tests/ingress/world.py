@@ -214,7 +214,7 @@ class World:
             settings=self.settings,
             region=HERE,
             own_topics=self.settings.own_topics,
-            plan=self.planned,
+            plan=self.planned(),
             admin=self.admin,
             groups=groups or FakeGroups(members={self.settings.group_id: 1}),
             checkpoints=self.target.checkpoint_store(),

@@ -4,6 +4,7 @@ flow, and the target follows."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -30,7 +31,7 @@ from replicator.config.load import from_mapping
 from replicator.services.clients import Clients
 from replicator.services.egress import build_egress
 from replicator.services.ingress import build_ingress
-from replicator.services.planning import planned
+from replicator.services.planning import compared, planned, routed
 from tests.infra.cluster import Cluster
 from tests.infra.principal import TOPIC, Principal
 from tests.integration.running import running_services
@@ -146,6 +147,9 @@ def await_(condition: Callable[[], bool]) -> None:
 def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Regions) -> None:
     source = Cluster(regions.stack.brokers["a"])
     topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
+    foreign = f"a.{regions.word}.theirs"
+    source.create(f"{regions.word}.theirs", partitions=2)
+    Cluster(regions.stack.brokers["b"]).create(foreign, partitions=1)
     ingress = regions.ingress("b", "a")
     regions.start(build_egress(regions.egress("a")))
     regions.start(build_ingress(ingress))
@@ -168,8 +172,11 @@ def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Region
     found = regions.configs("b", copy)
     assert (found["retention.ms"], found.get("segment.bytes")) == ("90000000", None)
     with Clients(ingress) as reach:
-        plan = planned(reach)
+        plan, status = planned(reach, routed(reach)), compared(reach, routed(reach))
     assert (list(plan.changes), dict(plan.problems), list(plan.without_catalog)) == ([], {}, [])
+    assert {one.partition(":")[0] for one in status.differences} == {foreign}
+    assert any("has 1 partitions" in one for one in status.differences)
+    assert (status.changes, status.problems, list(status.changed_at)) == (0, [], ["a"])
 
 
 @pytest.mark.long
@@ -200,6 +207,59 @@ def test_two_regions_that_mirror_each_other_come_to_rest(regions: Regions) -> No
     for here, there in ("ab", "ba"):
         await_(lambda here=here, there=there: regions.count(there, f"{regions.word}.{here}.ingress", 0) == 2)  # type: ignore[misc]
     assert {here: regions.topics(here) for here in "ab"} == wanted
+
+
+RING = {"a": "b", "b": "c", "c": "a"}
+CYCLES = 10
+
+
+def copies(policy: str | None, word: str) -> Mapping[str, Mapping[str, str]]:
+    """Of each region of the ring: topic -> region whose records it has."""
+    before = {there: here for here, there in RING.items()}
+    found = {}
+    for here in RING:
+        first, second = before[here], before[before[here]]
+        names = {
+            "default": (f"{first}.{word}.{first}", f"{first}.{second}.{word}.{second}"),
+            "identity": (f"{word}.{first}", f"{word}.{second}"),
+            None: (f"{word}.{first}.ingress", f"{word}.{second}.ingress.ingress"),
+        }[policy]
+        found[here] = dict(zip(names, (first, second), strict=True))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["default", "identity", None])
+def test_a_ring_of_three_comes_to_rest(
+    run_stack: Callable[..., AbstractContextManager[LocalStack]], unique: Callable[[str], str], policy: str | None
+) -> None:
+    """Each region mirrors everything of the one before it; a record goes round once and no further."""
+    with run_stack(regions=tuple(RING)) as stack, running_services() as start:
+        regions = Regions(stack, unique, start)
+        for here in RING:
+            Cluster(stack.brokers[here]).create(f"{regions.word}.{here}", partitions=1)
+            start(build_egress(regions.egress(here)))
+        for source, here in RING.items():
+            selected = {"region": source, "topic": f"^.*{regions.word}.*", "first_segment_delay": "0s"}
+            settings = regions.ingress(here, source, sources=[selected], replication_policy=policy)
+            start(build_ingress(settings))
+        wanted = copies(policy, regions.word)
+        for here in RING:
+            await_(lambda here=here: wanted[here].keys() <= regions.topics(here))  # type: ignore[misc]
+        for count in range(1, CYCLES + 1):
+            # each takes longer than a refresh: what comes of the copies would be there with the next record
+            for here in RING:
+                regions.produce(here, f"{regions.word}.{here}", 0, 1)
+            for here in RING:
+                for topic in wanted[here]:
+                    await_(lambda here=here, topic=topic, count=count: regions.count(here, topic, 0) >= count)  # type: ignore[misc]
+            assert {here: regions.topics(here) for here in RING} == {
+                here: {f"{regions.word}.{here}", *wanted[here]} for here in RING
+            }
+        for here in RING:
+            assert {topic: regions.count(here, topic, 0) for topic in regions.topics(here)} == dict.fromkeys(
+                [f"{regions.word}.{here}", *wanted[here]], CYCLES
+            )
 
 
 @pytest.mark.long

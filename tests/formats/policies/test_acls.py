@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from formats.policies.acls import AclBinding, AclMode, mirrored, protecting
+from formats.policies.acls import AclBinding, AclMode, WriteGrants, mirrored, protecting
 
 ALICE = AclBinding(
     resource_type="TOPIC",
@@ -92,7 +94,7 @@ class TestProtection:
     def test_every_named_writer_is_denied(self) -> None:
         prefixed = replace(self.WRITER, resource_name="a.", pattern_type="PREFIXED", principal="User:carol")
         wildcard = replace(self.WRITER, resource_name="*", operation="ALL", principal="User:dave")
-        denied, left = protecting(REMOTE, [self.WRITER, prefixed, wildcard], ["User:replicator"])
+        denied, left = protecting(REMOTE, WriteGrants.among([self.WRITER, prefixed, wildcard]), ["User:replicator"])
         assert {(one.principal, one.operation, one.permission, one.resource_name) for one in denied} == {
             (f"User:{name}", "WRITE", "DENY", REMOTE) for name in ("bob", "carol", "dave")
         }
@@ -101,11 +103,31 @@ class TestProtection:
     def test_everybody_and_ourselves_are_never_denied(self) -> None:
         everybody = replace(self.WRITER, principal="User:*")
         ours = replace(self.WRITER, principal="User:replicator")
-        assert protecting(REMOTE, [everybody, ours], ["User:replicator"]) == (frozenset(), frozenset({"User:*"}))
+        assert protecting(REMOTE, WriteGrants.among([everybody, ours]), ["User:replicator"]) == (
+            frozenset(),
+            frozenset({"User:*"}),
+        )
 
     @pytest.mark.parametrize(
         "change",
         [{"resource_name": "b.orders"}, {"operation": "READ"}, {"permission": "DENY"}, {"resource_type": "GROUP"}],
     )
     def test_who_may_not_write_it_is_not_denied(self, change: dict[str, str]) -> None:
-        assert protecting(REMOTE, [replace(self.WRITER, **change)], []) == (frozenset(), frozenset())
+        assert protecting(REMOTE, WriteGrants.among([replace(self.WRITER, **change)]), []) == (frozenset(), frozenset())
+
+    @given(
+        names=st.lists(st.tuples(st.text("ab.*", min_size=1, max_size=4), st.sampled_from(["LITERAL", "PREFIXED"]))),
+        topic=st.text("ab.", min_size=1, max_size=5),
+    )
+    def test_grants_are_those_whose_pattern_fits(self, names: list[tuple[str, str]], topic: str) -> None:
+        bindings = [replace(self.WRITER, resource_name=name, pattern_type=pattern) for name, pattern in names]
+        fitting = [
+            one
+            for one in bindings
+            if (
+                topic.startswith(one.resource_name)
+                if one.pattern_type == "PREFIXED"
+                else one.resource_name in (topic, "*")
+            )
+        ]
+        assert sorted(WriteGrants.among(bindings).of(topic)) == sorted(fitting)
