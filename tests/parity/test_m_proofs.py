@@ -20,6 +20,7 @@ from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.client.properties import placement_properties, reader_properties, source_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, ensure_internal_topics
 from ingress.controller import MEASURE
+from ingress.routing.archived import kept_like_sources
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -223,6 +224,38 @@ class TestM11Acls:
         assert world.catalog_admin.bindings == {foreign, replace(READ, resource_name="copy", operation="DESCRIBE")}
 
 
+class TestM12Writers:
+    WRITER = replace(READ, resource_name="copy", operation="WRITE", principal="User:bob")
+
+    def reports(self, world: World, own_principals: Collection[str]) -> tuple[Collection[AclBinding], list[str]]:
+        """ACLs that would be created, and what is left as it is, where ingress is known as one of `own_principals`."""
+        process = delivered(world)
+        world.catalog_admin.bindings.add(self.WRITER)
+        applier, found = world.applier(), process.controller._watcher.found
+        applier.acls.own_principals = own_principals
+        kept = kept_like_sources({name: one.routes for name, one in found.destinations.items()})
+        plan = applier.plan(kept, found.catalogs, process.controller._checkpoints.positions)
+        return plan.acls.create, list(plan.reports)
+
+    def test_m12_others_are_denied_to_write_to_what_we_created(self) -> None:
+        world = World()
+        world.publish_catalog(source_topic())
+        denied = replace(self.WRITER, permission="DENY")
+        assert self.reports(world, {"User:replicator"}) == ({denied}, [])
+
+    def test_m12_where_the_replicator_is_not_known_that_is_reported(self) -> None:
+        """Denied to write itself, it could not deliver."""
+        world = World()
+        world.publish_catalog(source_topic())
+        created, [report] = self.reports(world, ())
+        assert created == frozenset()
+        assert "own_principals" in report
+
+    def test_m12_protection_without_acls_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="protect: has no effect with acls = 'off'"):
+            replace(World().settings, acls="off", protect=True)
+
+
 class TestM20FeaturesOff:
     OFF: Mapping[str, Any] = {"create_topics": False, "add_partitions": False, "configs": "off", "acls": "off"}
 
@@ -236,7 +269,7 @@ class TestM20FeaturesOff:
         world.admin.created.clear()
         world.catalog_admin.changes.clear()
         world.catalog_admin.bindings.add(replace(READ, resource_name="copy", operation="WRITE"))
-        world.settings = replace(world.settings, **self.OFF, protect=True)
+        world.settings = replace(world.settings, **self.OFF)
         world.publish_catalog(source_topic(partitions=4, configs={"segment.bytes": "2000"}), source_topic("u"), acls=[])
         world.put(4, 9)
         world.put(0, 3, topic="u")
