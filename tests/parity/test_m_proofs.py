@@ -177,7 +177,11 @@ class TestM10Creation:
         with pytest.raises(ConfigError, match=name):
             producer_properties({name: "true"}, memory_bytes=1 << 20)
         source = source_properties({}, group_id="g", isolation_level="read_committed", memory_bytes=1, brokers=1)
-        found = [source, placement_properties({}, group_id="g"), reader_properties({name: "true"})]
+        found: list[Mapping[str, object]] = [
+            source,
+            placement_properties({}, group_id="g"),
+            reader_properties({name: "true"}),
+        ]
         assert [one[name] for one in found] == ["false"] * 3
 
 

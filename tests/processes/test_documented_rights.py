@@ -203,7 +203,7 @@ def test_a_right_that_was_never_given(site: Site, grant: Grant) -> None:
 @pytest.mark.long
 def test_with_everything_off_nothing_is_created_or_altered(site: Site) -> None:
     """Under a principal that may neither, on topics that exist, and without the ledger."""
-    off = {"create_topics": False, "add_partitions": False, "configs": "off", "acls": "off"}
+    off: Mapping[str, Any] = {"create_topics": False, "add_partitions": False, "configs": "off", "acls": "off"}
     with Flow(site, partitions=2) as flow:
         rights = Rights(site, B, "ingress", topics=[flow.topic], destinations=[flow.target])
         egress = site.egress("egress", {flow.topic: {}}).start()
