@@ -139,6 +139,11 @@ class IngressSettings(CatalogSettings):
             yield "checkpoint_topic", f"{self.checkpoint_topic!r} is the segment_events_topic too; they are two topics"
         if self.ledger_topic in (self.segment_events_topic, self.checkpoint_topic):
             yield "ledger_topic", f"{self.ledger_topic!r} is another of our topics too; the ledger needs its own"
+        if self.protect and self.acls == "off":
+            yield (
+                "protect",
+                "has no effect with acls = 'off': choose another acls, such as 'strict-read', or leave it out",
+            )
         yield from self._merged()
 
     def _delivers(self, source: IngressSource, topic: str) -> bool:

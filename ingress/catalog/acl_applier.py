@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from formats.control.catalog import Catalog
 from formats.errors import TargetError
-from formats.policies.acls import LITERAL, TOPIC, AclBinding
+from formats.policies.acls import LITERAL, TOPIC, AclBinding, WriteGrants, protecting
 from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -21,6 +21,10 @@ from ingress.catalog.settings import CatalogSettings
 
 log = logging.getLogger(__name__)
 
+NOT_PROTECTED = (
+    "nobody is denied to write to destinations, since who the replicator is is not known: its clients have no "
+    "sasl.username. Set ingress.own_principals, or protect = false"
+)
 NONE_LISTED = (
     "the cluster lists no ACL, although ingress created some: allow DESCRIBE on the cluster, or set acls = 'off'; if "
     "all were deleted on purpose, any ACL that is created by hand ends this"
@@ -73,14 +77,20 @@ class AclApplier:
             self._lists_none = True
             raise TargetError(NONE_LISTED)
         sources = {source.region for some in destinations.values() for source in some}
-        return plan_acls(
+        plan = plan_acls(
             desired,
             actual,
             ours,
-            protected=protected,
+            protected=protected if self.own_principals else (),
             own_principals=self.own_principals,
             are_all_known=all(_has_acls(catalogs, region) for region in sources),
         )
+        if self.own_principals or not protected:
+            return plan
+        grants = WriteGrants.among(actual)
+        if any(any(protecting(name, grants, ())) for name in protected):
+            return replace(plan, unprotected=(*plan.unprotected, NOT_PROTECTED))
+        return plan
 
     def apply(self, plan: AclPlan) -> str:
         """The cluster's reason for what it refuses; empty when nothing is."""
@@ -100,8 +110,6 @@ class AclApplier:
         return "; ".join(sorted(set(refused.values())))
 
     def _is_protected(self, name: str, sources: Sequence[SourceTopic]) -> bool:
-        if not self.own_principals:
-            return False
         if (protect := self.settings.value.protect) is not None:
             return protect
         return all(name != source.name for source in sources)

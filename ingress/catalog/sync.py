@@ -1,7 +1,7 @@
 """Keeps the destinations of this process like their sources: plans and applies on a pool, at an interval.
 
 assigned with partition 0 ──> kept ──every `interval`──> CatalogApplier ──> problems in health, reports in the log
-settings replaced ──at once──────────────────────────────────┘
+settings replaced, another catalogue ──at once───────────────┘
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class CatalogSync:
     _problems: Mapping[str, str] = field(default_factory=dict)  # in health
     _reports: frozenset[str] = frozenset()  # logged
     _asked: CatalogSettings | None = None  # the settings of the last plan that was begun
+    _planned: Mapping[str, Catalog] = field(default_factory=dict)  # and its catalogues
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
@@ -60,9 +61,11 @@ class CatalogSync:
         if not kept:
             self.applier.ledger.forget()
         settings = self.applier.settings.value
-        is_replaced = settings is not self._asked and not self._lookup.is_under_way
+        # a generation stays the same object, so that thousands of topics are not compared each turn
+        is_other = any(catalog is not self._planned.get(region) for region, catalog in catalogs.items())
+        is_replaced = (is_other or settings is not self._asked) and not self._lookup.is_under_way
         if (is_replaced or self._lookup.is_due(now)) and catalogs and kept:
-            self._lookup.due_at, self._asked = now + self.interval, settings
+            self._lookup.due_at, self._asked, self._planned = now + self.interval, settings, catalogs
             self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions))
         match outcome:
             case Failed(error=error):

@@ -269,10 +269,11 @@ class DestinationFinder:
                 "partitions; until then its records wait"
             )
         first = archived_topics[0]
+        only_records = any(one.settings.syncs_nothing for one in archived_topics)
         self.creator.create(
             name,
             count,
-            (known[0].configs or {}) if known else {},
+            (known[0].configs or {}) if known and not only_records else {},
             source=str(first.source),
             lineage=lineage_of([one.source for one in archived_topics], catalogs)
             or self.archived_topics.cluster_of(first),

@@ -64,6 +64,11 @@ def code_spans(page: Path) -> Sequence[str]:
     return [match["code"] for match in _CODE.finditer(prose(page))]
 
 
+def cells(line: str) -> Sequence[str]:
+    """Of one line of a table; empty ones, too."""
+    return [cell.strip() for cell in line.strip()[1:-1].split("|")]
+
+
 def links(page: Path) -> Sequence[str]:
     return [match["target"] for match in _LINK.finditer(prose(page))]
 

@@ -200,6 +200,28 @@ def test_a_right_that_was_never_given(site: Site, grant: Grant) -> None:
         service.judge(words)
 
 
+@pytest.mark.long
+def test_with_everything_off_nothing_is_created_or_altered(site: Site) -> None:
+    """Under a principal that may neither, on topics that exist, and without the ledger."""
+    off: Mapping[str, Any] = {"create_topics": False, "add_partitions": False, "configs": "off", "acls": "off"}
+    with Flow(site, partitions=2) as flow:
+        rights = Rights(site, B, "ingress", topics=[flow.topic], destinations=[flow.target])
+        egress = site.egress("egress", {flow.topic: {}}).start()
+        first = site.ingress("first", {"topic": flow.topic}).start()
+        flow.wait_for(flow.produce(drafts(0, 200, 2)), PATIENCE)
+        site.stop(first)
+        for grant in documented():
+            if grant.who == "ingress" and (
+                grant.operation in ("CREATE", "ALTER", "ALTER_CONFIGS") or grant.resource == LEDGER
+            ):
+                rights.forbid(grant)
+        ingress = site.ingress("ingress", {"topic": flow.topic}, kafka=rights.kafka, **off).start()
+        flow.wait_for(flow.produce(drafts(200, 200, 2)), PATIENCE)
+        site.wait("ingress is ready", lambda: bool(ingress.readiness().get("ready")))
+        site.stop(egress, ingress)
+        flow.judge_target(rewinds=0)
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,9 @@ def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_fact
 
 
 def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:
+    """False when it exists: then no CREATE is needed, which Kafka asks for before it looks for the topic."""
+    if topic in admin.describe([topic]):
+        return False
     with durable(Step.CREATE_INTERNAL_TOPIC):
         made = admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs)
     if made:

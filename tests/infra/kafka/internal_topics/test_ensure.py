@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from formats.errors import TargetError
+from infra.contracts.cluster import TopicFacts
 from infra.kafka.internal_topics.ensure import ensure_internal_topics
 
 HOUR = timedelta(hours=1)
@@ -31,6 +32,9 @@ class Topics:
         self.existing[name] = configs
         self.shapes[name] = (partitions, replication_factor)
         return True
+
+    def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        return {name: TopicFacts(name, "", 1) for name in names if name in self.existing}
 
     def configs(self, topic: str) -> Mapping[str, str]:
         return self.existing[topic]
