@@ -6,23 +6,20 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.messages.delivery_checkpoint import SEED
-from infra.archive.last_good import catalogs_in
 from infra.archive.proofs import Proof
-from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
-from ingress.routing.archived import ArchivedTopics
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.services.clients import Clients
+from replicator.services.ingress_status import ingress_sources
 from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
+from replicator.status.ingress import IngressPartition, IngressStatus
 from replicator.status.sources import SourceStatus
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -37,7 +34,7 @@ from replicator.terminal.output import (
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
-    from replicator.config import Config, IngressSettings
+    from replicator.config import Config
 
 
 def status(
@@ -56,7 +53,8 @@ def status(
     now = SystemClock().now()
     with Clients(settings) as reach:
         egress = _egress(settings, reach, now)
-        ingress = _ingress(settings, reach, now)
+        sources = ingress_sources(reach)
+        ingress = None if sources is None else sources.read(now, reach.pool)
         compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
     if as_json:
@@ -126,33 +124,6 @@ def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | N
         proofs=reach.proofs,
     )
     return sources.read(now, reach.pool)
-
-
-def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus | None:
-    if settings.ingress is None:
-        return None
-    sources = IngressSources(
-        settings=settings.ingress,
-        region=settings.region,
-        own_topics=settings.own_topics,
-        plan=partial(_planned, settings, settings.ingress, reach),
-        admin=reach.admin,
-        groups=reach.groups,
-        checkpoints=reach.checkpoints,
-        store=reach.store,
-        control=reach.control,
-        proofs=reach.proofs,
-        reports=SourceReports(reach.objects, settings.s3.prefix),
-    )
-    return sources.read(now, reach.pool)
-
-
-def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
-    catalogs = catalogs_in(reach.objects, settings.s3.prefix).refresh(ingress.regions)
-    cluster_id = reach.admin.cluster_id()
-    topics = ArchivedTopics(reach.store, reach.control, settings.own_topics, settings.region, cluster_id=cluster_id)
-    plan = topics.plan(ingress, catalogs)
-    return Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
