@@ -172,5 +172,5 @@ def lag(config: Config) -> Sequence[PartitionLag]:
     from replicator.services.clients import Clients
     from replicator.services.ingress_status import partition_lags
 
-    with Clients(config) as clients:
+    with Clients(config, with_logs=False) as clients:
         return partition_lags(clients, SystemClock().now())

@@ -15,6 +15,7 @@ import typer
 
 from formats.errors import MalformedEvent, TargetError
 from replicator.commands.client_cluster import Naming, Properties, Servers, mirror_client
+from replicator.services.clients import Clients
 from replicator.terminal.interrupt import interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -253,10 +254,12 @@ def lag(
     Reads the bucket and the checkpoints of ingress, so it needs the configuration file of ingress; the source region
     may be gone. A dash stands for what is not known: no watermarks have arrived.
     """
-    from replicator.client import lag as lag_of
+    from infra.runtime.lifecycle import SystemClock
     from replicator.commands.client_lag import lag_json, lag_table
+    from replicator.services.ingress_status import partition_lags
 
-    found = lag_of(load_config(config))
+    with Clients(load_config(config)) as reach:
+        found = partition_lags(reach, SystemClock().now())
     if as_json:
         print_json([lag_json(one) for one in found])
     else:
@@ -272,16 +275,18 @@ def _sorted(
 def _print_records(
     topic: str, records: Callable[[Callable[[MalformedEvent], None]], Iterable[Any]], as_json: bool
 ) -> None:
-    count, first = 0, ""
+    count = 0
 
     def left_out(error: MalformedEvent) -> None:
-        nonlocal count, first
-        count, first = count + 1, first or str(error)
+        nonlocal count
+        count += 1
+        if count == 1:  # at once: a topic that is followed has no end
+            complain(f"left out of {topic}, as are others of its kind: {error}")
 
     for one in records(left_out):
         print_text(json.dumps(asdict(one), ensure_ascii=False) if as_json else str(one))
     if count:
-        complain(f"{count_text(count)} records of {topic} were left out; the first is {first}")
+        complain(f"{count_text(count)} records of {topic} were left out")
         raise typer.Exit(DIFFERENCES)
 
 

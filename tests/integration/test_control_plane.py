@@ -25,6 +25,7 @@ from infra.local.waiting import wait_until
 from infra.runtime.service import Service
 from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
+from replicator.client import MirrorClient, lag
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.clients import Clients
@@ -170,6 +171,11 @@ def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Region
     with Clients(ingress) as reach:
         plan = planned(reach)
     assert (list(plan.changes), dict(plan.problems), list(plan.without_catalog)) == ([], {}, [])
+
+    with MirrorClient(ingress.cluster.properties("consumer")) as client:
+        assert copy in client.remote_topics("a")
+    await_(lambda: {one.source.partition: one.records for one in lag(ingress)} == {1: 0, 3: 0})
+    assert all(one.seconds is not None and one.seconds < PATIENCE.total_seconds() for one in lag(ingress))
 
 
 @pytest.mark.long
