@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from replicator.client import MirrorClient, lag
     from replicator.config import Config, load
     from replicator.drill import Drill
     from replicator.restore.restore import Restore
@@ -21,6 +22,7 @@ _HOMES = {
     "Compaction": "replicator.services.compaction",
     "Config": "replicator.config",
     "Drill": "replicator.drill",
+    "MirrorClient": "replicator.client",
     "Restore": "replicator.restore.restore",
     "Retention": "replicator.services.retention",
     "Selection": "replicator.selection",
@@ -28,6 +30,7 @@ _HOMES = {
     "build_egress": "replicator.services.egress",
     "build_ingress": "replicator.services.ingress",
     "build_sync": "replicator.services.sync",
+    "lag": "replicator.client",
     "load": "replicator.config",
 }
 
@@ -35,6 +38,7 @@ __all__ = [
     "Compaction",
     "Config",
     "Drill",
+    "MirrorClient",
     "Restore",
     "Retention",
     "Selection",
@@ -42,6 +46,7 @@ __all__ = [
     "build_egress",
     "build_ingress",
     "build_sync",
+    "lag",
     "load",
 ]
 

@@ -1,20 +1,26 @@
 """What a cluster says about the clusters upstream of it: the functions of MirrorMaker 2's `MirrorClient` and
-`RemoteClusterUtils`.
+`RemoteClusterUtils`, and how far delivery is behind.
 
-    with MirrorClient({"bootstrap.servers": "kafka.eu:9092"}) as client:
+    with MirrorClient({"bootstrap.servers": "kafka.eu:9092"}) as client:      asks Kafka only
         client.replication_hops("us")        1
         client.upstream_clusters()           {"us"}
-        client.translated_offsets("us", "billing")
+        client.remote_consumer_offsets("us", "billing")
 
-Topics are found by their names, and records are those of MirrorMaker 2, whoever wrote them.
+    lag(load("eu.toml"))                                                      asks the bucket, too
+
+Topics are found by their names, and records are those of MirrorMaker 2, whichever program wrote them.
 """
+
+# ruff: noqa: PLC0415  -- what `lag` needs is not loaded by those that ask Kafka only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from formats.errors import MalformedEvent, TargetError
 from formats.messages.mirrormaker import (
@@ -27,31 +33,50 @@ from formats.messages.mirrormaker import (
 )
 from formats.policies import upstream
 from formats.policies.names import DefaultReplicationPolicy, ReplicationPolicy
-from infra.contracts.cluster import ClusterAdmin, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, Committed, TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.kafka.internal_topics.whole_topic import read_whole
+from infra.kafka.internal_topics.whole_topic import KeyValue, read_each
+
+if TYPE_CHECKING:
+    from replicator.config import Config
+    from replicator.status.lag import PartitionLag
 
 T = TypeVar("T")
-Records = Sequence[tuple[bytes | None, bytes | None]]
+OnMalformed = Callable[[MalformedEvent], None]
+
+
+class ReadTopic(Protocol):
+    def __call__(self, topic: str, *, follow: bool) -> Iterable[KeyValue]:
+        """Keys and values from the topic's begin to its end, or for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KafkaTopics:
+    properties: Mapping[str, str]
+    patience: timedelta
+
+    def __call__(self, topic: str, *, follow: bool) -> Iterable[KeyValue]:
+        return read_each(self.properties, topic, follow=follow, patience=self.patience)
 
 
 class MirrorClient:
-    """A context manager; for one thread. Raises BrokerUnavailable, and TargetError when something may not be read."""
+    """A context manager; for one thread. Raises BrokerUnavailable, and TargetError when something does not exist or may
+    not be read. Kafka shows only the topics that the principal may describe."""
 
     def __init__(
         self,
         properties: Mapping[str, str],
         policy: ReplicationPolicy | None = None,
         *,
-        within: timedelta = timedelta(minutes=1),
+        patience: timedelta = timedelta(minutes=1),
         admin: ClusterAdmin | None = None,
-        read: Callable[[str], Records] | None = None,
+        read: ReadTopic | None = None,
     ) -> None:
-        """`properties`: of the Kafka client. `policy`: by which topics are named; default: MirrorMaker 2's. `within`:
-        limit of one read. `admin`, `read`: instead of those of the cluster. Raises ConfigError."""
+        """`properties`: of the Kafka client. `policy`: by which topics are named; default: MirrorMaker 2's. `patience`:
+        without progress while a topic is read. `admin`, `read`: instead of those of the cluster. Raises ConfigError."""
         self.policy = policy or DefaultReplicationPolicy()
         self._admin = admin or KafkaAdmin(properties)
-        self._read = read or (lambda topic: read_whole(properties, topic, within=within))
+        self._read = read or _KafkaTopics(properties, patience)
 
     def __enter__(self) -> MirrorClient:
         return self
@@ -71,6 +96,9 @@ class MirrorClient:
     def checkpoint_topics(self) -> frozenset[str]:
         return upstream.checkpoint_topics(self.policy, self.topics())
 
+    def offset_sync_topics(self) -> frozenset[str]:
+        return upstream.offset_sync_topics(self.policy, self.topics())
+
     def remote_topics(self, source: str | None = None) -> frozenset[str]:
         """Of every upstream cluster, or of the cluster `source`."""
         return upstream.remote_topics(self.policy, self.topics(), source)
@@ -79,40 +107,70 @@ class MirrorClient:
         return upstream.upstream_clusters(self.policy, self.topics())
 
     def replication_hops(self, alias: str) -> int | None:
-        """None: no heartbeat of the cluster `alias` arrives."""
+        """None: no heartbeats of the cluster `alias` arrive. MirrorMaker 2 answers -1 then."""
         return upstream.replication_hops(self.policy, self.topics(), alias)
 
     # --- by their records ---
 
-    def heartbeats(self, topic: str) -> Sequence[MirrorHeartbeat]:
-        """In the order of the topic; records that are none are left out."""
-        return self._decoded(topic, decode_heartbeat)
+    def heartbeats(
+        self, topic: str, *, follow: bool = False, on_malformed: OnMalformed | None = None
+    ) -> Iterator[MirrorHeartbeat]:
+        """In the order of the topic, to its end at the time of the call, or for ever, in bounded memory. Records that
+        are no heartbeats are left out, and given to `on_malformed`; deletions are left out, too."""
+        return self._decoded(topic, decode_heartbeat, follow=follow, on_malformed=on_malformed)
 
-    def checkpoints(self, topic: str) -> Sequence[MirrorCheckpoint]:
-        return self._decoded(topic, decode_checkpoint)
+    def checkpoints(
+        self, topic: str, *, follow: bool = False, on_malformed: OnMalformed | None = None
+    ) -> Iterator[MirrorCheckpoint]:
+        """As `heartbeats`."""
+        return self._decoded(topic, decode_checkpoint, follow=follow, on_malformed=on_malformed)
 
-    def offset_syncs(self, topic: str) -> Sequence[OffsetSync]:
-        return self._decoded(topic, decode_offset_sync)
+    def offset_syncs(
+        self, topic: str, *, follow: bool = False, on_malformed: OnMalformed | None = None
+    ) -> Iterator[OffsetSync]:
+        """As `heartbeats`."""
+        return self._decoded(topic, decode_offset_sync, follow=follow, on_malformed=on_malformed)
 
-    def translated_offsets(self, alias: str, group: str) -> Mapping[TopicPartition, int]:
-        """Where the group stands here, by the checkpoints of the cluster `alias`: the next offset by remote partition.
-        Raises TargetError when the cluster has no checkpoints of it."""
+    def remote_consumer_offsets(self, alias: str, group: str) -> Mapping[TopicPartition, Committed]:
+        """Where the consumer group stands here, by the checkpoints of the cluster `alias`: of each remote partition the
+        next offset and the group's metadata. Empty for a group without checkpoints. Raises TargetError when no
+        checkpoints of the cluster arrive."""
+        return self.remote_offsets_of_groups(alias, re.escape(group)).get(group, {})
+
+    def remote_offsets_of_groups(
+        self, alias: str, pattern: str = ".*"
+    ) -> Mapping[str, Mapping[TopicPartition, Committed]]:
+        """The same of each group whose whole name the expression matches."""
         topic = self.policy.checkpoints_topic(alias)
         if topic not in self.topics():
             raise TargetError(f"there is no topic {topic}: no checkpoints of {alias} arrive in this cluster")
-        return {
-            TopicPartition(one.topic, one.partition): one.downstream_offset
-            for one in self.checkpoints(topic)
-            if one.group == group
-        }
+        wanted = re.compile(pattern)
+        found: dict[str, dict[TopicPartition, Committed]] = {}
+        for one in self.checkpoints(topic):
+            if wanted.fullmatch(one.group):
+                offsets = found.setdefault(one.group, {})
+                offsets[TopicPartition(one.topic, one.partition)] = Committed(one.downstream_offset, one.metadata)
+        return found
 
-    def _decoded(self, topic: str, decode: Callable[[bytes, bytes], T]) -> Sequence[T]:
-        found: list[T] = []
-        for key, value in self._read(topic):
-            if key is None or value is None:
+    def _decoded(
+        self, topic: str, decode: Callable[[bytes, bytes], T], *, follow: bool, on_malformed: OnMalformed | None
+    ) -> Iterator[T]:
+        for key, value in self._read(topic, follow=follow):
+            if value is None:
                 continue
             try:
-                found.append(decode(key, value))
-            except MalformedEvent:
-                continue
-        return found
+                yield decode(key or b"", value)
+            except MalformedEvent as error:
+                if on_malformed is not None:
+                    on_malformed(error)
+
+
+def lag(config: Config) -> Sequence[PartitionLag]:
+    """How far each partition that ingress delivers is behind its source's log, by the watermarks and segments that have
+    arrived in the bucket. Raises ConfigError without [ingress], StoreUnavailable, BrokerUnavailable, TargetError."""
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.services.clients import Clients
+    from replicator.services.ingress_status import partition_lags
+
+    with Clients(config, with_logs=False) as clients:
+        return partition_lags(clients, SystemClock().now())

@@ -18,6 +18,7 @@ from infra.runtime.service import ignored_reload
 from replicator.commands import services
 from replicator.commands.adopt import adopt
 from replicator.commands.checkpoints import checkpoints_app
+from replicator.commands.client import client_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.drill import drill
@@ -59,6 +60,7 @@ _add(
 )
 _add(INSPECT, interruptible()(status), interruptible()(plan))
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
+app.add_typer(client_app, name="client", rich_help_panel=INSPECT)
 app.add_typer(config_app, name="config", rich_help_panel=INSPECT)
 app.add_typer(explain_app, name="explain", rich_help_panel=INSPECT)
 _add(

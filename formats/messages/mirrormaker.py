@@ -4,7 +4,8 @@
     {alias}.checkpoints.internal      key: group, topic, partition           value: version 0, offsets and metadata
     mm2-offset-syncs.{alias}.internal key: topic, partition                  value: offsets of source and target
 
-Kafka's wire types: big-endian integers; a string is its length in two bytes, then UTF-8. Pure.
+Kafka's wire types: big-endian integers; a string is its length in two bytes, then UTF-8. As text, a record is the line
+that MirrorMaker 2's formatter of its topic prints. Pure.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ class MirrorHeartbeat:
     target_alias: str
     timestamp_ms: int
 
+    def __str__(self) -> str:
+        return (
+            f"Heartbeat{{sourceClusterAlias={self.source_alias}, targetClusterAlias={self.target_alias}, "
+            f"timestamp={self.timestamp_ms}}}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorCheckpoint:
@@ -38,6 +45,13 @@ class MirrorCheckpoint:
     downstream_offset: int
     metadata: str = ""
 
+    def __str__(self) -> str:
+        return (
+            f"Checkpoint{{consumerGroupId={self.group}, topicPartition={self.topic}-{self.partition}, "
+            f"upstreamOffset={self.upstream_offset}, downstreamOffset={self.downstream_offset}, "
+            f"metadata={self.metadata}}}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSync:
@@ -47,6 +61,12 @@ class OffsetSync:
     partition: int
     upstream_offset: int
     downstream_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"OffsetSync{{topicPartition={self.topic}-{self.partition}, upstreamOffset={self.upstream_offset}, "
+            f"downstreamOffset={self.downstream_offset}}}"
+        )
 
 
 def encode_heartbeat(beat: MirrorHeartbeat) -> tuple[bytes, bytes]:

@@ -20,6 +20,11 @@ def checkpoint_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> froze
     return frozenset(filter(policy.is_checkpoints_topic, topics))
 
 
+def offset_sync_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> frozenset[str]:
+    """Topics that hold which offset of a source is which one of a target."""
+    return frozenset(one for one in topics if one.startswith("mm2-offset-syncs") and policy.is_mm2_internal_topic(one))
+
+
 def remote_topics(policy: ReplicationPolicy, topics: Iterable[str], source: str | None = None) -> frozenset[str]:
     """Topics that come from another cluster, or from the cluster `source`; internal ones are left out."""
     found = {topic: policy.topic_source(topic) for topic in topics if not policy.is_internal_topic(topic)}

@@ -74,6 +74,10 @@ class Generations:
         items = ((item.key[len(self.prefix) :], item) for item in self.objects.list(self.prefix))
         return [StoredGeneration(int(name), item.modified_at) for name, item in items if is_generation(name)]
 
+    def at_or_after(self, number: int) -> int | None:
+        """The lowest number that is stored from this one on, by one request; None: there is none."""
+        return next(iter(self._page(number - 1).numbers), None)
+
     def read(self, number: int) -> bytes:
         """Raises SegmentNotFound."""
         with closing(self.objects.open(self.key(number))) as file:

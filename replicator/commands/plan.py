@@ -29,7 +29,8 @@ def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
     cannot be compared or changed.
     """
     settings = load_config(config)
-    from replicator.services.planning import planned, routed
+    from replicator.services.planning import planned
+    from replicator.services.routing import routed
 
     with Clients(settings) as reach:
         found = planned(reach, routed(reach))

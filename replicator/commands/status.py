@@ -15,13 +15,14 @@ import typer
 
 from formats.messages.delivery_checkpoint import SEED
 from infra.archive.proofs import Proof
-from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.services.clients import Clients
+from replicator.services.ingress_status import ingress_sources
+from replicator.services.routing import routed
 from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
+from replicator.status.ingress import IngressPartition, IngressStatus
 from replicator.status.sources import SourceStatus
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -37,7 +38,6 @@ from replicator.terminal.output import (
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
     from replicator.config import Config
-    from replicator.services.planning import Routed
     from replicator.status.destinations import DestinationsStatus
 
 
@@ -54,13 +54,13 @@ def status(
     read.
     """
     settings = load_config(config)
-    from replicator.services.planning import compared, routed
+    from replicator.services.planning import compared
 
     now = SystemClock().now()
     with Clients(settings) as reach:
         egress = _egress(settings, reach, now)
-        found = routed(reach) if settings.ingress is not None else None
-        ingress = _ingress(settings, reach, found, now)
+        found = None if settings.ingress is None else routed(reach)
+        ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         destinations = None if found is None else compared(reach, found)
         compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
@@ -132,26 +132,6 @@ def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | N
         store=reach.store,
         control=reach.control,
         proofs=reach.proofs,
-    )
-    return sources.read(now, reach.pool)
-
-
-def _ingress(settings: Config, reach: Clients, found: Routed | None, now: datetime) -> IngressStatus | None:
-    if settings.ingress is None or found is None:
-        return None
-    plan = found.routing
-    sources = IngressSources(
-        settings=settings.ingress,
-        region=settings.region,
-        own_topics=settings.own_topics,
-        plan=Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed),
-        admin=reach.admin,
-        groups=reach.groups,
-        checkpoints=reach.checkpoints,
-        store=reach.store,
-        control=reach.control,
-        proofs=reach.proofs,
-        reports=SourceReports(reach.objects, settings.s3.prefix),
     )
     return sources.read(now, reach.pool)
 

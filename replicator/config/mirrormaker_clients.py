@@ -15,9 +15,11 @@ Side = Literal["source", "target", "both"]
 _HEADS: Mapping[str, Side] = {"source.cluster.": "source", "source.": "source", "target.cluster.": "target"}
 _SIDES: Mapping[str, Side] = {**_HEADS, "target.": "target", "remote.": "source"}
 _OF_ROLE: Mapping[str, Side] = {"consumer": "source", "producer": "target", "admin": "both"}  # without a side
-_JAAS = re.compile(r'[\w.]*?(?P<module>\w+)\s+required\b.*?username="(?P<name>[^"]*)".*?password="[^"]*"', re.DOTALL)
+_JAAS = re.compile(
+    r'[\w.]*?(?P<module>\w+)\s+required\b.*?username="(?P<name>[^"]*)".*?password="(?P<secret>[^"]*)"', re.DOTALL
+)
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
-_NO_JAAS = "only PlainLoginModule and ScramLoginModule with username and password are known: see librdkafka's sasl.*"
+NO_JAAS = "only PlainLoginModule and ScramLoginModule with username and password are known: see librdkafka's sasl.*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ def client_key(name: str, *, is_of_cluster: bool) -> ClientKey | None:
     return ClientKey(side, role, name)
 
 
+def login_of(jaas_config: str) -> tuple[str, str] | None:
+    """User name and password of `sasl.jaas.config`; None for a login module without them."""
+    match = _JAAS.match(jaas_config.strip())
+    return None if match is None or match["module"] not in _MODULES else (match["name"], match["secret"])
+
+
 @dataclass(slots=True)
 class ClientProperties:
     """Of the cluster `alias`. Secrets become variables of the environment, named after it."""
@@ -58,10 +66,10 @@ class ClientProperties:
             return rule.treatment, rule.reason
         table = self._roles.setdefault(role, {}) if role else self._base
         if name == "sasl.jaas.config":
-            match = _JAAS.match(value.strip())
-            if match is None or match["module"] not in _MODULES:
-                return Treatment.REFUSED, _NO_JAAS
-            table["sasl.username"], table["sasl.password"] = match["name"], self._variable("sasl.password")
+            login = login_of(value)
+            if login is None:
+                return Treatment.REFUSED, NO_JAAS
+            table["sasl.username"], table["sasl.password"] = login[0], self._variable("sasl.password")
         elif is_secret(name):
             table[rule.reason] = self._variable(name)
         elif name == "ssl.endpoint.identification.algorithm" and not value.strip():

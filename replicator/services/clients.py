@@ -38,8 +38,10 @@ ATTEMPTS = 6  # of a request, about five seconds: a user waits for the answer
 class Clients:
     """A context manager that closes the opened clients at its end. For one thread."""
 
-    def __init__(self, config: Config) -> None:
-        set_up_logs(config)
+    def __init__(self, config: Config, *, with_logs: bool = True) -> None:
+        """`with_logs`: set up those of this process, as a command does, and a library does not."""
+        if with_logs:
+            set_up_logs(config)
         self.config = config
         self._opened = ExitStack()
 

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from replicator.config import Config
 
 
-def set_up_logs(settings: Config) -> None:
-    """Log warnings as text, for a user at a terminal, unless the configuration says otherwise."""
+def set_up_logs(settings: Config | None) -> None:
+    """Log warnings as text, for a user at a terminal, unless the configuration says otherwise; None: there is none."""
     from infra.runtime.logs import configure
 
-    configure(settings.log.level or "warning", settings.log.format or "text")
+    level, form = (None, None) if settings is None else (settings.log.level, settings.log.format)
+    configure(level or "warning", form or "text")

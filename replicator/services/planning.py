@@ -6,26 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.control.catalog import Catalog
 from formats.errors import TargetError
-from infra.archive.last_good import catalogs_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
 from ingress.catalog.ownership import DryLedger
-from ingress.routing.archived import ArchivedTopics, RoutingPlan, kept_like_sources
+from ingress.routing.archived import kept_like_sources
 from replicator.services.catalog import applier_of, ledger_of
 from replicator.services.clients import Clients
+from replicator.services.routing import Routed
 from replicator.status.destinations import DestinationsStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routed:
-    """The archived topics with their destinations, by the catalogues of the source regions."""
-
-    catalogs: Mapping[str, Catalog]  # in force, by region
-    unreadable: Mapping[str, str]  # region → why its newest catalogue is not in force
-    routing: RoutingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +27,6 @@ class IngressPlan:
     problems: Mapping[str, str]
     observed_at: Mapping[str, datetime]  # of the catalogue in force, by region
     without_catalog: Sequence[str]  # regions
-
-
-def routed(reach: Clients) -> Routed:
-    """Raises ConfigError, StoreUnavailable and BrokerUnavailable."""
-    config, settings = reach.config, reach.ingress
-    catalogs = catalogs_in(reach.objects, config.s3.prefix)
-    found = catalogs.refresh(settings.regions)
-    topics = ArchivedTopics(
-        reach.store,
-        reach.control,
-        config.own_topics,
-        config.region,
-        cluster_id=reach.admin.cluster_id(),
-    )
-    return Routed(catalogs=found, unreadable=dict(catalogs.problems), routing=topics.plan(settings, found))
 
 
 def planned(reach: Clients, routed: Routed) -> IngressPlan:

@@ -239,7 +239,9 @@ class IngressSources:
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
             unnamed=tuple(unnamed),
-            sources=source_status(reports.result(), (key for key, held in configured.items() if held), checkpoints),
+            sources=source_status(
+                reports.result(), (p.key for p in partitions if p.configured and not p.is_over), checkpoints
+            ),
         )
 
     def _settles_within(self, source: SourcePartition) -> timedelta:

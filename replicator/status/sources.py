@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport
 
 
@@ -21,19 +22,25 @@ class SourceStatus:
     records_behind: int | None  # in its logs, and not delivered; None: not known
 
 
+def records_behind(report: SourceReport | None, source: SourcePartition, next_offset: int | None) -> int | None:
+    """Records of a source's log that are not delivered; `next_offset` is None when nothing is. None: not known."""
+    end = None if report is None else report.stable_end(source.topic, source.partition)
+    return None if end is None else max(end - (next_offset or 0), 0)
+
+
 def source_status(
     reports: Mapping[str, SourceReport],
-    configured: Iterable[CheckpointKey],
+    delivered: Iterable[CheckpointKey],
     checkpoints: Mapping[CheckpointKey, Checkpoint],
 ) -> tuple[SourceStatus, ...]:
-    """`configured`: what is delivered here."""
+    """`delivered`: what is delivered here, and goes on."""
     behind: dict[str, int] = {}
-    for key in configured:
-        report = reports.get(key.source.region)
-        end = None if report is None else report.stable_end(key.source.topic, key.source.partition)
-        if end is not None:
-            done = checkpoints[key].next_offset if key in checkpoints else 0
-            behind[key.source.region] = behind.get(key.source.region, 0) + max(end - done, 0)
+    for key in delivered:
+        region = key.source.region
+        done = checkpoints[key].next_offset if key in checkpoints else None
+        records = records_behind(reports.get(region), key.source, done)
+        if records is not None:
+            behind[region] = behind.get(region, 0) + records
     return tuple(
         SourceStatus(
             region=region,

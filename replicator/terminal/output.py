@@ -55,7 +55,6 @@ class _Panels(_Commands):
     """As `_Commands`, grouped by `rich_help_panel`, without blank lines, so that the help fits one screen."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        formatter.write_paragraph()
         self.format_commands(ctx, formatter)
         names = [" ".join(parameter.opts) for parameter in self.get_params(ctx)]
         text = f"Options:  {'  '.join(names)}"

@@ -59,6 +59,7 @@ from ingress.routing.path_owner import PathOwners
 from ingress.source_metrics import SourceMetrics
 from replicator.config import IngressSettings, IngressSource
 from replicator.status.ingress import IngressSources, IngressStatus, Planned
+from replicator.status.lag import LagSources, PartitionLag
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.kafka_admin import FakeAdmin
@@ -210,6 +211,12 @@ class World:
         return Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed)
 
     def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
+        return self.ingress_sources(groups).read(self.clock.at, HandExecutor())
+
+    def lags(self) -> list[PartitionLag]:
+        return list(LagSources(self.ingress_sources(), self.objects, "data").read(self.clock.at, HandExecutor()))
+
+    def ingress_sources(self, groups: ConsumerGroups | None = None) -> IngressSources:
         return IngressSources(
             settings=self.settings,
             region=HERE,
@@ -222,7 +229,7 @@ class World:
             control=self.control,
             proofs=ProofStore(self.objects, "data", "b"),
             reports=SourceReports(self.objects, "data"),
-        ).read(self.clock.at, HandExecutor())
+        )
 
     # --- the archive ---
 

@@ -26,12 +26,14 @@ from infra.local.waiting import wait_until
 from infra.runtime.service import Service
 from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
+from replicator.client import MirrorClient, lag
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.clients import Clients
 from replicator.services.egress import build_egress
 from replicator.services.ingress import build_ingress
-from replicator.services.planning import compared, planned, routed
+from replicator.services.planning import compared, planned
+from replicator.services.routing import routed
 from tests.infra.cluster import Cluster
 from tests.infra.principal import TOPIC, Principal
 from tests.integration.running import running_services
@@ -177,6 +179,11 @@ def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Region
     assert {one.partition(":")[0] for one in status.differences} == {foreign}
     assert any("has 1 partitions" in one for one in status.differences)
     assert (status.changes, status.problems, list(status.changed_at)) == (0, [], ["a"])
+
+    with MirrorClient(ingress.cluster.properties("consumer")) as client:
+        assert copy in client.remote_topics("a")
+    await_(lambda: {one.source.partition: one.records for one in lag(ingress)} == {1: 0, 3: 0})
+    assert all(one.seconds is not None and one.seconds < PATIENCE.total_seconds() for one in lag(ingress))
 
 
 @pytest.mark.long

@@ -66,14 +66,17 @@ class TestUsage:
         result = run("--version")
         assert (result.code, result.out) == (0, f"replicator {version('kafka-segment-replicator')}\n")
 
-    @pytest.mark.parametrize("group", [(), ("config",), ("explain",), ("local",), ("checkpoints",)])
+    @pytest.mark.parametrize("group", [(), ("client",), ("config",), ("explain",), ("local",), ("checkpoints",)])
     def test_help_names_every_command(self, run: Run, group: tuple[str, ...]) -> None:
         result = run(*group, "--help")
         assert result.code == 0
         wanted = {
             (): [
                 *("egress", "ingress", "sync", "config", "explain", "local", "demo"),
-                *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints"),
+                *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints", "client"),
+            ],
+            ("client",): [
+                *("hops", "upstream", "topics", "heartbeats", "checkpoints", "offset-syncs", "offsets", "lag"),
             ],
             ("config",): ["check", "show", "schema", "explain", "import-mm2"],
             ("explain",): ["topic", "group"],

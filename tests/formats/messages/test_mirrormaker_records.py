@@ -46,6 +46,14 @@ def test_the_bytes_of_mirrormaker_2() -> None:
     )
 
 
+def test_the_lines_of_mirrormaker_2s_formatters() -> None:
+    assert str(BEAT) == "Heartbeat{sourceClusterAlias=A, targetClusterAlias=B, timestamp=1700000000000}"
+    assert str(CHECKPOINT) == (
+        "Checkpoint{consumerGroupId=g, topicPartition=A.t-3, upstreamOffset=10, downstreamOffset=7, metadata=}"
+    )
+    assert str(SYNC) == "OffsetSync{topicPartition=t-3, upstreamOffset=10, downstreamOffset=7}"
+
+
 @property_examples()
 @given(
     st.builds(MirrorHeartbeat, source_alias=words, target_alias=words, timestamp_ms=offsets),

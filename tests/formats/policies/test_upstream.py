@@ -10,6 +10,7 @@ from formats.policies.names import DefaultReplicationPolicy, IdentityReplication
 from formats.policies.upstream import (
     checkpoint_topics,
     heartbeat_topics,
+    offset_sync_topics,
     remote_topics,
     replication_hops,
     upstream_clusters,
@@ -34,6 +35,9 @@ TOPICS = {
 def test_topics_by_kind() -> None:
     assert heartbeat_topics(POLICY, TOPICS) == {topic for topic in TOPICS if topic.endswith("heartbeats")}
     assert checkpoint_topics(POLICY, TOPICS) == {"us.checkpoints.internal"}
+    assert offset_sync_topics(POLICY, {*TOPICS, "mm2-offset-syncs", "mm2-configs.us.internal"}) == {
+        "mm2-offset-syncs.us.internal"
+    }
     assert remote_topics(POLICY, TOPICS, "us") == {"us.heartbeats", "us.orders"}
     assert remote_topics(POLICY, TOPICS) == {topic for topic in TOPICS if topic[:3] in ("us.", "eu.")} - {
         "us.checkpoints.internal"

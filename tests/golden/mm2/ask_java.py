@@ -55,11 +55,12 @@ TARGETS = ("a", "b", "us-west", "prod")  # for cycles
 
 def main() -> None:
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN
-    target.write_text(json.dumps(_answers(_jvm()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    target.write_text(json.dumps(_answers(jvm_with_mirror_maker()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"wrote {target}")
 
 
-def _jvm() -> Any:
+def jvm_with_mirror_maker() -> Any:
+    """The Java of a Spark session of this process, with MirrorMaker 2's classes."""
     os.environ["JAVA_HOME"] = str(find_java().home)
     from pyspark.sql import SparkSession  # noqa: PLC0415  -- not before JAVA_HOME is set
 

@@ -1,0 +1,36 @@
+"""What the state of delivery is read from, of one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from infra.archive.source_reports import SourceReports
+from replicator.services.clients import Clients
+from replicator.services.routing import Routed, routed
+from replicator.status.ingress import IngressSources, Planned
+from replicator.status.lag import LagSources, PartitionLag
+
+
+def ingress_sources(reach: Clients, routed: Routed) -> IngressSources:
+    """Raises ConfigError without [ingress]."""
+    config, plan = reach.config, routed.routing
+    return IngressSources(
+        settings=reach.ingress,
+        region=config.region,
+        own_topics=config.own_topics,
+        plan=Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed),
+        admin=reach.admin,
+        groups=reach.groups,
+        checkpoints=reach.checkpoints,
+        store=reach.store,
+        control=reach.control,
+        proofs=reach.proofs,
+        reports=SourceReports(reach.objects, config.s3.prefix),
+    )
+
+
+def partition_lags(reach: Clients, now: datetime) -> Sequence[PartitionLag]:
+    """Raises ConfigError without [ingress], StoreUnavailable, BrokerUnavailable, TargetError."""
+    sources = LagSources(ingress_sources(reach, routed(reach)), reach.objects, reach.config.s3.prefix)
+    return sources.read(now, reach.pool)

@@ -1,0 +1,152 @@
+"""How far each partition is behind its source's log, as the bucket and the checkpoints say."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.forward_listing import MAX_AFTER
+from infra.archive.segments import SegmentStore
+from infra.storage.memory_and_folder import MemoryObjectStore
+from replicator.commands.client_lag import lag_json, lag_table
+from replicator.status.lag import PartitionLag, stored_bytes
+from tests.examples import property_examples
+from tests.ingress.world import World, key, source_settings
+
+SOURCE = SourcePartition("a", "t", 0)
+
+
+def rows(world: World) -> dict[int, tuple[int | None, int, float | None]]:
+    """Records behind, of them here, and seconds; by partition."""
+    return {lag.source.partition: (lag.records, lag.stored_records, lag.seconds) for lag in world.lags()}
+
+
+def world_of_two() -> World:
+    world = World(source_settings())
+    world.broker.create("copy", partitions=2)
+    return world
+
+
+def test_behind_the_source_here_and_in_time() -> None:
+    world = world_of_two()
+    world.put(0, 349)
+    world.put(0, 9, partition=1)
+    world.set_checkpoint(260)
+    world.set_checkpoint(10, partition=1)
+    world.publish_watermarks(250, 10)
+    world.clock.advance(30)
+    newest = world.publish_watermarks(400, 10)
+    world.clock.advance(30)
+    world.beat(newest)
+    world.clock.advance(7)
+    assert rows(world) == {0: (140, 90, 67.0), 1: (0, 0, 7.0)}
+    first, second = world.lags()
+    assert (first.source_end, first.next_offset, first.destination) == (400, 260, "copy")
+    assert first.stored_bytes > 0
+    assert second.stored_bytes == 0
+    assert sum(lag.records or 0 for lag in world.lags()) == world.status().sources[0].records_behind
+
+
+def test_without_watermarks_only_what_is_here_is_known() -> None:
+    world = world_of_two()
+    world.put(0, 9)
+    assert rows(world) == {0: (None, 10, None)}
+    (one,) = world.lags()
+    assert (one.source_end, one.next_offset, one.complete_as_of) == (None, None, None)
+
+
+def test_an_incarnation_that_is_over_is_not_behind_the_log_of_the_next() -> None:
+    world = World(source_settings(on_recreate="follow"))
+    world.broker.create("copy", partitions=2)
+    world.claim(0)
+    world.claim(1, "later")
+    world.put(0, 4)
+    world.put(0, 9, incarnation="later")
+    world.set_checkpoint(5)
+    world.clock.advance(1)
+    world.target.checkpoints[key(incarnation="later")] = Checkpoint(4, "id-copy", world.clock.at)
+    world.publish_watermarks(20)
+    assert [(str(lag.source), lag.records) for lag in world.lags()] == [("a/t@later/0", 16)]
+    assert world.status().sources[0].records_behind == 16
+
+
+# --- bytes ---
+
+
+def store_of(*segments: tuple[int, int, int]) -> SegmentStore:
+    """Of level, first and last offset; each has ten bytes for an offset."""
+    store = SegmentStore(MemoryObjectStore(), "data")
+    for level, start, end in segments:
+        size = 10 * (end - start + 1)
+        store.store(Segment(SOURCE, level, OffsetRange(start, end)), io.BytesIO(bytes(size)), size)
+    return store
+
+
+def test_each_offset_counts_once_whatever_its_level_is() -> None:
+    store = store_of((0, 0, 9), (0, 10, 19), (1, 0, 19), (0, 20, 29), (0, 40, 49))
+    assert [stored_bytes(store, SOURCE, at) for at in (0, 5, 20, 29, 30, 50)] == [400, 350, 200, 110, 100, 0]
+
+
+def test_of_more_segments_than_a_page_holds() -> None:
+    small = [(0, n, n) for n in range(3 * MAX_AFTER, 3 * MAX_AFTER + 100)]
+    merged = [(1, 2 * n, 2 * n + 1) for n in range(3 * MAX_AFTER // 2)]
+    assert stored_bytes(store_of(*small, *merged), SOURCE, 1) == 10 * (3 * MAX_AFTER + 99)
+
+
+@property_examples()
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 6)), max_size=12), st.integers(0, 40))
+def test_bytes_are_those_of_the_covered_offsets(found: list[tuple[int, int, int]], at: int) -> None:
+    segments = {(level, start, start + more) for level, start, more in found}
+    covered = {offset for _, start, end in segments for offset in range(start, end + 1) if offset >= at}
+    assert stored_bytes(store_of(*segments), SOURCE, at) == 10 * len(covered)
+
+
+# --- what is printed ---
+
+
+def lag(partition: int, records: int | None, seconds: float | None, topic: str = "t") -> PartitionLag:
+    return PartitionLag(
+        source=SourcePartition("a", topic, partition),
+        destination="copy",
+        next_offset=None if partition else 5,
+        source_end=None if records is None else 5 + records,
+        records=records,
+        stored_records=1_000,
+        stored_bytes=2048,
+        complete_as_of=None if seconds is None else datetime(2026, 1, 1, tzinfo=UTC),
+        seconds=seconds,
+    )
+
+
+def test_a_line_for_each_topic_or_partition() -> None:
+    found = [lag(0, 1_200, 61.0), lag(1, 1, 5.0), lag(0, 7, None, topic="u"), lag(1, None, None, topic="u")]
+    assert [line.split() for line in lag_table(found, by_partition=False).splitlines()[1:]] == [
+        ["a/t", "copy", "2", "1,201", "2,000", "4.0", "KiB", "1m1s", "ago"],
+        ["a/u", "copy", "2", "-", "2,000", "4.0", "KiB", "-"],
+    ]
+    assert [line.split()[:4] for line in lag_table(found, by_partition=True).splitlines()[1:]] == [
+        ["a/t/0", "copy", "5", "1205"],
+        ["a/t/1", "copy", "-", "6"],
+        ["a/u/0", "copy", "5", "12"],
+        ["a/u/1", "copy", "-", "-"],
+    ]
+    assert lag_table([], by_partition=False) == "nothing is delivered here yet"
+
+
+def test_as_json() -> None:
+    assert lag_json(lag(0, 7, 61.0)) == {
+        "source": "a/t/0",
+        "destination": "copy",
+        "next_offset": 5,
+        "source_end": 12,
+        "records": 7,
+        "stored_records": 1_000,
+        "stored_bytes": 2048,
+        "complete_as_of": "2026-01-01T00:00:00+00:00",
+        "seconds": 61.0,
+    }
