@@ -171,7 +171,7 @@ class IngressSource:
             )
         if self.topic.is_expression and policy.is_internal_topic(topic):
             return "it is an internal topic of the replication policy, which no expression selects"
-        if self.topic.is_expression and self.heartbeat_topics is not None and topic == policy.heartbeats_topic():
+        if self.topic.is_expression and topic == self._heartbeats_name:
             return (
                 f"heartbeats of {self.region} arrive through the bucket. To deliver the records of its topic {topic} "
                 "instead, name it in a source of its own"
@@ -217,6 +217,15 @@ class IngressSource:
             return None
         topic = policy.heartbeats_topic()
         return topic, policy.format_remote_topic(self.source_alias, topic)
+
+    @property
+    def _heartbeats_name(self) -> str | None:
+        """Of the source's own topic of heartbeats; None where none of its heartbeats are written here."""
+        try:
+            topics = self.heartbeat_topics
+        except PluginFailed:
+            return None
+        return None if topics is None else topics[0]
 
     @property
     def naming(self) -> str:

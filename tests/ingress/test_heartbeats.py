@@ -184,6 +184,9 @@ class TestNames:
             (":FailsForHeartbeats", ":OddHeartbeats")
         )
 
+    def test_that_the_policy_cannot_say_refuse_no_other_topic(self) -> None:
+        assert mirrored(replication_policy=f"{USERS}:FailsForHeartbeats").refusal("orders", HERE) == ""
+
     def test_of_two_regions_with_one_alias_the_first_has_the_topic(self) -> None:
         sources = (mirrored("t"), mirrored("u", region="b", alias="a"))
         flows, problems = heartbeat_flows(IngressSettings(sources=sources))
