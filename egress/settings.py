@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from formats.group_selection import GroupPattern, group_rules
+from formats.policies.names import HEARTBEATS
 from formats.policies.topic_filters import topic_filter
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, not_blank, setting
@@ -125,6 +126,13 @@ class EgressSettings:
             minimum=timedelta(0),
         ),
     )
+    write_heartbeats: bool = field(
+        default=False,
+        metadata=setting(
+            "whether that process also writes each heartbeat to the topic `heartbeats` of this cluster, as MirrorMaker "
+            "2 does it; needs WRITE there, and CREATE while the topic does not exist"
+        ),
+    )
     watermark_interval: timedelta = field(
         default=timedelta(seconds=30),
         metadata=setting(
@@ -161,7 +169,8 @@ class EgressSettings:
         """`topics` with what excludes some of theirs, for `formats.topic_selection.select`."""
         filters = () if self.topic_filter is None else (topic_filter(self.topic_filter),)
         exclude = (*self.exclude, *filters)
-        return [TopicRule(rule.pattern, rule.settings, exclude, DEFAULT_EXCLUDES) for rule in self.topics]
+        own = (TopicPattern(HEARTBEATS),) if self.write_heartbeats else ()  # they cross through the bucket already
+        return [TopicRule(rule.pattern, rule.settings, exclude, (*DEFAULT_EXCLUDES, *own)) for rule in self.topics]
 
     @property
     def group_rules(self) -> Sequence[TopicRule[None]]:
@@ -174,5 +183,7 @@ class EgressSettings:
                 topic_filter(self.topic_filter)
             except ValueError as error:
                 yield "topic_filter", str(error)
+        if self.write_heartbeats and not self.heartbeat_interval:
+            yield "write_heartbeats", 'must be false with heartbeat_interval = "0s": there are no heartbeats then'
         if not self.topics:
             yield "topics", 'missing: without an [egress.topics."name"] nothing is archived'

@@ -46,6 +46,7 @@ from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, Prog
 from ingress.delivery.rounds import Delivery
 from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
+from ingress.heartbeats import Heartbeats
 from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.archived import ArchivedTopic, kept_like_sources
 from ingress.routing.destinations import DestinationFinder
@@ -81,6 +82,7 @@ class IngressParts:
     delivery: Delivery
     catalog: CatalogSync
     sources: SourceMetrics
+    heartbeats: Heartbeats
     pool: Executor  # listings and other reads of the archive
     checkpoint_pool: Executor
     clock: Clock
@@ -220,6 +222,7 @@ class IngressController:
             parts.sources.poll(parts.finder.settings.value.regions, self._assignment, now)
             self._follow_catalogs(now)
             self._watcher.report_failures(now)
+        parts.heartbeats.poll(self._watcher.found, lambda: self._targets.kept_topics, now)
         parts.health.turn(now)
 
     # --- which topics ---

@@ -101,6 +101,14 @@ class IngressSettings(CatalogSettings):
     topic_refresh_interval: timedelta = field(
         default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
     )
+    heartbeat_interval: timedelta = field(
+        default=timedelta(seconds=5),
+        metadata=setting(
+            "how often heartbeats are written to topics of this cluster, and those of the sources looked for: one LIST "
+            "each time, and one GET when one has arrived; see `heartbeats` of a source",
+            minimum=timedelta(seconds=1),
+        ),
+    )
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),
         metadata=setting("how long a stop may wait for runs in flight", minimum=timedelta(0)),

@@ -103,6 +103,13 @@ class IngressSource:
             reloads=True,
         ),
     )
+    heartbeats: bool = field(
+        default=True,
+        metadata=setting(
+            "whether heartbeats of its region are written here, as MirrorMaker 2 does it: to `heartbeats`, and to "
+            "<alias><separator>heartbeats when one has arrived; only with a replication_policy"
+        ),
+    )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
         metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = omit it"),
@@ -164,6 +171,11 @@ class IngressSource:
             )
         if self.topic.is_expression and policy.is_internal_topic(topic):
             return "it is an internal topic of the replication policy, which no expression selects"
+        if self.topic.is_expression and topic == self._heartbeats_name:
+            return (
+                f"heartbeats of {self.region} arrive through the bucket. To deliver the records of its topic {topic} "
+                "instead, name it in a source of its own"
+            )
         return ""
 
     @property
@@ -195,6 +207,25 @@ class IngressSource:
     def syncs_nothing(self) -> bool:
         """Whether nothing but records may cross: no configs, ACLs, groups or heartbeats."""
         return isinstance(self._policy, LegacyReplicationPolicy)
+
+    @property
+    def heartbeat_topics(self) -> tuple[str, str] | None:
+        """Topics of this cluster for heartbeats: of the flow itself, and of its source. None where none are written.
+        Raises PluginFailed."""
+        policy = self._policy
+        if policy is None or self.syncs_nothing or not self.heartbeats:
+            return None
+        topic = policy.heartbeats_topic()
+        return topic, policy.format_remote_topic(self.source_alias, topic)
+
+    @property
+    def _heartbeats_name(self) -> str | None:
+        """Of the source's own topic of heartbeats; None where none of its heartbeats are written here."""
+        try:
+            topics = self.heartbeat_topics
+        except PluginFailed:
+            return None
+        return None if topics is None else topics[0]
 
     @property
     def naming(self) -> str:

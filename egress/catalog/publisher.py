@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 
 from egress.catalog.election import Election
+from egress.catalog.heartbeat_topic import HeartbeatTopic
 from egress.catalog.publication import Outcome, Publication
 from formats.control.catalog import Catalog
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat, encode_heartbeat
@@ -42,6 +43,7 @@ class ControlPublisher:
     clock: Clock
     health: Health
     stop: Stop
+    topic: HeartbeatTopic | None = None  # None: heartbeats are in the bucket only
     _failures: Failures = field(default_factory=Failures)
 
     def run(self) -> None:
@@ -98,7 +100,10 @@ class ControlPublisher:
         )
         if not self.heartbeats.put(self.election.number + 1, encode_heartbeat(beat)):
             self._step_down()
-        elif self.election.stored(now):
+            return
+        if self.topic is not None:
+            self.topic.stored(now)
+        if self.election.stored(now):
             for one in self._publications:
                 one.begin_term()
             log.info("catalog_writer", extra={log_fields.OPERATION: "this process writes the catalogue"})

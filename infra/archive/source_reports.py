@@ -45,28 +45,21 @@ class SourceReport:
 
 
 @dataclass(slots=True)
-class SourceReports:
+class SourceHeartbeats:
     """Use from one thread at a time."""
 
     objects: ObjectStore
     prefix: str
-    _watermarks: LastGood[SourceWatermarks] = field(init=False)
-    _beats: dict[str, tuple[int, WriterHeartbeat | None]] = field(default_factory=dict)  # number and content, by region
+    _known: dict[str, tuple[int, WriterHeartbeat | None]] = field(default_factory=dict)  # number and content, by region
 
-    def __post_init__(self) -> None:
-        self._watermarks = watermarks_in(self.objects, self.prefix)
+    def refresh(self, regions: Collection[str]) -> Mapping[str, WriterHeartbeat | None]:
+        """The newest of each region; None: none has arrived. One LIST for each, and a GET when there is a new one.
+        Raises StoreUnavailable."""
+        return {region: self._newest(region) for region in regions}
 
-    def refresh(self, regions: Collection[str]) -> Mapping[str, SourceReport]:
-        """Two LISTs for each region, and a GET for each of the two that is new. Raises StoreUnavailable."""
-        watermarks = self._watermarks.refresh(regions)
-        return {
-            region: SourceReport(self._beat(region), watermarks.get(region), self._watermarks.number(region))
-            for region in regions
-        }
-
-    def _beat(self, region: str) -> WriterHeartbeat | None:
+    def _newest(self, region: str) -> WriterHeartbeat | None:
         generations = Generations(self.objects, heartbeat_prefix(self.prefix, region))
-        known, beat = self._beats.get(region, (0, None))
+        known, beat = self._known.get(region, (0, None))
         newest = generations.newest(known)
         if newest != known:
             try:
@@ -75,5 +68,27 @@ class SourceReports:
                 return beat  # thinned meanwhile
             except MalformedEvent:
                 pass  # of a newer program: the last one that is understood stays
-            self._beats[region] = (newest, beat)
+            self._known[region] = (newest, beat)
         return beat
+
+
+@dataclass(slots=True)
+class SourceReports:
+    """Use from one thread at a time."""
+
+    objects: ObjectStore
+    prefix: str
+    _watermarks: LastGood[SourceWatermarks] = field(init=False)
+    _heartbeats: SourceHeartbeats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watermarks = watermarks_in(self.objects, self.prefix)
+        self._heartbeats = SourceHeartbeats(self.objects, self.prefix)
+
+    def refresh(self, regions: Collection[str]) -> Mapping[str, SourceReport]:
+        """Two LISTs for each region, and a GET for each of the two that is new. Raises StoreUnavailable."""
+        watermarks = self._watermarks.refresh(regions)
+        return {
+            region: SourceReport(beat, watermarks.get(region), self._watermarks.number(region))
+            for region, beat in self._heartbeats.refresh(regions).items()
+        }

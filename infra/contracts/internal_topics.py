@@ -1,4 +1,4 @@
-"""Our own topics in the target cluster: the event log, the checkpoints and the ownership ledger."""
+"""Our own topics: the event log, the checkpoints, the ownership ledger, and the heartbeats."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.messages.group_claim import GroupClaim
 from formats.messages.ledger import LedgerEntry, Ownership
+from formats.messages.mirrormaker import MirrorHeartbeat
 from formats.messages.segment_events import SegmentEvent
 from formats.policies.acls import AclBinding
 
@@ -109,6 +110,16 @@ class ParkedReporter(Protocol):
 
     def revoked(self, key: CheckpointKey) -> None:
         """The partition is no longer ours: a written record stays, a pending one is dropped."""
+
+
+class HeartbeatWriter(Protocol):
+    """Writes records of MirrorMaker 2's heartbeats. One thread."""
+
+    def write(self, topic: str, beat: MirrorHeartbeat) -> None:
+        """Returns once the broker has acknowledged it. Raises BrokerUnavailable, also when there is no such topic, and
+        TargetError when this principal may not write to it. After either it may be in the topic all the same."""
+
+    def close(self) -> None: ...
 
 
 class Ledger(Protocol):

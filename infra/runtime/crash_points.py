@@ -51,6 +51,7 @@ class Step(StrEnum):
     RECORD_WAITING = "record-waiting"
     CLAIM_GROUP = "claim-group"
     WITHDRAW_CLAIM = "withdraw-claim"
+    WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"
     REMOVE_GAPS = "remove-gaps"

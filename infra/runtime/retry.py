@@ -24,6 +24,7 @@ from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 
 T = TypeVar("T")
 RETRY = timedelta(seconds=1)  # delay of a loop after a cluster, a store or a queue failed for now
+REFUSED_FOR = timedelta(minutes=1)  # until a loop tries again what a cluster refused, and nothing waits for
 PROBLEM_AFTER = 5  # attempts until `on_problem` is called
 
 log = logging.getLogger(__name__)

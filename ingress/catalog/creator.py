@@ -37,6 +37,7 @@ class TopicCreator:
     ledger: Ledger
     clock: Clock
     replication_factor: int
+    factor_setting: str = "ingress.replication_factor"  # that says it
     _intended: dict[str, datetime] = field(default_factory=dict)  # when the intent was written
 
     def create(
@@ -82,7 +83,7 @@ class TopicCreator:
         if "replication factor" not in error.lower():
             return error
         return (
-            f"{error}. The request has ingress.replication_factor = {self.replication_factor}: fewer brokers need a "
+            f"{error}. The request has {self.factor_setting} = {self.replication_factor}: fewer brokers need a "
             "smaller one, or -1 for the broker's default"
         )
 

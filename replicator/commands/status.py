@@ -231,6 +231,8 @@ def source_text(source: SourceStatus, now: datetime) -> str:
     beat = (
         "no heartbeat has arrived" if source.heartbeat_at is None else f"heartbeat {_age(source.heartbeat_at, now)} ago"
     )
+    for topic, exists in source.heartbeat_topics.items():
+        beat += f", written to {topic}" if exists else f", {topic} does not exist yet"
     if source.as_of is None or source.records_behind is None:
         return f"source {source.region}: {beat}"
     behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
@@ -364,6 +366,7 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
                 "heartbeat_at": one.heartbeat_at and one.heartbeat_at.isoformat(),
                 "as_of": one.as_of and one.as_of.isoformat(),
                 "records_behind": one.records_behind,
+                "heartbeat_topics": dict(one.heartbeat_topics),
             }
             for one in status.sources
         ],

@@ -136,6 +136,7 @@ class _Flow:
     ingress: Table = field(default_factory=dict)
     topics: list[str] = field(default_factory=lambda: ["^.*"])  # MirrorMaker 2's defaults
     groups: list[str] = field(default_factory=lambda: ["^.*"])
+    has_heartbeats: bool = True
     topic_settings: Table = field(default_factory=dict)
     clients: dict[str, ClientProperties] = field(default_factory=dict)  # by alias
     findings: list[Finding] = field(default_factory=list)
@@ -238,6 +239,18 @@ class _Flow:
         self.egress["topic_refresh_interval"] = self.ingress["topic_refresh_interval"] = f"{seconds}s"
         return ""
 
+    def _take_heartbeats(self, value: str) -> str:
+        self.has_heartbeats &= _is_true(value)
+        return ""
+
+    def _take_heartbeat_interval(self, value: str) -> str:
+        seconds = int(value)
+        if seconds <= 0:
+            self.has_heartbeats = False
+            return "ingress.sources.heartbeats; none without an interval"
+        self.ingress["heartbeat_interval"] = f"{seconds}s"
+        return ""
+
     def _take_factor(self, value: str) -> str:
         self.ingress["replication_factor"] = int(value)
         return ""
@@ -297,7 +310,8 @@ class _Flow:
 
     def _target_half(self) -> Table:
         defaults: Table = {"exclude": self.egress["exclude"]} if "exclude" in self.egress else {}
-        sources = [{"region": self.source, "topic": one, **defaults} for one in self.topics]
+        heartbeats: Table = {} if self.has_heartbeats else {"heartbeats": False}
+        sources = [{"region": self.source, "topic": one, **defaults, **heartbeats} for one in self.topics]
         return {"sqs": {"queue": "@{SQS_QUEUE}"}, "ingress": {**self.ingress, "sources": sources}}
 
     def _file(self, region: str, half: Table, which: str) -> str:
@@ -360,6 +374,8 @@ _MAPPERS: Mapping[str, Callable[[_Flow, str], str]] = {
     "groups": _Flow._take_groups,
     "groups.exclude": _Flow._take_groups_exclude,
     "emit.checkpoints.enabled": _Flow._take_checkpoints,
+    "emit.heartbeats.enabled": _Flow._take_heartbeats,
+    "emit.heartbeats.interval.seconds": _Flow._take_heartbeat_interval,
     "config.properties.exclude": _Flow._take_config_excludes,
     "replication.policy.class": _Flow._take_policy,
     "replication.policy.separator": _Flow._take_separator,

@@ -40,7 +40,7 @@ _BYTES = "records are copied byte for byte, without converters"
 _OFFSETS = "positions are kept with the delivered records, in ingress.checkpoint_topic"
 _EXACT = "the archive keeps every offset, so nothing is sampled into a topic"
 _INTERNAL = "this internal topic does not exist here; of ours, ingress.internal_replication_factor says it"
-_HEARTBEATS = "heartbeats of the source are written into the bucket, every egress.heartbeat_interval"
+_CHAINS = "heartbeats of clusters further away are records of a topic, and cross where egress.topics selects it"
 _REFRESH = "changes are applied within topic_refresh_interval"
 _JAVA = "a Java class cannot be loaded"
 
@@ -69,9 +69,9 @@ KEYS: Mapping[str, KeyRule] = {
     "refresh.groups.enabled": _ignored("groups are found with their offsets"),
     "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),
     # heartbeats, checkpoints, offsets
-    "emit.heartbeats.enabled": _ignored(_HEARTBEATS),
-    "emit.heartbeats.interval.seconds": _ignored(_HEARTBEATS),
-    "heartbeats.replication.enabled": _ignored(_HEARTBEATS),
+    "emit.heartbeats.enabled": _mapped("ingress.sources.heartbeats"),
+    "emit.heartbeats.interval.seconds": _mapped("ingress.heartbeat_interval"),
+    "heartbeats.replication.enabled": _ignored(_CHAINS),
     "emit.checkpoints.enabled": _mapped("egress.groups"),
     "emit.checkpoints.interval.seconds": _ignored("offsets of groups have no interval of their own"),
     "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),

@@ -1,4 +1,4 @@
-"""Builds what keeps the destinations of a cluster like their sources."""
+"""Builds what keeps the destinations of a cluster like their sources, and writes heartbeats to it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Collection
 
 from infra.archive.archive import Archive
 from infra.archive.last_good import watermarks_in
+from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.internal_topics import Ledger
+from infra.contracts.storage import ObjectStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
+from infra.kafka.internal_topics.heartbeats import KafkaHeartbeatWriter
 from infra.kafka.internal_topics.ledger import KafkaLedger
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
@@ -17,10 +20,13 @@ from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.settings import CatalogSettings
+from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.settings import IngressSettings
 from replicator.config import Config
+from replicator.services.wiring import ServiceContext
 
 
 def ledger_of(config: Config, settings: IngressSettings) -> KafkaLedger:
@@ -69,4 +75,34 @@ def applier_of(
         ),
         settings=current,
         clock=clock,
+    )
+
+
+def heartbeats_of(
+    config: Config,
+    current: InForce[IngressSettings],
+    around: ServiceContext,
+    *,
+    admin: KafkaAdmin,
+    ledger: Ledger,
+    objects: ObjectStore,
+) -> Heartbeats:
+    settings = current.value
+    writer = KafkaHeartbeatWriter(config.cluster.properties("producer"))
+    around.resources.callback(writer.close)
+    factor = settings.internal_replication_factor
+    topics = HeartbeatTopics(
+        admin=admin,
+        catalog_admin=KafkaCatalogAdmin(admin.connection),
+        ledger=ledger,
+        creator=TopicCreator(admin, ledger, around.clock, factor, "ingress.internal_replication_factor"),
+        settings=current,
+        clock=around.clock,
+    )
+    return Heartbeats(
+        settings=current,
+        round=HeartbeatRound(
+            here=config.region, source=SourceHeartbeats(objects, config.s3.prefix), topics=topics, writer=writer
+        ),
+        pool=around.pool(1, "heartbeats"),
     )

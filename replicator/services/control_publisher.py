@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from egress.catalog.election import Election
+from egress.catalog.heartbeat_topic import HeartbeatTopic
 from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
@@ -23,6 +24,7 @@ from infra.contracts.storage import ObjectStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.cluster.log_ends import KafkaLogEnds
+from infra.kafka.internal_topics.heartbeats import KafkaHeartbeatWriter, OwnHeartbeats
 from infra.kafka.internal_topics.whole_topic import read_whole
 from infra.runtime.failures import Attempt
 from infra.settings.current import InForce
@@ -79,7 +81,14 @@ def control_publisher(
         clock=around.clock,
         health=around.health,
         stop=around.stop,
+        topic=_heartbeat_topic(config, around, admin) if settings.write_heartbeats else None,
     )
+
+
+def _heartbeat_topic(config: Config, around: ServiceContext, admin: KafkaAdmin) -> HeartbeatTopic:
+    writer = KafkaHeartbeatWriter(config.cluster.properties("producer"))
+    around.resources.callback(writer.close)
+    return HeartbeatTopic(OwnHeartbeats(admin, writer, config.region).write, around.pool(1, "heartbeats"))
 
 
 def _ledger(config: Config, admin: KafkaAdmin) -> Ownership:

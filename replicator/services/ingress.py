@@ -46,7 +46,7 @@ from ingress.source_metrics import SourceMetrics
 from replicator.config import Config, IngressSettings, SettingsFile
 from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
-from replicator.services.catalog import applier_of, creator_of, ledger_of
+from replicator.services.catalog import applier_of, creator_of, heartbeats_of, ledger_of
 from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
@@ -172,6 +172,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     around.pool(1, "source"),
                     settings.topic_refresh_interval,
                 ),
+                heartbeats=heartbeats_of(config, current, around, admin=admin, ledger=ledger, objects=objects),
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),
                 clock=around.clock,

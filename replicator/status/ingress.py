@@ -28,6 +28,7 @@ from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts, describe_each
 from infra.contracts.internal_topics import CheckpointStore
+from ingress.heartbeats import heartbeat_flows
 from ingress.undelivered import (
     before_begin,
     behind_end,
@@ -165,7 +166,9 @@ class IngressSources:
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
         reports = pool.submit(self.reports.refresh, self.settings.regions)
-        own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic])
+        flows, _ = heartbeat_flows(self.settings)
+        beats = {flow.source_topic: flow.region for flow in flows}
+        own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic, *beats])
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         plan = self.plan
@@ -227,20 +230,24 @@ class IngressSources:
             for key in sorted(configured)
         ]
         topic = self.settings.checkpoint_topic
+        existing = {name for seen in own.result() for name in seen}  # one that may not be described may exist
         owner = current_claim(self.checkpoints.claims())
         is_other = owner is not None and is_copied(owner, cluster_id.result())
         return IngressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
             checkpoint_topic=topic,
-            has_topic=any(topic in seen for seen in own.result()),  # a topic that may not be described may exist
+            has_topic=topic in existing,
             destinations=tuple(sorted(facts)),
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
             unnamed=tuple(unnamed),
             sources=source_status(
-                reports.result(), (p.key for p in partitions if p.configured and not p.is_over), checkpoints
+                reports.result(),
+                (p.key for p in partitions if p.configured and not p.is_over),
+                checkpoints,
+                {name: (region, name in existing) for name, region in beats.items()},
             ),
         )
 

@@ -6,8 +6,9 @@ Two facts: the heartbeat says that the region and the way to this bucket work; t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
@@ -20,6 +21,7 @@ class SourceStatus:
     heartbeat_at: datetime | None  # by the source's clock; None: none has arrived
     as_of: datetime | None  # when the ends of its logs were those that are counted; None: none have arrived
     records_behind: int | None  # in its logs, and not delivered; None: not known
+    heartbeat_topics: Mapping[str, bool] = field(default_factory=dict)  # here, and whether they exist yet
 
 
 def records_behind(report: SourceReport | None, source: SourcePartition, next_offset: int | None) -> int | None:
@@ -32,8 +34,10 @@ def source_status(
     reports: Mapping[str, SourceReport],
     delivered: Iterable[CheckpointKey],
     checkpoints: Mapping[CheckpointKey, Checkpoint],
+    heartbeat_topics: Mapping[str, tuple[str, bool]] = MappingProxyType({}),
 ) -> tuple[SourceStatus, ...]:
-    """`delivered`: what is delivered here, and goes on."""
+    """`delivered`: what is delivered here, and goes on. `heartbeat_topics`: region, and whether the topic exists, by
+    name."""
     behind: dict[str, int] = {}
     for key in delivered:
         region = key.source.region
@@ -47,6 +51,7 @@ def source_status(
             heartbeat_at=None if report.heartbeat is None else report.heartbeat.written_at,
             as_of=report.as_of,
             records_behind=behind.get(region),
+            heartbeat_topics={name: exists for name, (of, exists) in heartbeat_topics.items() if of == region},
         )
         for region, report in sorted(reports.items())
     )

@@ -132,6 +132,8 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.CREATE_ACLS: _DIFFERENCE,
     Step.DELETE_ACLS: _DIFFERENCE,
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
+    Step.WRITE_HEARTBEAT: "a record that was not written, or twice, is followed by the next one; no position depends "
+    "on it (tests/ingress/test_heartbeats.py)",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,

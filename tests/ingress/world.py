@@ -35,7 +35,7 @@ from infra.archive.last_good import Catalogs, catalogs_in, watermarks_in
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
-from infra.archive.source_reports import SourceReports
+from infra.archive.source_reports import SourceHeartbeats, SourceReports
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
 from infra.kafka.internal_topics.parked_reporter import BackgroundParkedReporter
@@ -47,12 +47,14 @@ from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from ingress.group_ownership import GroupOwnership
+from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
@@ -62,6 +64,7 @@ from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from replicator.status.lag import LagSources, PartitionLag
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor, NeverWaits
+from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -142,6 +145,7 @@ class World:
         self.admin.settings[self.settings.checkpoint_topic] = dict(CHECKPOINTS)
         self.catalog_admin = FakeCatalogAdmin(self.admin, configs=self.admin.settings)
         self.ledger = FakeLedger()
+        self.heartbeats = FakeHeartbeats(self.broker)
         self.groups = FakeGroups()
         self.target = FakeTarget()
         self.log = FakeLog()
@@ -203,6 +207,18 @@ class World:
             settings=current,
             clock=self.clock,
         )
+
+    def heartbeat_round(self, current: Current[IngressSettings] | None = None) -> HeartbeatRound:
+        topics = HeartbeatTopics(
+            admin=self.admin,
+            catalog_admin=self.catalog_admin,
+            ledger=self.ledger,
+            creator=self.creator(),
+            settings=current or Current(self.settings),
+            clock=self.clock,
+        )
+        source = SourceHeartbeats(self.objects, "data")
+        return HeartbeatRound(here=HERE, source=source, topics=topics, writer=self.heartbeats)
 
     # --- what an operator asks ---
 
@@ -401,6 +417,7 @@ class Process:
         self.checkpoints = world.target.checkpoint_store()
         self.placement = FakePlacement()
         self.pool, self.reading, self.checkpoint_pool = HandExecutor(), HandExecutor(), HandExecutor()
+        self.heartbeat_pool = HandExecutor()
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
@@ -456,6 +473,9 @@ class Process:
                     self.metrics,
                     self.pool,
                     world.settings.topic_refresh_interval,
+                ),
+                heartbeats=Heartbeats(
+                    settings=self.current, round=world.heartbeat_round(self.current), pool=self.heartbeat_pool
                 ),
                 pool=self.pool,
                 checkpoint_pool=self.checkpoint_pool,

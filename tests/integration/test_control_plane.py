@@ -45,7 +45,7 @@ PATIENCE = timedelta(seconds=60)
 
 @dataclass
 class Regions:
-    """Brokers a and b, with one bucket between them."""
+    """Brokers a and b, with one bucket between them. A region's name ends with that of its broker."""
 
     stack: LocalStack
     unique: Callable[[str], str]
@@ -66,14 +66,14 @@ class Regions:
         }
         tables = {
             "region": region,
-            "kafka": {"bootstrap.servers": self.stack.brokers[region].bootstrap},
+            "kafka": {"bootstrap.servers": self.stack.brokers[region[-1]].bootstrap},
             "s3": {"bucket": self.bucket, **aws},
             **({"sqs": {"queue": self.queue, "wait": "1s", **aws}} if "ingress" in sections else {}),
             **sections,
         }
         return from_mapping(tables, source="test")
 
-    def egress(self, region: str) -> Config:
+    def egress(self, region: str, **settings: object) -> Config:
         return self.config(
             region,
             egress={
@@ -82,6 +82,7 @@ class Regions:
                 "heartbeat_interval": "1s",
                 "watermark_interval": "1s",
                 "topics": {f"^.*{self.word}.*": {"max_segment_age": "1s"}},
+                **settings,
             },
         )
 
@@ -294,6 +295,44 @@ def test_acls_cross_and_are_revoked_and_nobody_else_may_write(regions: Regions) 
     at_source.forbid(TOPIC, topic, AclOperation.READ)
     await_(lambda: acls() == {(f"User:{writer.name}", "DENY", "WRITE")})
     await_(lambda: first_value(at_target, copy) is None)
+
+
+@pytest.mark.long
+def test_heartbeats_arrive_and_go_down_a_chain(regions: Regions) -> None:
+    """a -> b -> c, which shares a's broker."""
+    a, b, c = (f"{regions.word}-{one}" for one in ("a", "b", "c-a"))
+    topic = f"{regions.word}.orders"
+    Cluster(regions.stack.brokers["a"]).create(topic, partitions=1)
+    regions.produce("a", topic, 0, 1)
+    source = regions.start(build_egress(regions.egress(a, write_heartbeats=True)))
+    regions.start(build_ingress(regions.ingress(b, a, heartbeat_interval="1s")))
+    regions.start(build_egress(regions.egress(b)))
+    chain = {"region": b, "topic": f"^.*{regions.word}.*", "first_segment_delay": "0s", "ignore_lineage": True}
+    regions.start(build_ingress(regions.ingress(c, b, heartbeat_interval="1s", sources=[chain])))
+    with MirrorClient(Cluster(regions.stack.brokers["b"]).properties) as at_b:
+        with MirrorClient(Cluster(regions.stack.brokers["a"]).properties) as at_c:
+            await_(lambda: at_c.replication_hops(a) == 2 and at_c.replication_hops(b) == 1)
+            await_(lambda: len(list(at_c.heartbeats(f"{b}.{a}.heartbeats"))) > 2)
+            own = [one for one in at_c.heartbeats("heartbeats") if one.source_alias == one.target_alias == a]
+        arrived = [one.timestamp_ms for one in at_b.heartbeats(f"{a}.heartbeats")]
+        assert {one.timestamp_ms for one in own} & set(arrived), "a's own time"
+        assert arrived == sorted(set(arrived))
+        assert {(one.source_alias, one.target_alias) for one in at_b.heartbeats(f"{a}.heartbeats")} == {(b, a)}
+        facts = KafkaAdmin(Cluster(regions.stack.brokers["b"]).properties)
+        assert (facts.topics()[f"{a}.heartbeats"].partition_count, facts.configs("heartbeats")["cleanup.policy"]) == (
+            1,
+            "compact",
+        )
+
+        def of_flow() -> int:
+            return sum(1 for one in at_b.heartbeats("heartbeats") if (one.source_alias, one.target_alias) == (a, b))
+
+        source.stop()
+        source.join(PATIENCE)
+        for _ in range(2):  # what was under way arrives; then nothing does
+            before, arrived = of_flow(), [one.timestamp_ms for one in at_b.heartbeats(f"{a}.heartbeats")]
+            await_(lambda before=before: of_flow() >= before + 4)  # type: ignore[misc]
+        assert arrived == [one.timestamp_ms for one in at_b.heartbeats(f"{a}.heartbeats")]
 
 
 def first_value(principal: Principal, topic: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Writes records to one topic outside transactions: each call returns once the broker has acknowledged them."""
+"""Writes records outside transactions: each call returns once the broker has acknowledged them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ class AcknowledgedWriter:
         self._properties, self._topic, self._within, self._partition = properties, topic, within, partition
         self._producer: IdempotentProducer[str] | None = None
 
-    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Write (key, value) pairs; their order is kept within a partition.
+    def write(self, records: Iterable[tuple[bytes, bytes | None]], *, topic: str = "") -> None:
+        """Write (key, value) pairs; their order is kept within a partition. `topic`: instead of the writer's.
 
         Raises BrokerUnavailable, and TargetError when the principal may not write to the topic; after either, any
         part of the records may be in the topic."""
+        topic = topic or self._topic
         if self._producer is None:
             self._producer = IdempotentProducer(self._properties)
         deadline = Deadline(self._within)
 
         def wait() -> None:
             if deadline.expired:
-                raise BrokerUnavailable(f"write to {self._topic}: no acknowledgement within {self._within}")
+                raise BrokerUnavailable(f"write to {topic}: no acknowledgement within {self._within}")
 
         try:
             for key, value in records:
-                self._producer.put(self._topic, key=key, value=value, owner="", wait=wait, partition=self._partition)
+                self._producer.put(topic, key=key, value=value, owner="", wait=wait, partition=self._partition)
             for failure in self._producer.settle(wait=wait, grace=timedelta(seconds=1)).values():
-                operation = f"write to {self._topic}"
+                operation = f"write to {topic}"
                 if failure.code() in UNAUTHORISED:
                     raise translate(failure, operation, needs="WRITE")
                 raise BrokerUnavailable(f"{operation}: {describe_error(failure)}")

@@ -8,7 +8,7 @@ retention loses positions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from formats.errors import TargetError
@@ -73,6 +73,19 @@ def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_fact
         problems = checkpoint_problems(admin, topic)
         if problems:
             raise TargetError("; ".join(problems))
+
+
+def ensure_topic(
+    admin: ClusterAdmin, topic: str, *, configs: Mapping[str, str], check: Callable[[str, int, Mapping[str, str]], str]
+) -> None:
+    """Create a topic with the broker's default of replicas, or check the one that exists. `check`: gets name, partition
+    count and configs, and says why the topic is not to be used. Raises TargetError and BrokerUnavailable."""
+    if (found := admin.describe([topic]).get(topic)) is None:
+        if _created(admin, topic, -1, configs):
+            return
+        found = admin.describe([topic])[topic]
+    if problem := check(topic, found.partition_count, admin.configs(topic)):
+        raise TargetError(problem)
 
 
 def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:

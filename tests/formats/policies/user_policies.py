@@ -28,6 +28,16 @@ class OwnHeartbeats(Suffixed):
         return "pulse"
 
 
+class FailsForHeartbeats(Suffixed):
+    def heartbeats_topic(self) -> str:
+        return "forbidden"
+
+
+class OddHeartbeats(Suffixed):
+    def heartbeats_topic(self) -> str:
+        return "heart beats"
+
+
 class LacksMethods:
     def __init__(self, source_alias: str, separator: str) -> None: ...
 

@@ -5,6 +5,7 @@ python -m tests.replicator.config.test_mirrormaker     writes the expected files
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,23 @@ def test_secrets_become_variables() -> None:
     assert '"sasl.password" = "${A_SASL_PASSWORD}"' in flow.source_file
     assert '"sasl.password" = "${B_SASL_PASSWORD}"' in flow.target_file
     assert "hidden" not in "".join([flow.source_file, flow.target_file, *(one.text for one in flow.findings)])
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_on", "interval"),
+    [
+        ((), True, "5s"),
+        (("emit.heartbeats.enabled = true", "emit.heartbeats.interval.seconds = 1"), True, "1s"),
+        (("emit.heartbeats.enabled = false", "emit.heartbeats.interval.seconds = 1"), False, "1s"),
+        (("emit.heartbeats.interval.seconds = 0", "emit.heartbeats.enabled = true"), False, "5s"),
+        (("emit.heartbeats.enabled = true", "a->b.emit.heartbeats.enabled = false"), False, "5s"),
+    ],
+)
+def test_heartbeats(lines: tuple[str, ...], is_on: bool, interval: str) -> None:
+    settings = parse(only(*lines).target_file, environment=ENVIRONMENT).ingress
+    assert settings is not None
+    assert [source.heartbeats for source in settings.sources] == [is_on]
+    assert settings.heartbeat_interval == timedelta(seconds=int(interval[:-1]))
 
 
 def test_a_value_of_several_lines_stays_a_comment() -> None:
