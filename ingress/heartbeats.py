@@ -18,11 +18,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from formats.control.heartbeat import WriterHeartbeat
-from formats.errors import PluginFailed, ReplicatorError, StoreUnavailable, TargetError
-from formats.incarnation import LEGAL_NAME
+from formats.errors import ReplicatorError, StoreUnavailable, TargetError
 from formats.messages.mirrormaker import MirrorHeartbeat
 from formats.records.milliseconds import ms_at_or_before
-from formats.topic_selection import is_internal
 from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.internal_topics import HeartbeatWriter
 from infra.runtime import log_fields
@@ -30,45 +28,13 @@ from infra.runtime.lookups import Lookup
 from infra.runtime.retry import REFUSED_FOR
 from infra.settings.current import InForce
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
+from ingress.heartbeat_flows import HeartbeatFlow, heartbeat_flows
 from ingress.routing.destinations import RoutingTable
 from ingress.settings import IngressSettings
 
 log = logging.getLogger(__name__)
 
 NEXT = "records are delivered all the same; mend it, or set heartbeats = false for the sources of this region"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatFlow:
-    """Where heartbeats of one source region go."""
-
-    region: str
-    alias: str
-    topic: str  # of the flow itself
-    source_topic: str  # of the source
-    lineage: tuple[str, ...] = ()  # of the source's topic: the id of its cluster
-
-
-def heartbeat_flows(settings: IngressSettings) -> tuple[Sequence[HeartbeatFlow], Mapping[str, str]]:
-    """Flows in the order of the file, each topic of a source once; and by region, why some are left out."""
-    flows: dict[str, HeartbeatFlow] = {}  # by topic of the source
-    problems: dict[str, str] = {}
-    for source in settings.sources:
-        try:
-            topics = source.heartbeat_topics
-        except PluginFailed as error:
-            problems[source.region] = str(error)
-            continue
-        if topics is None:
-            continue
-        wrong = next((name for name in topics if not _may_be_created(name, settings.own_topics)), "")
-        if wrong or topics[0] == topics[1]:
-            problems[source.region] = f"its replication policy names heartbeats {wrong or topics[0]!r}, which cannot be"
-            continue
-        flow = HeartbeatFlow(region=source.region, alias=source.source_alias, topic=topics[0], source_topic=topics[1])
-        if flows.setdefault(flow.source_topic, flow).region != flow.region:
-            problems[source.region] = f"{flow.source_topic} has the heartbeats of another region: set another alias"
-    return list(flows.values()), problems
 
 
 def held_regions(found: RoutingTable, kept: Collection[str]) -> frozenset[str]:
@@ -79,10 +45,6 @@ def held_regions(found: RoutingTable, kept: Collection[str]) -> frozenset[str]:
         for route in found.destinations[name].routes:
             first.setdefault(route.region, name)
     return frozenset(region for region, name in first.items() if name in kept)
-
-
-def _may_be_created(name: str, own: Collection[str]) -> bool:
-    return LEGAL_NAME.fullmatch(name) is not None and not is_internal(name, own)
 
 
 @dataclass(slots=True, kw_only=True)

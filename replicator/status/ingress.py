@@ -28,7 +28,7 @@ from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts, describe_each
 from infra.contracts.internal_topics import CheckpointStore
-from ingress.heartbeats import heartbeat_flows
+from ingress.heartbeat_flows import heartbeat_flows
 from ingress.undelivered import (
     before_begin,
     behind_end,

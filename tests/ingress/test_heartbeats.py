@@ -16,7 +16,8 @@ from formats.policies.named_policies import replication_policy
 from formats.policies.upstream import replication_hops, upstream_clusters
 from formats.records.milliseconds import ms_at_or_before
 from infra.contracts.cluster import TopicFacts, TopicPartition
-from ingress.heartbeats import HeartbeatFlow, heartbeat_flows, held_regions
+from ingress.heartbeat_flows import HeartbeatFlow, heartbeat_flows
+from ingress.heartbeats import held_regions
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.destinations import Destination, RoutingTable
 from ingress.routing.succession import ArchivedIncarnation
