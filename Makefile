@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-long test-faults soak mutants lint format docs bench golden java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -64,6 +64,9 @@ docs: $(STAMP)  # writes what is generated of docs/, and the pages as a site int
 
 bench: java  # writes docs/bench.json, docs/bench.md and the table of docs/performance.md; "Error 3" when a target is missed, "Error 1" when it failed
 	$(BIN)/python -m bench
+
+bench-mm2-behaviour: java  # the same actions beside MirrorMaker 2; writes the table of docs/mm2-comparison.md
+	$(BIN)/python -m bench.behaviour
 
 golden: $(STAMP)
 	$(BIN)/python tests/golden/make.py
