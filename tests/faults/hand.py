@@ -91,7 +91,13 @@ class Hand:
     def _says_why(self) -> bool:
         """Whether its last words are that the client library cannot go on, or name the exception that was ordered."""
         last = "".join(str(line.get("error")) for line in self.worker.logged("service_failed")[-1:])
-        return CLIENT_UNUSABLE in last or (self._shaken and PLANNED in last)
+        return CLIENT_UNUSABLE in last or (self._was_shaken and PLANNED in last)
+
+    @property
+    def _was_shaken(self) -> bool:
+        """A callback raised in this life, as ordered; perhaps just before it was told to leave, so that nobody has
+        asked since."""
+        return self._shaken or self._orders.carried_out_at is not None
 
     def kill(self) -> None:
         self.worker.kill()
@@ -120,7 +126,7 @@ class Hand:
         code = self.worker.wait(LEAVE)
         if code == -signal.SIGKILL and self._orders.carried_out(CrashPoint) is not None:
             return  # by its own hand, the moment before it was told to leave
-        if code == 1 and self._shaken and self._says_why():
+        if code == 1 and self._was_shaken and self._says_why():
             return
         early = code == -signal.SIGTERM and self._young  # told before it listened to signals
         assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")

@@ -255,10 +255,9 @@ class Traffic:
                 _again(lambda: producer.abort_transaction(CALL_SECONDS), self._stop)
         except KafkaException as error:
             cause: KafkaError = error.args[0]
-            if self._transactional is not None and cause.txn_requires_abort():
-                _again(lambda: producer.abort_transaction(CALL_SECONDS), self._stop)
-            else:  # fatal, or unknown: another producer with the same id ends what this one left open
-                self._transactional = None
+            is_open = self._transactional is not None and cause.txn_requires_abort()
+            if not (is_open and _aborted(producer, self._stop)):
+                self._transactional = None  # another producer with the same id ends what this one left open
 
 
 def produce_all(bootstrap: str, topic: str, drafts: Sequence[Draft]) -> None:
@@ -293,6 +292,16 @@ def _again(call: Any, stop: threading.Event) -> None:
             stop.wait(0.1)
         else:
             return
+
+
+def _aborted(producer: Producer, stop: threading.Event) -> bool:
+    """False when the producer cannot go on: a broker that was killed has forgotten the transaction (INVALID_TXN_STATE,
+    which is fatal; seen)."""
+    try:
+        _again(lambda: producer.abort_transaction(CALL_SECONDS), stop)
+    except KafkaException:
+        return False
+    return True
 
 
 def _delivered(error: KafkaError | None, _message: object) -> None:
