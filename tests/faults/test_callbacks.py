@@ -118,6 +118,7 @@ def crew_of_three(site: Site, place: Place, rig: Rig, side: Side, protocol: str)
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_each_order_raises_once(fault_place: Place, tmp_path: Path, topic_name: str) -> None:
     """In the classes themselves, on a broker: what the caller of the client sees, and how often."""
     orders, bootstrap = Orders(tmp_path / "orders"), fault_place.stack.brokers["b"].bootstrap

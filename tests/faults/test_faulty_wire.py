@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.faults.place import Place
     from tests.faults.wire import Wire
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]  # its users are long, too
 
 
 @pytest.fixture

@@ -18,16 +18,15 @@ import pytest
 from formats.control.keys import probe_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from infra.runtime.crash_points import AFTER, BEFORE, Step
+from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import SYNC
 from tests.faults.victim import ROOT, CrashPoint, Orders
 from tests.processes.harness import to_toml
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SECONDS = 90
 KILLED, DONE = -signal.SIGKILL, 0
-SAMPLE = {(Step.COPY_OBJECT, AFTER, 4)}  # what `make test` has time for
 PART_BYTES = 5 << 20
 SEGMENTS = [f"data/a/orders/{p}/0/{n:020d}-{n + 9:020d}" for p in range(2) for n in range(0, 40, 10)]
 LARGE = "data/a/orders/2/0/00000000000000000000-00000000000000000009"
@@ -44,7 +43,6 @@ def points() -> Iterator[object]:
                 yield pytest.param(
                     CrashPoint(step=step, when=when, occurrence=occurrence),
                     id=f"{when}-{step.value}-{occurrence}",
-                    marks=() if (step, when, occurrence) in SAMPLE else pytest.mark.long,
                 )
 
 

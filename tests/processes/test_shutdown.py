@@ -55,6 +55,7 @@ def test_sigterm_finishes_what_is_in_flight(site: Site) -> None:
         assert flow.overlaps() == {}, "something was stored again"
 
 
+@pytest.mark.long
 def test_a_second_sigterm_leaves_at_once_while_the_store_hangs(site: Site) -> None:
     with proxied(site.stack.moto.endpoint_url) as proxy, Flow(site) as flow:
         egress = site.egress(
@@ -94,6 +95,7 @@ def test_one_sigterm_ends_within_the_deadline_while_the_store_hangs(site: Site) 
         flow.judge_archive()
 
 
+@pytest.mark.long
 def test_slow_clients_of_the_metrics_port_hold_up_neither_a_scraper_nor_a_shutdown(site: Site) -> None:
     with Flow(site) as flow:
         egress = site.egress("egress", {flow.topic: {}}, shutdown_timeout="2s").start()
