@@ -12,6 +12,7 @@ from typing import TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
+    AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
@@ -60,11 +61,14 @@ class KafkaAdmin:
         stop: Stop | None = None,
     ) -> None:
         self.connection = self._connection = AdminConnection(properties, timeout=timeout, first_contact=first_contact)
-        self._client = self._connection.client
         self._servers = properties.get("bootstrap.servers", "?")
         self._timeout = timeout
         self._stop = stop or Stop()
         self._seconds = timeout.total_seconds()
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._connection.client
 
     def cluster_id(self) -> str:
         # not describe_cluster: librdkafka 2.16 aborts the process when the answer names no live broker, as that of a

@@ -30,6 +30,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.1
 GRACE = timedelta(seconds=2)  # for a call, beyond the client's own timeout
 FIRST_CONTACT = timedelta(seconds=5)
+REPLACED_AFTER = timedelta(seconds=10)  # the youngest client that is replaced
 BROKER_ERRORS = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class ClusterUnreachable(BrokerUnavailable):
 
 
 class AdminConnection:
-    """`client` sends requests; `wait` returns the answer. Safe to call from several threads."""
+    """`client` sends requests; `wait` returns the answer. Safe to call from several threads. A client that gets no
+    answer is replaced: see `infra.kafka.client.admin_answers`."""
 
     def __init__(
         self, properties: Mapping[str, Any], *, timeout: timedelta, first_contact: timedelta = FIRST_CONTACT
@@ -50,12 +52,23 @@ class AdminConnection:
         self.timeout, self._first_contact = timeout, first_contact
         self._unreachable = Unreachable(str(properties.get("bootstrap.servers", "?")))
         self._was_reached = False
+        # the client calls `log` of its `logger`; neither this nor `error_cb` may raise
+        self._config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._on_error}
+        self._replacing = threading.Lock()
         try:
-            # the client calls `log` of its `logger`; neither this nor `error_cb` may raise
-            config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._on_error}
-            self.client = AdminClient(config, logger=self)
+            self._connect()
         except KafkaException as error:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
+
+    def _connect(self) -> None:
+        self.client = AdminClient(self._config, logger=self)
+        self._is_new = Deadline(REPLACED_AFTER)
+
+    def _unanswered(self) -> None:
+        """The next request uses another client, unless this one is too new to tell."""
+        with self._replacing:
+            if self._is_new.expired:
+                self._connect()
 
     def wait(self, answer: Future[T], operation: str) -> T:
         """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
@@ -73,6 +86,7 @@ class AdminConnection:
                     self._answered()
                     raise
                 self.client.poll(0)
+                self._unanswered()
                 kind = ClusterUnreachable if self._unreachable.is_down else BrokerUnavailable
                 raise kind(f"{operation}: {self._unreachable.text()}") from error
             else:
@@ -83,8 +97,10 @@ class AdminConnection:
                 refresh = Deadline(ANSWERS_WITHIN)
             now = time.monotonic()
             if why := self._unreachable.verdict(asked_at, now, patience):
+                self._unanswered()
                 raise ClusterUnreachable(f"{operation}: no broker can be reached: {why}")
             if now - asked_at >= (self.timeout + GRACE).total_seconds():
+                self._unanswered()
                 raise BrokerUnavailable(
                     f"{operation}: no answer within {self.timeout.total_seconds():g} s: {self._unreachable.text()}"
                 )

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -47,9 +48,13 @@ class KafkaCatalogAdmin:
 
     def __init__(self, connection: AdminConnection, stop: Stop | None = None) -> None:
         """`stop` ends waits."""
-        self._connection, self._client = connection, connection.client
+        self._connection = connection
         self._stop = stop or Stop()
         self._seconds = connection.timeout.total_seconds()
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._connection.client
 
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
         found = {}

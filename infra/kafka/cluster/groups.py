@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
@@ -38,10 +39,13 @@ class KafkaGroups:
     ) -> None:
         """`admin`, `consumer`: properties of such clients. `first_contact`: see AdminConnection."""
         self._connection = AdminConnection(admin, timeout=min(ATTEMPT, timeout), first_contact=first_contact)
-        self._client = self._connection.client
         self._consumer = consumer
         self._timeout = timeout
         self._never = Stop()
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._connection.client
 
     def facts(self, group_id: str) -> GroupFacts:
         found = self._ask(

@@ -125,6 +125,7 @@ class KafkaCheckpointStore:
         while behind := {p: end for p, end in ends.items() if self._log.positions[p] < end}:
             if deadline.expired:
                 partition, end = next(iter(behind.items()))
+                self._log.reconnect()  # its consumer may have forgotten the brokers
                 raise BrokerUnavailable(
                     f"{self._topic}/{partition}: read up to {self._log.positions[partition]} of {end} in "
                     f"{self._read_within}; the broker is down or slow, or a transaction is open"

@@ -29,7 +29,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from formats.errors import BrokerUnavailable
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
-from infra.kafka.client.errors import describe_error, translate
+from infra.kafka.client.errors import UNREACHABLE, describe_error, error_of, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import reader_properties
 from infra.runtime.lifecycle import Deadline
@@ -84,9 +84,9 @@ class TopicLog:
             wait=wait_fixed(0.05),
             reraise=True,
         )
-        given: dict[str, Any] = {**properties}
-        self._admin = AdminClient({**CONNECTED, **given}, logger=client_log)
-        self._consumer = Consumer(reader_properties(given), logger=client_log)
+        self._properties: dict[str, Any] = {**properties}
+        self._admin, self._consumer = self._clients()
+        self._is_silent = False  # the last request got no answer
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
@@ -98,6 +98,8 @@ class TopicLog:
     def facts(self) -> LogFacts:
         """Current state of the topic. Raises BrokerUnavailable, and TargetError when the topic does not exist, or when
         reading it is not permitted."""
+        if self._is_silent:
+            self.reconnect()
         try:
             description = answer_of(self._describe(), self._admin, self._answer_within + ANSWERS_WITHIN)
             return LogFacts(
@@ -106,9 +108,27 @@ class TopicLog:
                 ends=self._retrying(self._offsets, description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             )
         except KafkaException as error:
+            self._is_silent = error_of(error).code() in UNREACHABLE
             raise translate(error, f"list the end offsets of {self._topic}") from error
         except FutureTimeout as error:
+            self._is_silent = True
             raise BrokerUnavailable(f"list the end offsets of {self._topic}: no answer") from error
+
+    def reconnect(self) -> None:
+        """Use other clients, and go on at the same positions. A client that was told of no broker may never ask again:
+        see `infra.kafka.client.admin_answers`."""
+        self._consumer.close()
+        self._admin, self._consumer = self._clients()
+        self._checking, self._is_silent = None, False
+        if self._facts is not None:
+            self._assign()
+        log.info("log_reconnected", extra={TOPIC: self._topic})
+
+    def _clients(self) -> tuple[AdminClient, Consumer]:
+        return (
+            AdminClient({**CONNECTED, **self._properties}, logger=client_log),
+            Consumer(reader_properties(self._properties), logger=client_log),
+        )
 
     def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
         """Continue `fetch` at `positions`; records fetched before are dropped."""

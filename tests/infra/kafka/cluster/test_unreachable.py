@@ -223,3 +223,20 @@ def test_a_request_for_a_group_is_not_repeated_without_a_broker(closed_port: int
     with pytest.raises(BrokerUnavailable, match=r"describe group g: .*Connection refused"):
         KafkaGroups(servers, servers, first_contact=timedelta(seconds=0.5)).facts("g")
     assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_client_without_an_answer_is_replaced_once_it_is_not_new_any_more(
+    closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was told of no broker may never ask again."""
+    admin = KafkaAdmin({"bootstrap.servers": f"127.0.0.1:{closed_port}"}, first_contact=timedelta(seconds=1))
+    new = admin._client
+    with pytest.raises(BrokerUnavailable):
+        admin.describe(["t"])
+    assert admin._client is new
+    monkeypatch.setattr(admin_connection, "REPLACED_AFTER", timedelta())
+    admin.connection._connect()
+    old = admin._client
+    with pytest.raises(BrokerUnavailable):
+        admin.describe(["t"])
+    assert admin._client is not old

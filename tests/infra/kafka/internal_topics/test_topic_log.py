@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from formats.errors import TargetError
+from formats.errors import BrokerUnavailable, TargetError
 from infra.kafka.internal_topics import topic_log
 from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicLog
 
@@ -86,3 +86,16 @@ def test_records_that_come_with_a_lost_position_move_nothing(log: TopicLog, clie
     with pytest.raises(PositionLost):
         fetched(log, client, [record(5), end(6), error(KafkaError.OFFSET_OUT_OF_RANGE, 6)])
     assert log.positions == {0: 5}
+
+
+def test_a_log_whose_clients_got_no_answer_goes_on_with_others(log: TopicLog, client: Client) -> None:
+    """A client that was told of no broker may never ask again."""
+    assert fetched(log, client, [record(5)]) == [5]
+    silent = log._admin
+    with pytest.raises(BrokerUnavailable):
+        log.facts()
+    assert log._admin is silent, "perhaps the broker is away"
+    with pytest.raises(BrokerUnavailable):
+        log.facts()
+    assert log._admin is not silent
+    assert [one.offset for one in client.assigned] == [6], "goes on where it was"
