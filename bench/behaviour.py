@@ -2,13 +2,12 @@
 
     python -m bench.behaviour        writes the table of docs/mm2-comparison.md
 
-Both programs replicate from broker a to broker b of one stack, one after the other, and look at everything in turn
+Both programs replicate from broker a to broker b of one stack, one after the other, and look for changes
 every five seconds; records are sealed after one second here. Each is warm: a first topic has crossed before.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -20,12 +19,14 @@ from typing import Any
 
 from bench import mirrormaker
 from bench.child import ROOT
+from bench.report import replaced
 from bench.topics import Topics
 from infra.local.aws import REGION, create_bucket_with_queue
 from infra.local.jars import KAFKA_VERSION
 from infra.local.process import Process
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
+from replicator.config.show import to_toml
 from replicator.demo.services import environment
 
 PAGE = ROOT / "docs" / "mm2-comparison.md"
@@ -50,10 +51,11 @@ class Subject:
     name: str
     start: Callable[[LocalStack, str], Sequence[Process]]  # gets what begins the names of its topics
     start_cycle: Callable[[LocalStack, str], Sequence[Process]]  # both directions, under identity naming
-    alias: str = SOURCE
 
-    def copy(self, topic: str) -> str:
-        return f"{self.alias}.{topic}"
+
+def remote(topic: str) -> str:
+    """Its name at the target, as both programs give it."""
+    return f"{SOURCE}.{topic}"
 
 
 def seconds(condition: Callable[[], bool]) -> str:
@@ -65,11 +67,11 @@ def measured(stack: LocalStack, subject: Subject) -> Iterator[tuple[str, str]]:
     """Actions and their times, in the order of the table."""
     source, target = Topics(stack.brokers[SOURCE].bootstrap), Topics(stack.brokers[TARGET].bootstrap)
     topic = f"{subject.name}.orders"
-    copy, warm = subject.copy(topic), f"{subject.name}.warm"
+    copy, warm = remote(topic), f"{subject.name}.warm"
     with running(subject.start(stack, subject.name)):
         source.create(warm, 1)
         source.produce(warm, 0, ["warm"])
-        if not wait_until(lambda: target.values(subject.copy(warm), 0) == ["warm"], WARM_UP):
+        if not wait_until(lambda: target.values(remote(warm), 0) == ["warm"], WARM_UP):
             raise RuntimeError(f"{subject.name} does not replicate; see {stack.log_dir}")
 
         source.create(topic, 1)
@@ -103,7 +105,11 @@ def measured(stack: LocalStack, subject: Subject) -> Iterator[tuple[str, str]]:
         wait_until(lambda: len(target.values(topic, 0)) >= RECORDS, WARM_UP)
         wait_until(lambda: False, CYCLE)
         count = len(source.values(topic, 0))
-        cell = "stays at 10" if count == RECORDS else f"grows: {count:,} records after {CYCLE.total_seconds():.0f} s"
+        cell = (
+            f"stays at {RECORDS}"
+            if count == RECORDS
+            else f"grows: {count:,} records after {CYCLE.total_seconds():.0f} s"
+        )
         yield "two regions mirror each other under identity naming: a topic of ten records", cell
 
 
@@ -168,19 +174,10 @@ def _ours(
             file = stack.dir / f"{word}-{where}-{service}.toml"
             kafka = {"bootstrap.servers": stack.brokers[where].bootstrap}
             content = {"region": where, "kafka": kafka, "s3": {"bucket": bucket, "prefix": "data", **aws}, **sections}
-            file.write_text("".join(f"{name} = {toml(value)}\n" for name, value in content.items()), encoding="utf-8")
+            file.write_text(to_toml(content), encoding="utf-8")
             command = [sys.executable, "-P", "-m", "replicator", service, "--config", str(file)]
             processes.append(stack.start(file.stem, command, env=environment()))
     return processes
-
-
-def toml(value: object) -> str:
-    """An inline value; for those used here, JSON strings and numbers are TOML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {toml(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value)
 
 
 def mirror_maker(stack: LocalStack, word: str) -> Sequence[Process]:
@@ -215,11 +212,7 @@ def table(results: Sequence[Result], *, at: datetime, commit: str) -> str:
 
 def with_table(page: str, text: str) -> str:
     """The page with its table replaced. Raises ValueError without the markers."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no {BEGIN} … {END} to write between")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    return replaced(page, BEGIN, END, f"{BEGIN}\n{text}\n{END}")
 
 
 def main() -> None:

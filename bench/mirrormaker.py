@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.local.cache import cache_dir, locked
-from infra.local.errors import LocalStackError
-from infra.local.jars import KAFKA_VERSION, RESOLVER, kafka_jars
+from infra.local.cache import cache_dir
+from infra.local.jars import KAFKA_VERSION, JarSet, fetched, kafka_jars, without_logging
 from infra.local.process import Process
 from infra.local.stack import LocalStack
 from infra.runtime.java import find_java
@@ -17,7 +14,7 @@ from replicator.demo.services import environment
 
 PACKAGES = ",".join(f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("connect-mirror", "connect-runtime"))
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
-INTERVAL = "5"  # seconds, of everything that is looked at in turn
+INTERVAL = "5"  # seconds, of each search for changes
 LOGGING = """\
 rootLogger.level = WARN
 rootLogger.appenderRef.console.ref = console
@@ -45,21 +42,8 @@ QUICK = {
 
 def class_path() -> str:
     """MirrorMaker's jars before Kafka's. Fetches them at the first call on a machine. Raises LocalStackError."""
-    java = find_java()
-    folder = cache_dir() / f"connect-mirror-{KAFKA_VERSION}"
-    with locked(cache_dir() / f"{folder.name}.lock"):
-        if not (folder / "complete").exists():
-            fetched = subprocess.run(
-                [sys.executable, "-P", "-c", RESOLVER, PACKAGES, str(folder)],
-                capture_output=True,
-                text=True,
-                check=False,
-                env={**environment(), "JAVA_HOME": str(java.home)},
-            )
-            if fetched.returncode != 0:
-                raise LocalStackError(f"cannot fetch {PACKAGES}: {fetched.stderr[-2000:]}")
-            (folder / "complete").touch()
-    ours = [one for one in sorted((folder / "jars").glob("*.jar")) if "slf4j" not in one.name]
+    java, folder = find_java(), cache_dir() / f"mirrormaker-{KAFKA_VERSION}"
+    ours = fetched(java, JarSet(f"MirrorMaker {KAFKA_VERSION}", PACKAGES, folder, without_logging))
     return ":".join(map(str, [*ours, *kafka_jars(java)]))
 
 

@@ -178,11 +178,17 @@ def _paragraphs(run: Run) -> Iterator[str]:
 
 def with_section(performance: str, run: Run) -> str:
     """docs/performance.md with its generated section replaced. Raises ValueError when the markers are missing."""
-    before, begin, rest = performance.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no {BEGIN} … {END} to write between")
-    return before + section(run) + after
+    return replaced(performance, BEGIN, END, section(run))
+
+
+def replaced(page: str, begin: str, end: str, text: str) -> str:
+    """The page with `text` instead of all from the marker `begin` to the marker `end`. Raises ValueError when one is
+    missing."""
+    before, has_begin, rest = page.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise ValueError(f"no {begin} … {end} to write between")
+    return before + text + after
 
 
 def text(run: Run) -> str:

@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from infra.local.errors import LocalStackError, with_log
 from infra.local.process import Supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from infra.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
@@ -57,6 +60,16 @@ package, folder = sys.argv[1:]
 """
 
 
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars of Maven packages, and of all that they need."""
+
+    name: str  # for messages
+    packages: str  # comma-separated
+    folder: Path  # in the cache: complete or absent
+    choose: Callable[[Path], Sequence[Path]]  # of a folder of jars those that are kept
+
+
 def kafka_jars(
     java: Java, *, version: str = KAFKA_VERSION, cache: Path | None = None, resolver: str = RESOLVER
 ) -> tuple[Path, ...]:
@@ -67,13 +80,22 @@ def kafka_jars(
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z]+)?", version):
         raise ValueError(f"not a Kafka version: {version!r}")
-    cache = cache or cache_dir()
-    folder = _folder(version, cache)
-    if not folder.is_dir():
-        with locked(cache / f"kafka-{version}.lock"):
-            if not folder.is_dir():  # else another process has just fetched it
-                _fetch(java, version, folder, resolver)
-    return tuple(sorted(folder.glob("*.jar")))
+    package = f"org.apache.kafka:kafka_{SCALA}:{version}"
+    folder = _folder(version, cache or cache_dir())
+    return fetched(java, JarSet(f"Kafka {version}", package, folder, _of_kafka), resolver)
+
+
+def fetched(java: Java, wanted: JarSet, resolver: str = RESOLVER) -> tuple[Path, ...]:
+    """The jars of `wanted`, in order. As safe as `kafka_jars`."""
+    if not wanted.folder.is_dir():
+        with locked(wanted.folder.with_name(f"{wanted.folder.name}.lock")):
+            if not wanted.folder.is_dir():  # else another process has just fetched it
+                _fetch(java, wanted, resolver)
+    return tuple(sorted(wanted.folder.glob("*.jar")))
+
+
+def without_logging(fetched: Path) -> list[Path]:
+    return [jar for jar in fetched.glob("*.jar") if not _LOGGING.search(jar.name)]
 
 
 def is_fetched(version: str = KAFKA_VERSION, *, cache: Path | None = None) -> bool:
@@ -85,7 +107,8 @@ def _folder(version: str, cache: Path) -> Path:
     return cache / f"kafka-{version}"
 
 
-def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
+def _fetch(java: Java, wanted: JarSet, resolver: str) -> None:
+    folder = wanted.folder
     log = folder.with_name(f"{folder.name}.fetch.log")
     log.unlink(missing_ok=True)
     for leftover in folder.parent.glob(f"{folder.name}.partial-*"):  # of a killed process; we hold the lock
@@ -93,10 +116,9 @@ def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     owner = Supervisor(log=log, remove=[work])
     try:
-        package = f"org.apache.kafka:kafka_{SCALA}:{version}"
         fetcher = owner.start(
             "fetch",
-            [sys.executable, "-P", "-c", resolver, package, str(work / "ivy")],
+            [sys.executable, "-P", "-c", resolver, wanted.packages, str(work / "ivy")],
             log=log,
             cwd=work,
             env=_environment(java, work),
@@ -107,13 +129,16 @@ def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
             seconds = round(time.monotonic() - started)
             how = "did not end" if code is None else f"ended with {code}"
             message = (
-                f"cannot fetch Kafka {version} ({package}): the resolver {how} after {seconds} s.\n"
+                f"cannot fetch {wanted.name} ({wanted.packages}): the resolver {how} after {seconds} s.\n"
                 "This needs the network once. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... "
                 f"-Dhttps.proxyPort=...; without a network copy {folder} from a machine that has it."
             )
             raise LocalStackError(with_log(message, log))
-        _collect(work / "ivy" / "jars", work / "done")
-        (work / "done").rename(folder)  # atomic: a reader never sees an incomplete folder
+        done = work / "done"
+        done.mkdir()
+        for jar in wanted.choose(work / "ivy" / "jars"):
+            shutil.copyfile(jar, done / jar.name)
+        done.rename(folder)  # atomic: a reader never sees an incomplete folder
         log.unlink(missing_ok=True)
     finally:
         owner.close()
@@ -134,15 +159,13 @@ def _environment(java: Java, work: Path) -> dict[str, str]:
     }
 
 
-def _collect(fetched: Path, done: Path) -> None:
-    done.mkdir()
-    found = [jar for jar in fetched.glob("*.jar") if not _LOGGING.search(jar.name)]
+def _of_kafka(fetched: Path) -> Sequence[Path]:
+    found = without_logging(fetched)
     if not any(jar.name.startswith(f"org.apache.kafka_kafka_{SCALA}-") for jar in found):
         raise LocalStackError(
             f"the resolver left no kafka_{SCALA} jar in {fetched}: a newer PySpark may name it differently"
         )
-    for jar in found + _from_pyspark():
-        shutil.copyfile(jar, done / jar.name)
+    return found + _from_pyspark()
 
 
 def _from_pyspark() -> list[Path]:

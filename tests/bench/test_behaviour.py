@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from datetime import UTC, datetime
 
 import pytest
 
-from bench.behaviour import BEGIN, END, PAGE, Result, table, toml, with_table
+from bench.behaviour import BEGIN, END, PAGE, Result, table, with_table
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,8 +24,3 @@ def test_only_the_table_is_replaced() -> None:
 def test_a_page_without_a_place_for_it_is_refused() -> None:
     with pytest.raises(ValueError, match="to write between"):
         with_table("# A page\n", "a table")
-
-
-def test_tables_are_toml() -> None:
-    value = {"topics": {"^a[.].*": {"max_segment_age": "1s"}}, "count": 1, "some": [{"b": True}]}
-    assert tomllib.loads(f"value = {toml(value)}")["value"] == value

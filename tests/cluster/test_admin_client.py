@@ -66,6 +66,6 @@ def test_a_log_is_described_when_the_broker_asked_is_gone(cluster: BrokerCluster
 
 def kill_the_one_asked(cluster: BrokerCluster, asking: KafkaAdmin | TopicLog) -> None:
     """The broker that the client takes for the controller: KRaft names any."""
-    client = asking._client if isinstance(asking, KafkaAdmin) else asking._admin
+    client = asking.connection.client if isinstance(asking, KafkaAdmin) else asking._admin
     controller = client.list_topics(timeout=TIMEOUT.total_seconds()).controller_id
     cluster.brokers[controller].kill()

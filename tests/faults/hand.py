@@ -95,8 +95,8 @@ class Hand:
 
     @property
     def _was_shaken(self) -> bool:
-        """A callback raised in this life, as ordered; perhaps just before it was told to leave, so that nobody has
-        asked since."""
+        """Whether a callback of this process raised, as ordered; perhaps just before SIGTERM, so that `raised` has not
+        been called since."""
         return self._shaken or self._orders.carried_out_at is not None
 
     def kill(self) -> None:

@@ -108,7 +108,7 @@ def test_only_what_is_new_since_the_first_look_is_written() -> None:
 
 
 class TestOneWriter:
-    """Each heartbeat of the source is written by one process at most, whoever holds the region."""
+    """Each heartbeat of the source is written by one process at most, whichever owns the region."""
 
     @property_examples()
     @given(st.lists(st.sampled_from(["beat", "one", "two", "both away"]), max_size=30))

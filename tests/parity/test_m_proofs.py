@@ -24,20 +24,12 @@ from ingress.routing.archived import kept_like_sources
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
+from tests.ingress.acls import READ
 from tests.ingress.world import DELAY, Process, World, joined, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
 INTERVAL = 30  # seconds: topic_refresh_interval
-LOOKED_AT = MEASURE.total_seconds()  # how often a process looks at what it found
-READ = AclBinding(
-    resource_type="TOPIC",
-    resource_name="t",
-    pattern_type="LITERAL",
-    principal="User:alice",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
+MEASURE_SECONDS = MEASURE.total_seconds()  # between two measurements of a process
 
 
 @dataclass(slots=True)
@@ -97,7 +89,7 @@ def delivered(world: World) -> Process:
 
 def one_interval(process: Process) -> None:
     process.later(INTERVAL)
-    process.later(LOOKED_AT)
+    process.later(MEASURE_SECONDS)
 
 
 class TestM02PartitionCounts:

@@ -12,7 +12,6 @@ from typing import TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
-    AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
@@ -66,10 +65,6 @@ class KafkaAdmin:
         self._stop = stop or Stop()
         self._seconds = timeout.total_seconds()
 
-    @property
-    def _client(self) -> AdminClient:
-        return self._connection.client
-
     def cluster_id(self) -> str:
         # not describe_cluster: librdkafka 2.16 aborts the process when the answer names no live broker, as that of a
         # single broker that has just started does (`rd_kafka_admin_response_parse: Assertion rko_result failed`; seen)
@@ -84,14 +79,16 @@ class KafkaAdmin:
 
     def _metadata(self, operation: str) -> ClusterMetadata:
         try:
-            return self._connection.wait_for(lambda: self._client.list_topics(timeout=self._seconds), operation)
+            return self._connection.wait_for(
+                lambda: self._connection.client.list_topics(timeout=self._seconds), operation
+            )
         except KafkaException as error:
             raise translate(error, operation) from error
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         found: dict[str, TopicFacts] = {}
         for batch in _batches(names):
-            futures = self._client.describe_topics(TopicCollection(batch), request_timeout=self._seconds)
+            futures = self._connection.client.describe_topics(TopicCollection(batch), request_timeout=self._seconds)
             for name, future in futures.items():
                 topic = self._answer_or_absent(future, f"describe topic {name}")
                 if topic is not None:
@@ -102,7 +99,7 @@ class KafkaAdmin:
         operation, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
         resource = ConfigResource(ResourceType.TOPIC, topic)
         while True:
-            futures = self._client.describe_configs([resource], request_timeout=self._seconds)
+            futures = self._connection.client.describe_configs([resource], request_timeout=self._seconds)
             entries = self._answer_or_absent(futures[resource], operation, needs="DESCRIBE_CONFIGS")
             if entries is not None:
                 return {name: entry.value for name, entry in entries.items() if entry.value is not None}
@@ -130,7 +127,7 @@ class KafkaAdmin:
         """False when the topic exists already: another instance may have just created it."""
         operation = f"create topic {name} of {partitions} partitions"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
-        futures = self._client.create_topics(
+        futures = self._connection.client.create_topics(
             [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
         )
         try:
@@ -150,14 +147,14 @@ class KafkaAdmin:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        futures = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
+        futures = self._connection.client.incremental_alter_configs([resource], request_timeout=self._seconds)
         self._answer(
             futures[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS"
         )
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         for batch in _batches(before):
-            futures = self._client.delete_records(
+            futures = self._connection.client.delete_records(
                 [ClientPartition(p.topic, p.partition, before[p]) for p in batch],
                 request_timeout=self._seconds,
                 operation_timeout=self._seconds,
@@ -235,7 +232,7 @@ class KafkaAdmin:
     ) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
         """Raises LeaderNotFound."""
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
-        futures = self._client.list_offsets(
+        futures = self._connection.client.list_offsets(
             {ClientPartition(p.topic, p.partition): spec for p in partitions},
             isolation_level=isolation,
             request_timeout=self._seconds,

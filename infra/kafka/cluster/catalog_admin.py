@@ -13,7 +13,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -52,14 +51,10 @@ class KafkaCatalogAdmin:
         self._stop = stop or Stop()
         self._seconds = connection.timeout.total_seconds()
 
-    @property
-    def _client(self) -> AdminClient:
-        return self._connection.client
-
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
         found = {}
         for some in _batches(names):
-            futures = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+            futures = self._connection.client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
             for name, future in futures.items():
                 try:
                     topic = self._connection.wait(future, f"describe topic {name}")
@@ -79,7 +74,7 @@ class KafkaCatalogAdmin:
         found: dict[str, Mapping[str, ConfigValue] | ReplicatorError] = {}
         for some in _batches(names):
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
-            futures = self._client.describe_configs(resources, request_timeout=self._seconds)
+            futures = self._connection.client.describe_configs(resources, request_timeout=self._seconds)
             for resource, future in futures.items():
                 operation = f"describe the configs of topic {resource.name}"
                 try:
@@ -104,7 +99,7 @@ class KafkaCatalogAdmin:
             every = AclBindingFilter(
                 kind, anything, ResourcePatternType.ANY, anything, anything, AclOperation.ANY, AclPermissionType.ANY
             )
-            future = self._client.describe_acls(every, request_timeout=self._seconds)
+            future = self._connection.client.describe_acls(every, request_timeout=self._seconds)
             for acl in self._answer(future, "describe the ACLs", needs="DESCRIBE on the cluster"):
                 found.add(
                     AclBinding(
@@ -121,7 +116,7 @@ class KafkaCatalogAdmin:
 
     def grow(self, topic: str, partitions: int) -> None:
         operation = f"grow topic {topic} to {partitions} partitions"
-        futures = self._client.create_partitions(
+        futures = self._connection.client.create_partitions(
             [NewPartitions(topic, partitions)], operation_timeout=self._seconds, request_timeout=self._seconds
         )
         try:
@@ -147,7 +142,7 @@ class KafkaCatalogAdmin:
         refused: dict[AclBinding, str] = {}
         if not ours:
             return refused
-        for binding, future in self._client.create_acls(list(ours), request_timeout=self._seconds).items():
+        for binding, future in self._connection.client.create_acls(list(ours), request_timeout=self._seconds).items():
             operation = f"create the ACL {ours[binding]}"
             try:
                 self._answer(future, operation, needs="ALTER on the cluster")
@@ -161,14 +156,14 @@ class KafkaCatalogAdmin:
         filters = [_client_binding(AclBindingFilter, one) for one in bindings]
         if not filters:
             return
-        for future in self._client.delete_acls(filters, request_timeout=self._seconds).values():
+        for future in self._connection.client.delete_acls(filters, request_timeout=self._seconds).values():
             self._answer(future, "delete ACLs", needs="ALTER on the cluster")
 
     def _change(self, topic: str, entries: Sequence[Any]) -> str:
         """The reason if the cluster refuses them; empty once they are applied."""
         operation = f"change the configs of topic {topic}"
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=list(entries))
-        futures = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
+        futures = self._connection.client.incremental_alter_configs([resource], request_timeout=self._seconds)
         try:
             self._connection.wait(futures[resource], operation)
         except KafkaException as error:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
@@ -43,13 +42,10 @@ class KafkaGroups:
         self._timeout = timeout
         self._never = Stop()
 
-    @property
-    def _client(self) -> AdminClient:
-        return self._connection.client
-
     def facts(self, group_id: str) -> GroupFacts:
+        client = self._connection.client
         found = self._ask(
-            lambda seconds: self._client.describe_consumer_groups([group_id], request_timeout=seconds)[group_id],
+            lambda seconds: client.describe_consumer_groups([group_id], request_timeout=seconds)[group_id],
             f"describe group {group_id}",
         )
         if found is None:

@@ -80,10 +80,9 @@ def ensure_topic(
 ) -> None:
     """Create a topic with the broker's default of replicas, or check the one that exists. `check`: gets name, partition
     count and configs, and says why the topic is not to be used. Raises TargetError and BrokerUnavailable."""
-    if (found := admin.describe([topic]).get(topic)) is None:
-        if _created(admin, topic, -1, configs):
-            return
-        found = admin.describe([topic])[topic]
+    if _created(admin, topic, -1, configs):
+        return
+    found = admin.describe([topic])[topic]
     if problem := check(topic, found.partition_count, admin.configs(topic)):
         raise TargetError(problem)
 

@@ -115,8 +115,8 @@ class TopicLog:
             raise BrokerUnavailable(f"list the end offsets of {self._topic}: no answer") from error
 
     def reconnect(self) -> None:
-        """Use other clients, and go on at the same positions. A client that was told of no broker may never ask again:
-        see `infra.kafka.client.admin_answers`."""
+        """Replace the clients, and continue at the same positions. A client whose broker named no broker may never send
+        a request again: see `infra.kafka.client.admin_answers`."""
         self._consumer.close()
         self._admin, self._consumer = self._clients()
         self._checking, self._is_silent = None, False

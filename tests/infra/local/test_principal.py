@@ -34,5 +34,5 @@ def test_an_unknown_principal_cannot_log_in(stack: LocalStack, unique: Callable[
     principal = Principal(stack.brokers["b"], unique("worker"))
     admin = KafkaAdmin({**principal.properties, "sasl.password": "another"})
     with pytest.raises(KafkaException) as caught:
-        admin._client.list_topics(timeout=2)
+        admin.connection.client.list_topics(timeout=2)
     assert caught.value.args[0].code() in (KafkaError._AUTHENTICATION, KafkaError._TRANSPORT)

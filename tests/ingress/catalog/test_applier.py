@@ -8,22 +8,13 @@ from typing import Literal
 
 import pytest
 
-from formats.policies.acls import AclBinding
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
+from tests.ingress.acls import READ
 from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
-READ = AclBinding(
-    resource_type="TOPIC",
-    resource_name="t",
-    pattern_type="LITERAL",
-    principal="User:alice",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
 SASL = {"security.protocol": "SASL_SSL"}
 COPY_READ = replace(READ, resource_name="copy")
 

@@ -228,15 +228,15 @@ def test_a_request_for_a_group_is_not_repeated_without_a_broker(closed_port: int
 def test_a_client_without_an_answer_is_replaced_once_it_is_not_new_any_more(
     closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that was told of no broker may never ask again."""
+    """A client whose broker named no broker may never send a request again."""
     admin = KafkaAdmin({"bootstrap.servers": f"127.0.0.1:{closed_port}"}, first_contact=timedelta(seconds=1))
-    new = admin._client
+    new = admin.connection.client
     with pytest.raises(BrokerUnavailable):
         admin.describe(["t"])
-    assert admin._client is new
+    assert admin.connection.client is new
     monkeypatch.setattr(admin_connection, "REPLACED_AFTER", timedelta())
     admin.connection._connect()
-    old = admin._client
+    old = admin.connection.client
     with pytest.raises(BrokerUnavailable):
         admin.describe(["t"])
-    assert admin._client is not old
+    assert admin.connection.client is not old

@@ -89,7 +89,7 @@ def test_records_that_come_with_a_lost_position_move_nothing(log: TopicLog, clie
 
 
 def test_a_log_whose_clients_got_no_answer_goes_on_with_others(log: TopicLog, client: Client) -> None:
-    """A client that was told of no broker may never ask again."""
+    """A client whose broker named no broker may never send a request again."""
     assert fetched(log, client, [record(5)]) == [5]
     silent = log._admin
     with pytest.raises(BrokerUnavailable):
