@@ -8,9 +8,8 @@ keeps two threads busy (both seen on a cluster of three brokers of which one was
   - a late answer triggers a metadata request to any broker; the pending request then follows the new metadata;
   - an admin client stays connected to all brokers, so that no thread has to be woken.
 
-A broker that has lost its session with the controller may name no broker at all. librdkafka 2.16 forgets every broker
-then, and may never send a request again (its issue 5301; seen in one of some 30 freezes of a cluster's only broker). So
-a client that got no answer is replaced.
+An admin client may lose every broker it knew, as a consumer may (see `lost_brokers`): one that got no answer is
+replaced.
 """
 
 from __future__ import annotations

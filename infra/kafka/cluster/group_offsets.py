@@ -12,18 +12,19 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.client.epochs import epoch_of
-from infra.kafka.client.errors import translate
+from infra.kafka.client.errors import UNREACHABLE, error_of, translate
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline, Stop
 
 POLL_INTERVAL = timedelta(milliseconds=20)
 MIN_TIMEOUT = timedelta(milliseconds=100)
+REPLACED_AFTER = timedelta(seconds=10)  # the youngest client that is replaced
 
 
 class GroupOffsets:
     """Uses a client of its own that never joins the group: the member's client blocks other threads while it consumes
-    (seen: `committed` waits for `consume` to return). The client is created on first use. Safe to call from several
-    threads."""
+    (seen: `committed` waits for `consume` to return). The client is created on first use, and replaced when it got no
+    answer: see `infra.kafka.client.lost_brokers`. Safe to call from several threads."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: timedelta) -> None:
         self._properties = properties
@@ -31,6 +32,7 @@ class GroupOffsets:
         self._group_id = properties["group.id"]
         self._lock = threading.Lock()
         self._client: Consumer | None = None
+        self._is_new = Deadline(REPLACED_AFTER)
         self._never = Stop()
 
     def committed(
@@ -45,11 +47,15 @@ class GroupOffsets:
         with self._lock:
             if self._client is None:
                 self._client = Consumer(dict(self._properties), logger=client_log)
+                self._is_new = Deadline(REPLACED_AFTER)
             try:
                 requested = [ClientPartition(p.topic, p.partition) for p in partitions]
                 answers = self._client.committed(requested, timeout=limit.total_seconds())
                 self._client.poll(0)  # delivers its log lines
             except KafkaException as error:
+                if error_of(error).code() in UNREACHABLE and self._is_new.expired:
+                    self._client.close()
+                    self._client = None
                 raise translate(error, operation) from error
         found: dict[TopicPartition, Committed] = {}
         for answer in answers:

@@ -12,6 +12,8 @@ Rules
      after any exception, and this member ends when they differ.
   5. After a loss the subscription does not change until the group has assigned partitions again: the client aborts the
      process when it changes during the rejoin (seen).
+  6. A client that has lost every broker is replaced by another one, which joins as a new member: see `lost_brokers`.
+     What the former one still reports is dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
+from infra.kafka.client.lost_brokers import LostBrokers
+from infra.kafka.client.properties import lookup_properties
 from infra.runtime.lifecycle import Deadline
-from infra.runtime.log_fields import ERROR, NEXT
+from infra.runtime.log_fields import ERROR, NEXT, REASON
 from infra.runtime.metrics import Metrics
 
 PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
@@ -66,10 +70,18 @@ class Membership:
         self._diverged = ""  # why the client's assignment differs from ours
         self._closed = False
         self._joining_again = False
-        self._subscribe_later: frozenset[str] | None = None
-        config: dict[str, object] = {**properties, "error_cb": self._guarded(self._on_error)}
-        if on_commit is not None:
-            config["on_commit"] = self._guarded(on_commit)
+        self._topics: frozenset[str] = frozenset()
+        self._subscribe_later = False
+        self._properties, self._on_commit = dict(properties), on_commit
+        self._lost_brokers = LostBrokers(lambda: Consumer(lookup_properties(self._properties), logger=client_log))
+        self._clients = 0  # created so far
+        self._connect()
+
+    def _connect(self) -> None:
+        self._clients += 1
+        config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self._on_error)}
+        if self._on_commit is not None:
+            config["on_commit"] = self._guarded(self._on_commit)
         self.client = Consumer(config, logger=client_log)
 
     @property
@@ -83,19 +95,18 @@ class Membership:
         return "" if self._problem_lasts.expired else self._problem
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        self._listener = listener
-        if self._joining_again:
-            self._subscribe_later = frozenset(topics)
-        else:
-            self._subscribe(topics)
+        self._listener, self._topics = listener, frozenset(topics)
+        self._subscribe_later = self._joining_again
+        if not self._joining_again:
+            self._subscribe()
 
-    def _subscribe(self, topics: Collection[str]) -> None:
-        self._subscribe_later = None
-        if not topics:  # which the client refuses
+    def _subscribe(self) -> None:
+        self._subscribe_later = False
+        if not self._topics:  # which the client refuses
             self.client.unsubscribe()
             return
         self.client.subscribe(
-            sorted(topics),
+            sorted(self._topics),
             on_assign=self._guarded(self._on_assign),
             on_revoke=self._guarded(self._on_revoke),
             on_lost=self._guarded(self._on_lost),
@@ -106,8 +117,8 @@ class Membership:
         the result is empty, and `disturbances` reports it. Raises OwnershipLost when this member can never continue."""
         if self._fatal is not None:
             self._end(describe_error(self._fatal))
-        if self._subscribe_later is not None and not self._joining_again:
-            self._subscribe(self._subscribe_later)
+        if self._subscribe_later and not self._joining_again:
+            self._subscribe()
         try:
             messages = self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
@@ -118,7 +129,25 @@ class Membership:
             raise
         if self._exceptions and self._fatal is None:
             self._compare(self._exceptions[-1])
+        if messages and messages[0].error() is None:
+            self._lost_brokers.received()
+        elif self._topics and not self._closed and self._lost_brokers.suspected(self.client, min(self._topics)):
+            self._replace_client()
         return messages
+
+    def _replace_client(self) -> None:
+        """The partitions are lost: the group gives them to others, or to the new member, once the session ends."""
+        reason = "the client has lost every broker, while another client reaches the cluster"
+        log.warning("consumer_replaced", extra={REASON: reason, NEXT: "nothing: the new one joins the group"})
+        self._metrics.count("broker_errors")
+        former = self.client
+        self._connect()  # first: from here on, callbacks of the former client are dropped
+        threading.Thread(target=self._close_client, args=(former,), name="kafka-consumer-close", daemon=True).start()
+        lost, self._assigned = self.assignment, set()
+        if self._listener is not None and lost:
+            self._guarded(self._listener.lost)(lost)
+        self._joining_again = False
+        self._subscribe()
 
     def _compare(self, error: BaseException) -> None:
         of_client = _ours(self.client.assignment())
@@ -160,7 +189,9 @@ class Membership:
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
         # The client's own `close` may block forever after an exception in a callback: not on this thread.
-        closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
+        closer = threading.Thread(
+            target=self._close_client, args=(self.client,), name="kafka-consumer-close", daemon=True
+        )
         closer.start()
         closer.join(max(deadline.left, POLL_TIMEOUT).total_seconds())
         if closer.is_alive():
@@ -168,16 +199,22 @@ class Membership:
         for disturbed in self.disturbances():
             log.warning("listener_failed_while_closing", extra={ERROR: disturbed.reason})
 
-    def _close_client(self) -> None:
+    def _close_client(self, client: Consumer) -> None:
+        if self._closed:
+            self._lost_brokers.close()
         try:
-            self.client.close()
+            client.close()
         except Exception as error:
             log.warning("consumer_close_failed", extra={ERROR: repr(error)})
 
     # --- callbacks: on the thread that calls `consume` ------------------------------------------------------------
 
     def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        of_client = self._clients
+
         def guarded(*args: object) -> None:
+            if of_client != self._clients:
+                return
             try:
                 callback(*args)
             except BaseException as error:

@@ -29,7 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import OwnershipLost
@@ -76,7 +76,6 @@ class KafkaSourceConsumer:
         self._group_id = group_id
         self._committed_only = isolation_level == "read_committed"
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
-        self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
         self._states: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}
@@ -84,6 +83,10 @@ class KafkaSourceConsumer:
         self._count = INITIAL_RECORDS
         self._linger = linger
         self._queue_bytes = int(config["queued.max.messages.kbytes"]) << 10  # of the client
+
+    @property
+    def _client(self) -> Consumer:
+        return self._member.client
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._member.subscribe(topics, PartitionStates(listener, self._states))

@@ -31,6 +31,7 @@ from formats.errors import BrokerUnavailable
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
 from infra.kafka.client.errors import UNREACHABLE, describe_error, error_of, translate
 from infra.kafka.client.log import client_log
+from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.client.properties import reader_properties
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT, TOPIC
@@ -85,7 +86,7 @@ class TopicLog:
             reraise=True,
         )
         self._properties: dict[str, Any] = {**properties}
-        self._admin, self._consumer = self._clients()
+        self._connect()
         self._is_silent = False  # the last request got no answer
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
@@ -116,19 +117,21 @@ class TopicLog:
 
     def reconnect(self) -> None:
         """Replace the clients, and continue at the same positions. A client whose broker named no broker may never send
-        a request again: see `infra.kafka.client.admin_answers`."""
-        self._consumer.close()
-        self._admin, self._consumer = self._clients()
+        a request again: see `infra.kafka.client.lost_brokers`."""
+        self.close()
+        self._connect()
         self._checking, self._is_silent = None, False
         if self._facts is not None:
             self._assign()
         log.info("log_reconnected", extra={TOPIC: self._topic})
 
-    def _clients(self) -> tuple[AdminClient, Consumer]:
-        return (
-            AdminClient({**CONNECTED, **self._properties}, logger=client_log),
-            Consumer(reader_properties(self._properties), logger=client_log),
-        )
+    def _connect(self) -> None:
+        self._admin = AdminClient({**CONNECTED, **self._properties}, logger=client_log)
+        self._consumer = self._reader()
+        self._lost_brokers = LostBrokers(self._reader)
+
+    def _reader(self) -> Consumer:
+        return Consumer(reader_properties(self._properties), logger=client_log)
 
     def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
         """Continue `fetch` at `positions`; records fetched before are dropped."""
@@ -161,6 +164,9 @@ class TopicLog:
             messages = list(filterfalse(Message.error, messages))
         elif messages:
             self._problem = ""
+            self._lost_brokers.received()
+        elif self._lost_brokers.suspected(self._consumer, self._topic):
+            self.reconnect()
         # the last offset of each partition counts; a partition EOF follows its last record
         last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
         for partition, offset in last.items():
@@ -169,6 +175,7 @@ class TopicLog:
         return messages
 
     def close(self) -> None:
+        self._lost_brokers.close()
         self._consumer.close()
 
     def _passed(self, partition: int, next_offset: int) -> None:

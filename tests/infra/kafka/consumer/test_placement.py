@@ -17,6 +17,7 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
+from tests.infra.lost_client import first_client_of_a_member
 from tests.infra.principal import DESCRIBE, GROUP, READ, TOPIC, Principal
 
 PATIENCE = timedelta(seconds=20)
@@ -250,6 +251,26 @@ def test_a_member_ends_when_it_was_not_notified_of_a_loss(
     with pytest.raises(OwnershipLost, match="ZeroDivisionError"):
         drive(first, second, until=lambda: b.owned)
     assert (a.owned, a.told[-1]) == (set(), "lost")
+
+
+@pytest.mark.integration
+def test_a_member_whose_client_lost_every_broker_joins_again_with_another(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loss = first_client_of_a_member(monkeypatch)
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    drive(placement, until=lambda: owner.owned == partitions)
+    loss.happened = True
+    drive(placement, until=lambda: "lost" in owner.told)
+    assert owner.owned == set()
+    assert placement.fence() is None, "the new client is in no generation yet"
+    drive(placement, until=lambda: owner.owned == partitions)
+    assert owner.told == ["assigned", "lost", "assigned"]
+    assert placement.fence() is not None
 
 
 def test_the_isolation_level_cannot_be_changed() -> None:

@@ -38,6 +38,7 @@ from tests.examples import machine
 from tests.fakes.kafka_consumer import FakeBroker, FakeRecord, FakeSourceConsumer
 from tests.infra.kafka_wire import WireRecord, produce
 from tests.infra.log_files import lose_tails
+from tests.infra.lost_client import first_client_of_a_member
 
 IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}  # soon notified of a rebalance
 
@@ -466,6 +467,30 @@ def test_records_lost_by_the_clients_own_call_are_read_again(world: BrokerWorld)
         assert member.offsets(p) == [0, 1]
     finally:
         signal.signal(signal.SIGALRM, before)
+        consumer.close(PATIENCE)
+
+
+@pytest.mark.integration
+def test_a_consumer_whose_client_lost_every_broker_goes_on_with_another(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing fails in such a client: it would wait for records for ever."""
+    loss = first_client_of_a_member(monkeypatch)
+    (p,) = world.topic()
+    consumer = world.member()
+    member = Member(world, consumer, Listener(consumer))
+    try:
+        world.append(p, b"0")
+        consumer.subscribe([p.topic], member.listener)
+        member.until_reached(p, 1)
+        loss.happened, member.listener.at = True, 1
+        member.until(lambda: member.listener.told[-1:] == [("lost", frozenset({p}))])
+        assert consumer.assignment() == frozenset()
+        world.append(p, b"1")
+        member.until_reached(p, 2)
+        assert member.offsets(p) == [0, 1]
+        consumer.commit({p: Committed(2, "")}, wait=PATIENCE)
+    finally:
         consumer.close(PATIENCE)
 
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from formats.errors import BrokerUnavailable, TargetError
+from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.internal_topics import topic_log
 from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicLog
 
@@ -31,6 +32,9 @@ class Client:
     def consume(self, count: int, _: float) -> list[Message]:
         some, self.queued = self.queued[:count], self.queued[count:]
         return some
+
+    def list_topics(self, *_: object, **__: object) -> object:
+        return object()
 
     def close(self) -> None: ...
 
@@ -99,3 +103,14 @@ def test_a_log_whose_clients_got_no_answer_goes_on_with_others(log: TopicLog, cl
         log.facts()
     assert log._admin is not silent
     assert [one.offset for one in client.assigned] == [6], "goes on where it was"
+
+
+def test_a_log_whose_consumer_lost_every_broker_goes_on_with_another(
+    log: TopicLog, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `fetch` would wait for ever: there is no request that fails."""
+    assert fetched(log, client, [record(5)]) == [5]
+    monkeypatch.setattr(LostBrokers, "suspected", lambda *_: True)
+    assert fetched(log, client, []) == []
+    assert [one.offset for one in client.assigned] == [6], "goes on where it was"
+    assert fetched(log, client, [record(6)]) == [6]
