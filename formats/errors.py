@@ -141,7 +141,11 @@ class ForeignSegment(DataError):
 
 
 class TransformFailed(DataError):
-    """A user's transform function raised, or returned an invalid result."""
+    """A user's transform function raised, or returned an invalid result, for `count` records up to `last_offset`."""
+
+    def __init__(self, what: str, *, count: int, last_offset: int) -> None:
+        self.count, self.last_offset = count, last_offset
+        super().__init__(what)
 
 
 class PluginFailed(DataError):

@@ -12,6 +12,7 @@ from formats.incarnation import fork_id, fork_number
 from formats.policies.named_policies import replication_policy
 from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy, hops, is_cycle
 from formats.policies.topic_filters import topic_filter
+from formats.records.transform import transform_named
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, matching, not_blank, region_name, setting
 
@@ -128,6 +129,14 @@ class IngressSource:
         metadata=setting("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
     )
 
+    transform: str = field(
+        default="",
+        metadata=setting(
+            '"package.module:function" that changes or leaves out records on their way, an Arrow batch at a time; "" = '
+            "none, also where [ingress.defaults] has one"
+        ),
+    )
+
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
@@ -197,6 +206,11 @@ class IngressSource:
         return isinstance(self._policy, LegacyReplicationPolicy)
 
     @property
+    def changing(self) -> str:
+        """What changes its records on their way, for people; empty: nothing."""
+        return f"changed by transform {self.transform}" if self.transform else ""
+
+    @property
     def naming(self) -> str:
         """What decides the names of its topics here, for people."""
         if self.destination_topic is not None:
@@ -228,6 +242,10 @@ class IngressSource:
                 topic_filter(self.topic_filter)
             except ValueError as error:
                 yield "topic_filter", str(error)
+        try:
+            transform_named(self.transform)
+        except ValueError as error:
+            yield "transform", str(error)
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
         if self.topic.is_expression and is_one and not self.allow_merge:
             yield (

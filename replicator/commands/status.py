@@ -192,6 +192,9 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
     print_text(topic_text(status))
     for one in status.sources:
         print_text(source_text(one, now))
+    for (place, destination), some in _by_destination(status.partitions):
+        if (text := transform_text(some)) is not None:
+            print_text(f"{place} -> {destination}: {text}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -241,6 +244,14 @@ def source_text(source: SourceStatus, now: datetime) -> str:
         return f"source {source.region}: {beat}"
     behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
     return f"source {source.region}: {beat}; {behind}"
+
+
+def transform_text(partitions: Sequence[IngressPartition]) -> str | None:
+    """What a transform did to the records of one destination; None: there is none, and was none."""
+    names, dropped = {p.transform for p in partitions if p.transform}, sum(p.dropped for p in partitions)
+    if not names and not dropped:
+        return None
+    return f"transform {', '.join(sorted(names)) or 'of before'}, {count_text(dropped)} records left out"
 
 
 def topic_text(status: IngressStatus) -> str:
@@ -352,6 +363,8 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
             "waits_since": p.waits_since and p.waits_since.isoformat(),
             "waits_for": p.waits_for or None,
             "skipped_offsets": p.skipped,
+            "transform": p.transform or None,
+            "dropped_records": p.dropped,
             "proven": _proof_json(p.proof, now),
             "problems": list(p.problems),
         }

@@ -59,6 +59,12 @@ class IngressPartition:
     problems: tuple[str, ...]
     waits_since: datetime | None = None  # since when stored offsets wait and nothing is delivered
     waits_for: str = ""  # what delivery waits for: a decision or the previous incarnation; empty: nothing
+    transform: str = ""  # name of the function that its records go through; empty: none
+
+    @property
+    def dropped(self) -> int:
+        """Records that transforms left out since delivery began."""
+        return 0 if self.checkpoint is None else self.checkpoint.dropped
 
     @property
     def lag(self) -> int:
@@ -221,6 +227,7 @@ class IngressSources:
                     key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[delivery_path(key)])
                 ),
                 settles_within=self._settles_within(key.source),
+                transform=self._transform(key.source),
                 members=members,
                 now=now,
                 proof=proofs.get(key.source),
@@ -247,6 +254,10 @@ class IngressSources:
         """How long the first segment of a partition may wait for earlier ones."""
         settings = self.settings.source_of(source.region, source.topic)
         return settings.first_segment_delay if settings is not None else timedelta()
+
+    def _transform(self, source: SourcePartition) -> str:
+        settings = self.settings.source_of(source.region, source.topic)
+        return settings.transform if settings is not None else ""
 
     def _gaps(
         self, sources: Collection[SourcePartition], pool: Executor
@@ -276,6 +287,7 @@ def partition_status(
     members: int = 0,  # of the group
     now: datetime,
     proof: Proof | None = None,
+    transform: str = "",
 ) -> IngressPartition:
     """The status of a partition with the problems that are visible from outside.
 
@@ -337,6 +349,7 @@ def partition_status(
         problems=tuple(problems),
         waits_since=waits_since,
         waits_for=waits_for,
+        transform=transform if configured else "",
     )
 
 
