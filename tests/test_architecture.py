@@ -43,7 +43,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.main",),
     ("replicator.commands",),
     ("replicator.terminal",),
-    ("replicator.restore", "replicator.verify", "replicator.drill", "replicator.spark_source", "replicator.demo"),
+    (
+        "replicator.restore",
+        "replicator.verify",
+        "replicator.drill",
+        "replicator.schemas",
+        "replicator.spark_source",
+        "replicator.demo",
+    ),
     ("replicator.services",),
     ("replicator.status",),
     ("replicator.config", "replicator.selection"),
@@ -111,6 +118,7 @@ PURE = (
     "replicator/restore/creation.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
+    "replicator/schema_plan.py",
     "replicator/selection.py",
     "replicator/verify/report.py",
 )
