@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.footer import MOST_IDS
 from formats.messages.delivery_checkpoint import SEED
-from infra.archive.last_good import catalogs_in
+from formats.segment import SegmentInfo
+from infra.archive.last_good import catalogs_in, schemas_in
 from infra.archive.proofs import Proof
 from infra.archive.source_reports import SourceReports
 from infra.runtime.lifecycle import SystemClock
@@ -23,6 +25,7 @@ from replicator.commands.status_compaction import compaction_json, compaction_st
 from replicator.services.clients import Clients
 from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
+from replicator.status.schemas import TopicSchemas, read_topic_schemas
 from replicator.status.sources import SourceStatus
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -58,6 +61,7 @@ def status(
         egress = _egress(settings, reach, now)
         ingress = _ingress(settings, reach, now)
         compaction = compaction_status(settings, reach, now)
+        schemas = _schemas(settings, reach, [one.newest for one in (egress, ingress) if one is not None])
     option = [] if config is None else ["--config", str(config)]
     if as_json:
         print_json(
@@ -67,6 +71,7 @@ def status(
                 "egress": None if egress is None else _egress_json(egress, now),
                 "ingress": None if ingress is None else _ingress_json(ingress, now, option),
                 "compaction": None if compaction is None else compaction_json(compaction),
+                "schemas": [_schemas_json(one) for one in schemas],
             }
         )
     else:
@@ -77,6 +82,8 @@ def status(
             _print_ingress(ingress, now, option, by_partition=partitions)
         if compaction is not None:
             print_compaction(compaction, now)
+        for topic in schemas:
+            print_text(schemas_text(topic))
         if egress is None and ingress is None and compaction is None:
             print_text("the configuration has none of [egress], [ingress] and [compaction]")
     if any(one is not None and one.problems for one in (egress, ingress, compaction)):
@@ -145,6 +152,27 @@ def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus |
         reports=SourceReports(reach.objects, settings.s3.prefix),
     )
     return sources.read(now, reach.pool)
+
+
+def _schemas(settings: Config, reach: Clients, newest: Sequence[Sequence[SegmentInfo]]) -> Sequence[TopicSchemas]:
+    infos = [info for some in newest for info in some]
+    if not infos:
+        return ()
+    regions = {info.segment.source.region for info in infos}
+    copies = schemas_in(reach.objects, settings.s3.prefix).refresh(sorted(regions))
+    return read_topic_schemas(reach.archive, infos, copies, reach.pool)
+
+
+def schemas_text(topic: TopicSchemas) -> str:
+    """The line about a topic whose values carry ids of schemas."""
+    ids = ", ".join(map(str, topic.found.ids))
+    text = f"{topic.region}/{topic.path}: {topic.share:.0%} of a sample look as if they carry ids of schemas ({ids}"
+    text += ", …)" if len(topic.found.ids) == MOST_IDS else ")"
+    if not topic.has_copy:
+        return f"{text}; the bucket has no copy of their registry: set [schema_registry] at {topic.region}"
+    if topic.unknown:
+        return f"{text}; the copy of their registry has no {', '.join(map(str, topic.unknown))}"
+    return f"{text}; the bucket has them"
 
 
 def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
@@ -388,6 +416,16 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
         ],
         "partitions": rows,
         "problems": status.problems,
+    }
+
+
+def _schemas_json(topic: TopicSchemas) -> Mapping[str, object]:
+    return {
+        "topic": f"{topic.region}/{topic.path}",
+        "share": topic.share,
+        "ids": list(topic.found.ids),
+        "has_copy": topic.has_copy,
+        "unknown": list(topic.unknown),
     }
 
 

@@ -19,7 +19,7 @@ from formats.messages.delivery_checkpoint import (
     still_waiting,
 )
 from formats.messages.group_claim import current_claim, is_copied, why_copied
-from formats.segment import OffsetRange, SourcePartition
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
@@ -95,6 +95,7 @@ class IngressStatus:
     copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
     sources: tuple[SourceStatus, ...] = ()
+    newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
@@ -246,6 +247,7 @@ class IngressSources:
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
+            newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             unnamed=tuple(unnamed),
             sources=source_status(reports.result(), (key for key, held in configured.items() if held), checkpoints),
         )
