@@ -53,7 +53,7 @@ def test_a_batch_that_is_a_slice_is_looked_at_from_where_it_begins() -> None:
 
 
 def test_only_a_sample_is_looked_at() -> None:
-    large = [value(1)] * (SAMPLE_OF_BATCH + 1)
+    large: list[bytes | None] = [value(1)] * (SAMPLE_OF_BATCH + 1)
     found = sampled(*[large] * 50)
     assert found == SchemaIds(sampled=SAMPLE_RECORDS, carrying=SAMPLE_RECORDS, ids=(1,))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def registry(fake: FakeRegistry) -> Iterator[RestSchemaRegistry]:
         yield client(url)
 
 
-def client(url: str, **settings: str) -> RestSchemaRegistry:
+def client(url: str, **settings: Any) -> RestSchemaRegistry:
     return schema_registry(SchemaRegistrySettings(url=url, timeout=timedelta(seconds=5), **settings))
 
 
