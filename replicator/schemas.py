@@ -1,7 +1,7 @@
 """Restores the schemas of a source region into a registry, with the same ids.
 
     bucket ── generation in force ──┐
-    registry ── what it holds ──────┴──> plan ──> IMPORT ──> register ──> soft-delete ──> READWRITE ──> compatibility
+    registry ── what it holds ──────┴──> plan ──> IMPORT ──> register ──> soft-delete ──> READWRITE
 
 Each write may be repeated, and the plan is made of what the registry holds: after a crash anywhere the same command
 goes on. A subject that a crash left in mode IMPORT is set back by the next run.
@@ -9,7 +9,7 @@ goes on. A subject that a crash left in mode IMPORT is set back by the next run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from formats.errors import TargetError
 from infra.archive.last_good import schemas_in
 from infra.contracts.schema_registry import IMPORT, READWRITE, SchemaRegistry
 from infra.contracts.storage import ObjectStore
+from infra.runtime.crash_points import Step, durable
 from replicator.schema_plan import SchemaPlan, plan_schemas
 
 HERE = "this command"  # the writer of a snapshot that is not stored
@@ -57,25 +58,34 @@ class SchemaRestore:
         """Reads the whole registry: 4 requests for each subject, and one for each version."""
         return plan_schemas(self.source, SchemaObserver(self.registry, HERE).observe(None, now))
 
-    def run(self, plan: SchemaPlan, on_registered: Callable[[int], None] = lambda _: None) -> None:
+    def run(self, plan: SchemaPlan) -> None:
         """Carry out a plan without conflicts. Raises TargetError when it has some."""
         if plan.conflicts:
             raise TargetError("; ".join(plan.conflicts))
+        if plan.compatibility:  # first: only a registry without schemas gets it
+            self._set_compatibility(plan.compatibility)
         for subject in _subjects(plan):
-            self.registry.set_mode(subject, IMPORT)
-        for done, one in enumerate(plan.register, start=1):
-            self.registry.register(one, self.source.schemas[one.id])
-            on_registered(done)
+            self._set_mode(subject, IMPORT)
+        for one in plan.register:
+            with durable(Step.REGISTER_SCHEMA):
+                self.registry.register(one, self.source.schemas[one.id])
         for one in plan.delete:
-            self.registry.delete(one)
+            with durable(Step.DELETE_SCHEMA):
+                self.registry.delete(one)
         # also those of an earlier run that a crash ended
         for subject in sorted(self.source.subjects):
             if self.registry.mode(subject) == IMPORT:
-                self.registry.set_mode(subject, READWRITE)
+                self._set_mode(subject, READWRITE)
         for subject, level in sorted(plan.subject_compatibility.items()):
+            self._set_compatibility(level, subject)
+
+    def _set_compatibility(self, level: str, subject: str | None = None) -> None:
+        with durable(Step.SET_COMPATIBILITY):
             self.registry.set_compatibility(level, subject)
-        if plan.compatibility:
-            self.registry.set_compatibility(plan.compatibility)
+
+    def _set_mode(self, subject: str, mode: str) -> None:
+        with durable(Step.SET_SCHEMA_MODE):
+            self.registry.set_mode(subject, mode)
 
 
 def _subjects(plan: SchemaPlan) -> Sequence[str]:

@@ -6,7 +6,6 @@
     with serving(registry) as url: …          the same over HTTP, on the loopback address
     registry.refusing = (401, 40101, "why")   every request is refused, until None
     registry.requests                         what was asked over HTTP: "GET /subjects", …
-    registry.fails_after = 3                  that many writes succeed, and then every request fails with 503
 
 Verified by the contract in tests/infra/kafka/cluster/test_schema_registry.py.
 """
@@ -50,9 +49,7 @@ class FakeRegistry:
     modes: dict[str, str] = field(default_factory=dict)
     refusing: tuple[int, int, str] | None = None
     authorization: str = ""  # the header that is wanted; empty: any
-    fails_after: int | None = None
     requests: list[str] = field(default_factory=list)
-    writes: int = 0
 
     def add(
         self,
@@ -103,9 +100,6 @@ class FakeRegistry:
         """Raises Refused."""
         if self.refusing is not None:
             raise Refused(*self.refusing)
-        if self.fails_after is not None and (self.writes >= self.fails_after):
-            raise Refused(503, 50301, "gone")
-        self.writes += method != "GET"
         deleted, parts = query.get("deleted") == ["true"], [unquote(part) for part in path.strip("/").split("/")]
         match method, parts:
             case "GET", ["subjects"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from json import loads
 from typing import Any
@@ -12,10 +14,11 @@ import pytest
 from egress.catalog.schema_observer import SchemaObserver
 from formats.control.keys import schemas_prefix
 from formats.control.schemas import SchemaReference, SchemaSnapshot, encode_schemas
-from formats.errors import RegistryUnavailable, TargetError
+from formats.errors import TargetError
 from infra.archive.generations import Generations
 from infra.contracts.schema_registry import SchemaRegistry
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry, schema_registry
+from infra.runtime.crash_points import Step, observe
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.schema_plan import SchemaPlan
@@ -93,19 +96,45 @@ def test_everything_is_there_with_the_same_ids() -> None:
     assert again.present == 5
 
 
-def test_a_restore_that_ends_after_any_write_goes_on_with_the_same_command() -> None:
+class Killed(Exception):
+    """The process is gone."""
+
+
+@contextmanager
+def killed_at(number: int) -> Iterator[list[Step]]:
+    """Ended at the so-manyth time that a durable step begins or ends; gives the steps that were come to."""
+    seen: list[Step] = []
+
+    def observer(step: Step, _: str) -> None:
+        seen.append(step)
+        if len(seen) > number:
+            raise Killed
+
+    observe(observer)
+    try:
+        yield seen
+    finally:
+        observe(None)
+
+
+def test_a_restore_that_ends_anywhere_goes_on_with_the_same_command() -> None:
     source = snapshot_of(source_registry())
-    whole = FakeRegistry()
-    restore(source, whole)
-    for writes in range(whole.writes):
-        target = FakeRegistry(fails_after=writes)
-        with pytest.raises(RegistryUnavailable):
+    with killed_at(1_000) as steps:
+        restore(source, FakeRegistry())
+    assert set(steps) == {
+        Step.SET_SCHEMA_MODE,
+        Step.REGISTER_SCHEMA,
+        Step.DELETE_SCHEMA,
+        Step.SET_COMPATIBILITY,
+    }
+    for number in range(len(steps)):
+        target = FakeRegistry()
+        with killed_at(number), pytest.raises(Killed):
             restore(source, target)
-        target.fails_after = None
         restore(source, target)
         found = snapshot_of(target)
         assert (found.versions, found.schemas) == (source.versions, source.schemas)
-        assert found.subject_compatibility == source.subject_compatibility
+        assert (found.compatibility, found.subject_compatibility) == ("FULL", source.subject_compatibility)
         assert "IMPORT" not in target.modes.values()
 
 
