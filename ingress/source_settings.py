@@ -12,7 +12,6 @@ from formats.incarnation import fork_id, fork_number
 from formats.policies.named_policies import replication_policy
 from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy, hops, is_cycle
 from formats.policies.topic_filters import topic_filter
-from formats.records.transform import transform_named
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, matching, not_blank, region_name, setting
 
@@ -242,10 +241,13 @@ class IngressSource:
                 topic_filter(self.topic_filter)
             except ValueError as error:
                 yield "topic_filter", str(error)
-        try:
-            transform_named(self.transform)
-        except ValueError as error:
-            yield "transform", str(error)
+        if self.transform:
+            from formats.records.transform import transform_named  # noqa: PLC0415 -- loads Arrow, which few files need
+
+            try:
+                transform_named(self.transform)
+            except ValueError as error:
+                yield "transform", str(error)
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
         if self.topic.is_expression and is_one and not self.allow_merge:
             yield (

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from formats.control.schemas import SchemaSnapshot
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.footer import SchemaIds
 from formats.segment import Segment, SegmentInfo
-from infra.archive.archive import Archive
+
+if TYPE_CHECKING:  # it loads Arrow, which `status` needs for nothing else
+    from infra.archive.archive import Archive
 
 MOST_TOPICS = 500
 
