@@ -13,6 +13,7 @@ from formats.control.schemas import Schema, SchemaReference, SubjectVersion
 from formats.errors import RegistryRefused, RegistryUnavailable
 from infra.contracts.schema_registry import IMPORT, READWRITE
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry, schema_registry
+from infra.settings.field import Invalid
 from infra.settings.schema_registry import SchemaRegistrySettings
 from tests.fakes.schema_registry import FakeRegistry, serving
 
@@ -120,6 +121,21 @@ def test_a_registry_that_is_not_there_is_unavailable() -> None:
 def test_a_server_that_is_no_registry_is_refused_and_not_taken_for_an_empty_one(fake: FakeRegistry) -> None:
     with serving(fake) as url, pytest.raises(RegistryRefused, match="404"):
         client(f"{url}/v1/nothing")._request("GET", "/of/ours")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"url": "http://me:secret@registry"}, "url"),
+        ({"url": "http://registry", "username": "me"}, "username"),
+        ({"url": "http://registry", "password": "secret"}, "password"),
+    ],
+)
+def test_a_login_is_complete_and_not_in_the_url(given: dict[str, Any], name: str) -> None:
+    with pytest.raises(Invalid) as raised:
+        SchemaRegistrySettings(**given)
+    assert [where for where, _ in raised.value.problems] == [name]
+    assert "secret" not in str(raised.value)
 
 
 def test_basic_authentication(fake: FakeRegistry) -> None:
