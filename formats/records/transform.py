@@ -56,10 +56,14 @@ class Transform:
 
     def __call__(self, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
         """May return fewer records, or none. Raises TransformFailed, also when a function returns an invalid result."""
+        given = batch.num_rows
         for step in self.steps:
             if not batch.num_rows:
                 break
-            batch = _applied(step, batch, source)
+            try:
+                batch = _applied(step, batch, source)
+            except TransformFailed as error:  # of what it was called with: earlier steps may have left out records
+                raise TransformFailed(str(error), count=given, last_offset=error.last_offset) from error
         return batch
 
     def __bool__(self) -> bool:
@@ -119,7 +123,7 @@ def _applied(step: TransformStep, batch: pa.RecordBatch, source: SourcePartition
 
     try:
         result = step.function(batch, source)
-    except Exception as error:  # user code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything; an exit would end only this thread
         raise failed(f"{type(error).__name__}: {error}") from error
     if step.returns is Returns.KEPT or (step.returns is Returns.EITHER and not isinstance(result, pa.RecordBatch)):
         if not _are_booleans(result) or len(result) != batch.num_rows:
@@ -128,6 +132,10 @@ def _applied(step: TransformStep, batch: pa.RecordBatch, source: SourcePartition
         return batch.filter(result)
     if not isinstance(result, pa.RecordBatch) or result.schema != SCHEMA:
         raise failed(f"wanted a RecordBatch of the same schema, found {_described(result)}")
+    try:
+        result.validate(full=True)
+    except pa.ArrowInvalid as error:  # names of headers that are no UTF-8, lists that end before they begin
+        raise failed(f"wanted valid columns, found: {error}") from error
     offsets, given = result.column("offset"), batch.column("offset")
     if step.returns is Returns.EITHER and not _are_some_of(offsets, given):
         raise failed("wanted records of the batch in the same order, each at most once, found other offsets")
@@ -135,6 +143,9 @@ def _applied(step: TransformStep, batch: pa.RecordBatch, source: SourcePartition
         raise failed("wanted the same records in the same order, found other offsets")
     if nulls := [f.name for f in SCHEMA if not f.nullable and result.column(f.name).null_count]:
         raise failed(f"wanted a value in each record, found nulls in {', '.join(nulls)}")
+    elements = result.column("headers").flatten()
+    if elements.null_count or elements.field("key").null_count:
+        raise failed("wanted a name in each header, found nulls")
     return result
 
 

@@ -128,7 +128,9 @@ class SegmentRunReader:
                     for part in self._parts(batch, limit):
                         in_scope = self.scope.of(part)
                         wanted = transform(in_scope, segment_slice.segment.source)
-                        if builder.count and not builder.has_room(wanted, limit, self.max_bytes):
+                        # a full run ends before records that are left out, too: a refused record is alone at last
+                        is_full = builder.count >= limit or not builder.has_room(wanted, limit, self.max_bytes)
+                        if builder.count and is_full:
                             yield builder.end_run()
                         builder.add(wanted, last_offset(part), in_scope.num_rows - wanted.num_rows)
                         # few records to deliver: report the position anyway

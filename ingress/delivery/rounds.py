@@ -84,8 +84,8 @@ class _RefusedRun:
     """A run that cannot be produced as it is."""
 
     reason: str
-    count: int
-    last_offset: int
+    count: int  # of its records, with those that the transform left out: the position is to reach the refused one
+    last_offset: int  # the refused record is not after it
 
 
 @dataclass(slots=True)
@@ -296,7 +296,7 @@ class Delivery:
             part.then = DeliveryFailed(delivery_target, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
-                part.then = _RefusedRun(checked.refused, run.count, last_offset(run.batches[-1]))
+                part.then = _RefusedRun(checked.refused, run.count + run.dropped, last_offset(run.batches[-1]))
         if part.then is not None:
             part.ended = True
             return None
@@ -355,10 +355,11 @@ class Delivery:
                 self._read_ahead.set_apart(delivery_target.target.topic)
             self._read_ahead.again(reading, part.begin, reading.narrow)
         elif failure.kind is FailureKind.REJECTED and shares_partition:  # separate rounds show whose record it is
-            self._read_ahead.again(reading, part.begin, Narrow(max(part.count, 1), part.last_offset + 1))
+            self._read_ahead.again(reading, part.begin, Narrow(max(part.read, 1), part.last_offset + 1))
         elif failure.kind is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
-            self._refused(reading, part.begin, _RefusedRun(reason, part.count, part.last_offset))
+            count = part.read if part.count else 0
+            self._refused(reading, part.begin, _RefusedRun(reason, count, part.last_offset))
         else:
             if failure.kind is FailureKind.DENIED:
                 self._read_ahead.set_apart(delivery_target.target.topic)
@@ -381,16 +382,19 @@ class Delivery:
             self._read_ahead.again(reading, reading.position, None)
 
     def _refused(self, reading: SegmentRead, position: ReadPosition, refusal: _RefusedRun) -> None:
+        narrow = reading.narrow
         if refusal.count == 0:  # without records: the first checkpoint was refused
             self._read_ahead.drop(reading.delivery_target.epoch)
             self.reports.put(DeliveryFailed(reading.delivery_target, refusal.reason, FailureKind.REJECTED))
             return
-        if refusal.count == 1:
+        if refusal.count == 1 or (narrow is not None and narrow.max_records == 1):
             self._read_ahead.drop(reading.delivery_target.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
             self.reports.put(DeliveryFailed(reading.delivery_target, reason, FailureKind.REJECTED, refusal.last_offset))
             return
-        self._read_ahead.again(reading, position, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+        # a run may leave out as many records again, so its count alone might never fall
+        most = refusal.count if narrow is None else min(refusal.count, narrow.max_records)
+        self._read_ahead.again(reading, position, Narrow(max(most // 2, 1), refusal.last_offset + 1))
 
     def _measure(self, delivery_target: DeliveryTarget, part: _Part, seconds: float, at: datetime) -> None:
         part.records.acknowledged(at, self.metrics, delivery_target.record_labels)

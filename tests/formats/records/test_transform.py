@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice
 from formats.errors import ConfigError, TransformFailed
-from formats.records.schema import SCHEMA
+from formats.records.schema import HEADER, SCHEMA
 from formats.records.transform import Returns, Transform, TransformStep, load, transform_named
 from formats.segment import SourcePartition
 from infra.archive.run_reader import SegmentRun, SegmentRunReader
@@ -186,6 +186,50 @@ def test_an_invalid_result_of_either_kind_says_how_many_records_it_was_called_wi
     assert str(raised.value).startswith("ours:either, for a/t/3 offsets 10 to 15: ")
     assert why in str(raised.value)
     assert (raised.value.count, raised.value.last_offset) == (6, 15)
+
+
+def with_headers(*names: bytes | None, is_null: bool = False) -> Function:
+    """Gives each record one header, by names that may be null, or no UTF-8."""
+    mask = pa.array([is_null] * len(names))
+    keys = pa.array(names, pa.binary()).view(pa.string())
+    elements = pa.StructArray.from_arrays([keys, pa.nulls(len(names), pa.binary())], fields=list(HEADER), mask=mask)
+    column = pa.ListArray.from_arrays(range(len(names) + 1), elements, type=SCHEMA.field("headers").type)
+    return lambda batch, _: with_column(batch, "headers", column)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (with_headers(*[b"a"] * 5, None), "wanted a name in each header, found nulls"),
+        (with_headers(*[b"a"] * 6, is_null=True), "wanted a name in each header, found nulls"),
+        (with_headers(*[b"a"] * 5, b"\xff"), "Invalid UTF8 sequence at string index 5"),
+    ],
+)
+@pytest.mark.parametrize("kind", [either, changing])
+def test_headers_that_no_client_can_send_are_the_functions_failure(
+    kind: Callable[[Function], Transform], function: Function, why: str
+) -> None:
+    with pytest.raises(TransformFailed) as raised:
+        kind(function)(BATCH, SOURCE)
+    assert why in str(raised.value)
+
+
+def test_headers_of_a_function_are_taken_as_they_are() -> None:
+    headers = either(with_headers(*["äbcdef".encode()] * 6))(BATCH, SOURCE).column("headers")
+    assert headers.to_pylist() == [[{"key": "äbcdef", "value": None}]] * 6
+
+
+def test_a_function_that_exits_fails_like_any_other() -> None:
+    with pytest.raises(TransformFailed, match="SystemExit: 3"):
+        either(lambda *_: sys.exit(3))(BATCH, SOURCE)
+
+
+def test_a_failure_of_a_later_step_counts_the_records_that_an_earlier_one_left_out() -> None:
+    """Fewer are read until the record is alone: then those before it are delivered, or counted as left out."""
+    steps = (TransformStep("keep", even, Returns.KEPT), TransformStep("change", broken, Returns.CHANGED))
+    with pytest.raises(TransformFailed, match="change, for a/t/3 offsets 10 to 14: KeyError") as raised:
+        Transform(steps)(BATCH, SOURCE)
+    assert (raised.value.count, raised.value.last_offset) == (6, 14)
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice, remaining
@@ -79,6 +79,9 @@ def test_a_run_of_which_nothing_is_left_still_writes_its_checkpoint(exactly_once
 
 
 @property_examples()
+@example(wanted=set(), records=12, round_records=30, exactly_once=True, failures=["fail", "retry"])  # no record at all
+@example(wanted=set(range(10, 20)), records=3, round_records=1, exactly_once=True, failures=["retry"])  # of a segment
+@example(wanted=set(range(8)), records=3, round_records=30, exactly_once=False, failures=["fail"])  # the last of one
 @given(
     wanted=st.sets(st.integers(0, 19)),
     records=st.integers(1, 12),
@@ -140,6 +143,59 @@ def test_a_function_that_fails_stops_its_partition_at_the_record(records: int, e
     assert world.offsets(C) == [0, 2, 4, 6]
     assert (world.checkpoint(), world.target.checkpoints[key()].dropped) == (7, 3)
     assert Progressed(other, 10, True) in reports, "the other partition goes on"
+
+
+@property_examples()
+@example(wanted={7}, poison={7}, records=50, exactly_once=True, sharing=False)
+@example(wanted={0, 19}, poison={19}, records=50, exactly_once=True, sharing=True)
+@given(
+    wanted=st.sets(st.integers(0, 19)),
+    poison=st.sets(st.integers(0, 19), max_size=3),
+    records=st.integers(1, 50),
+    exactly_once=st.booleans(),
+    sharing=st.booleans(),
+)
+def test_a_record_that_the_target_refuses_is_where_the_position_stops(
+    wanted: set[int], poison: set[int], records: int, exactly_once: bool, sharing: bool
+) -> None:
+    """Records that are left out before it are behind the position, and counted, however few are left: so whoever gives
+    it up begins after it with the right number. With another source of the same partition, too."""
+    world = World()
+    world.target.exactly_once = exactly_once
+    world.target.poison[C] = poison
+    hand = Hand(world, records=records)
+    given = begin(hand, world, keeping(wanted))
+    other = hand.begin(world.put(100, 109, partition=1), epoch=2, target=C) if sharing else None
+    for _ in range(200):
+        if not hand.delivery.run_round():
+            break
+    else:
+        raise AssertionError("it goes on for ever")
+    reports = hand.reports()
+    refused = min(wanted & poison, default=None)
+    end = 20 if refused is None else refused
+    failed = [report for report in reports if isinstance(report, DeliveryFailed)]
+    assert [(one.delivery_target, one.offset) for one in failed] == ([] if refused is None else [(given, refused)])
+    if end:
+        found = world.target.checkpoints[key()]
+        assert (found.next_offset, found.dropped) == (end, end - len([o for o in wanted if o < end]))
+    delivered = [one for one in world.offsets(C) if one < 100]
+    assert list(dict.fromkeys(delivered)) == sorted(o for o in wanted if o < end)
+    assert not exactly_once or len(delivered) == len(set(delivered))
+    assert other is None or Progressed(other, 110, True) in reports
+
+
+def test_a_timestamp_that_the_target_refuses_is_where_the_position_stops() -> None:
+    world = World()
+    hand = Hand(world, records=50)
+    segments = [world.put(0, 9), world.put(10, 19, stamp=0)]
+    given = DeliveryTarget(segments[0].source, C, "id", 1, clamp_timestamps=False, begun_at=0, transform=keeping({17}))
+    hand.delivery.begin(given, [SegmentSlice.rest(one, one.offsets.start) for one in segments])
+    while hand.delivery.run_round():
+        pass
+    [failed] = [report for report in hand.reports() if isinstance(report, DeliveryFailed)]
+    checkpoint = world.target.checkpoints[key()]
+    assert (failed.offset, checkpoint.next_offset, checkpoint.dropped) == (17, 17, 17)
 
 
 def test_a_function_that_fails_for_many_records_together_only_is_called_with_fewer() -> None:
