@@ -117,10 +117,15 @@ def add_marks(marks: Marks) -> None:
 
     class Deliveries(Delivery):
         def begin(
-            self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+            self,
+            delivery_target: DeliveryTarget,
+            slices: Sequence[SegmentSlice],
+            skipped: Sequence[Skipped] = (),
+            *,
+            dropped: int = 0,
         ) -> None:
             marks.begin()
-            super().begin(delivery_target, slices, skipped)
+            super().begin(delivery_target, slices, skipped, dropped=dropped)
 
     def counting(writer: type[Any]) -> type[Any]:
         class Counting(writer):  # type: ignore[misc]  # one class for each writer

@@ -46,8 +46,11 @@ class KeepRule:
         return self.then
 
 
+_DESCRIBING = KeepRule((KeepTier(HOUR, None), KeepTier(7 * DAY, HOUR)), then=DAY)
+
 RULES: Mapping[str, KeepRule] = {
-    "catalog": KeepRule((KeepTier(HOUR, None), KeepTier(7 * DAY, HOUR)), then=DAY),
+    "catalog": _DESCRIBING,
+    "schemas": _DESCRIBING,
     "watermarks": KeepRule((KeepTier(7 * DAY, MINUTE),), then=DAY),
     "heartbeat": KeepRule((KeepTier(HOUR, None),), then=None),
 }

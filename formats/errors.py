@@ -7,6 +7,7 @@
     │ │ └ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
+    │ ├ RegistryUnavailable  schema registry
     │ └ SparkUnavailable     Spark's driver, or its cluster
     ├ DataError(ValueError)  the owner of the data: never retried
     │ ├ MalformedKey         an object key that is not a segment's
@@ -23,6 +24,7 @@
     ├ TargetError            the target cluster is not what was asked for
     │ ├ OtherGroup           the checkpoint topic belongs to another consumer group, or to a group in another cluster
     │ └ WriterRefused        the target rejects every write of this process, whatever the records
+    ├ RegistryRefused        the schema registry rejects a request: the operator
     ├ PlanFailed             a plan failed on Spark in every attempt
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
 
@@ -67,6 +69,10 @@ class BrokerUnavailable(TransientError):
 
 
 class QueueUnavailable(TransientError):
+    pass
+
+
+class RegistryUnavailable(TransientError):
     pass
 
 
@@ -141,7 +147,11 @@ class ForeignSegment(DataError):
 
 
 class TransformFailed(DataError):
-    """A user's transform function raised, or returned an invalid result."""
+    """A user's transform function raised, or returned an invalid result, for `count` records up to `last_offset`."""
+
+    def __init__(self, what: str, *, count: int, last_offset: int) -> None:
+        self.count, self.last_offset = count, last_offset
+        super().__init__(what)
 
 
 class PluginFailed(DataError):
@@ -167,6 +177,10 @@ class OtherGroup(TargetError):
 class WriterRefused(TargetError):
     """The target rejects the writer itself: it lacks a permission or a setting that all of its work needs. A retry does
     not help; an operator has to act, and the message says how."""
+
+
+class RegistryRefused(ReplicatorError):
+    """A schema registry rejects a request, whatever the time. The message has the request and the answer."""
 
 
 class PlanFailed(ReplicatorError):

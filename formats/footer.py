@@ -30,6 +30,8 @@ STREAMS = (
 """Column streams in digest order. Numbers are little-endian; lengths are int32, −1 for null; headers.count is int32,
 0 for none; nothing is hashed under a null."""
 
+MOST_IDS = 16  # of schemas, in a footer
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -80,6 +82,19 @@ class SegmentOrigin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaIds:
+    """Of a sample of the values; `formats.records.schema_ids` takes it."""
+
+    sampled: int  # values that are not null
+    carrying: int  # of these, values that look as if they carry an id
+    ids: tuple[int, ...]  # ascending; at most MOST_IDS, the first that were seen
+
+    def __post_init__(self) -> None:
+        if not 0 < self.carrying <= self.sampled or not self.ids or len(self.ids) > MOST_IDS:
+            raise ValueError(f"{self.carrying} of {self.sampled} values with ids {self.ids}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFooter:
     """The content of a footer. `segment.offsets` is the covered range; the other fields describe its records."""
 
@@ -94,6 +109,7 @@ class SegmentFooter:
     max_timestamp_ms: int | None
     digest: Digest | None  # None: written by the ancestor, which has no digests
     keyless_count: int | None = None  # records without a key; None: its writer did not count them
+    schema_ids: SchemaIds | None = None  # of a sample of its values; None: none was found, or looked for
 
     @property
     def offsets(self) -> OffsetRange:

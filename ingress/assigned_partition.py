@@ -118,6 +118,7 @@ class AssignedPartition:
     stop_reason: StopReason | None = None  # None: delivery continues
     checkpoint: Checkpoint | None = None  # that delivery began at; None: there is none
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
+    dropped: int = 0  # records that the transform left out, as that checkpoint counts them
     passed: Undelivered | None = None  # offsets stored before its begin
     # offsets of earlier incarnations stored after the end of their delivery
     left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)
@@ -214,6 +215,7 @@ class AssignedPartition:
         """Set the checkpoint that delivery begins at; None: there is none, and nothing was delivered."""
         self.checkpoint = checkpoint
         self.checkpointed = None if checkpoint is None else checkpoint.next_offset
+        self.dropped = 0 if checkpoint is None else checkpoint.dropped
         self.begins(None if checkpoint is None else checkpoint.begun_at)
 
     def begins(self, begun_at: int | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from formats.messages.delivery_checkpoint import Parked
+from formats.records.transform import transform_named
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import ParkedReporter
@@ -63,6 +64,7 @@ class Assignment:
             topic_id,
             self._epochs,
             clamp_timestamps=route.settings.on_timestamp == CLAMP,
+            transform=transform_named(route.settings.transform),
         )
         assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
@@ -142,8 +144,12 @@ class Assignment:
 
 def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:
     """Whether its delivery was begun with these settings of its source."""
-    clamps = settings.on_timestamp == CLAMP
-    return assigned.policy == late_policy(settings) and assigned.delivery_target.clamp_timestamps == clamps
+    given = assigned.delivery_target
+    return (
+        assigned.policy == late_policy(settings)
+        and given.clamp_timestamps == (settings.on_timestamp == CLAMP)
+        and given.transform == transform_named(settings.transform)
+    )
 
 
 def subject_of(source: SourcePartition) -> str:

@@ -435,7 +435,7 @@ class IngressController:
         for effect in effects:
             match effect:
                 case Deliver(slices=slices):
-                    self.parts.delivery.begin(assigned.delivery_target, slices)
+                    self.parts.delivery.begin(assigned.delivery_target, slices, dropped=assigned.dropped)
                 case Begin(offset=offset):
                     appends = self._route(assigned).settings.on_foreign_data == "append"
                     beginning = Beginning(assigned=assigned, sequencer=sequencer, offset=offset)
@@ -483,8 +483,8 @@ class IngressController:
         ):
             return  # of an ownership that has ended
         match report:
-            case Progressed(next_offset=next_offset, done=done):
-                assigned.refusals, assigned.checkpointed = 0, next_offset
+            case Progressed(next_offset=next_offset, done=done, dropped=dropped):
+                assigned.refusals, assigned.checkpointed, assigned.dropped = 0, next_offset, dropped
                 assigned.failures.succeeded(Attempt.DELIVERY)
                 self._assignment.resume(assigned)
                 self.parts.notes.progressed(assigned.delivery_target.key)

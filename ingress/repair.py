@@ -149,8 +149,8 @@ class CheckpointRepair:
                 f"{key.source} to {key.destination_topic} is parked {where}, not at {offsets.start}: {parked.reason}"
             )
         after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
-        begun_at = offsets.start if before is None else before.begun_at
-        return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at))
+        begun_at, dropped = (offsets.start, 0) if before is None else (before.begun_at, before.dropped)
+        return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at, dropped=dropped))
 
     def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
         """Which offsets are missing at its position, and what to do; empty when none are."""

@@ -135,6 +135,14 @@ class IngressSource:
         metadata=setting("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
     )
 
+    transform: str = field(
+        default="",
+        metadata=setting(
+            '"package.module:function" that changes or leaves out records on their way, an Arrow batch at a time; "" = '
+            "none, also where [ingress.defaults] has one"
+        ),
+    )
+
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
@@ -228,6 +236,11 @@ class IngressSource:
         return None if topics is None else topics[0]
 
     @property
+    def changing(self) -> str:
+        """What changes its records on their way, for people; empty: nothing."""
+        return f"changed by transform {self.transform}" if self.transform else ""
+
+    @property
     def naming(self) -> str:
         """What decides the names of its topics here, for people."""
         if self.destination_topic is not None:
@@ -259,6 +272,13 @@ class IngressSource:
                 topic_filter(self.topic_filter)
             except ValueError as error:
                 yield "topic_filter", str(error)
+        if self.transform:
+            from formats.records.transform import transform_named  # noqa: PLC0415 -- loads Arrow, which few files need
+
+            try:
+                transform_named(self.transform)
+            except ValueError as error:
+                yield "transform", str(error)
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
         if self.topic.is_expression and is_one and not self.allow_merge:
             yield (

@@ -28,6 +28,7 @@ from replicator.commands.local import demo, local_app
 from replicator.commands.plan import plan
 from replicator.commands.repair import release, skip
 from replicator.commands.restore import restore
+from replicator.commands.schemas import schemas_app
 from replicator.commands.status import status
 from replicator.commands.verify import verify
 from replicator.terminal.interrupt import NOTHING_CHANGED, WRITES_ONCE, interruptible
@@ -76,6 +77,7 @@ _add(
     interruptible(f"{NOTHING_CHANGED}, and a --state file keeps what was proven")(verify),
     interruptible("nothing was measured")(drill),
 )
+app.add_typer(schemas_app, name="schemas", rich_help_panel=RESTORE)
 _add(LOCAL, demo)
 app.add_typer(local_app, name="local", rich_help_panel=LOCAL)
 

@@ -44,8 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.commands",),
     ("replicator.terminal",),
     (
-        *("replicator.client", "replicator.demo", "replicator.drill", "replicator.restore", "replicator.spark_source"),
-        "replicator.verify",
+        *("replicator.client", "replicator.demo", "replicator.drill", "replicator.restore", "replicator.schemas"),
+        *("replicator.spark_source", "replicator.verify"),
     ),
     ("replicator.services",),
     ("replicator.status",),
@@ -117,6 +117,7 @@ PURE = (
     "replicator/restore/creation.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
+    "replicator/schema_plan.py",
     "replicator/selection.py",
     "replicator/verify/report.py",
 )

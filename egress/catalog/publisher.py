@@ -19,6 +19,7 @@ from egress.catalog.heartbeat_topic import HeartbeatTopic
 from egress.catalog.publication import Outcome, Publication
 from formats.control.catalog import Catalog
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat, encode_heartbeat
+from formats.control.schemas import SchemaSnapshot
 from formats.control.watermarks import SourceWatermarks
 from formats.errors import MalformedEvent, ReplicatorError, SegmentNotFound
 from infra.archive.generations import Generations
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 CATALOG = "catalog"  # in health
 
+AnyPublication = Publication[Catalog] | Publication[SourceWatermarks] | Publication[SchemaSnapshot]
+
 
 @dataclass(slots=True)
 class ControlPublisher:
@@ -38,6 +41,7 @@ class ControlPublisher:
 
     catalog: Publication[Catalog]
     watermarks: Publication[SourceWatermarks] | None  # None: not written
+    schemas: Publication[SchemaSnapshot] | None = field(default=None, kw_only=True)  # None: there is no registry
     heartbeats: Generations
     election: Election
     clock: Clock
@@ -62,8 +66,8 @@ class ControlPublisher:
         self.health.problem(CATALOG, self._failures.alarm(now))
 
     @property
-    def _publications(self) -> Sequence[Publication[Catalog] | Publication[SourceWatermarks]]:
-        return [self.catalog] if self.watermarks is None else [self.catalog, self.watermarks]
+    def _publications(self) -> Sequence[AnyPublication]:
+        return [self.catalog, *(one for one in (self.watermarks, self.schemas) if one is not None)]
 
     def _try(self, attempt: Attempt, work: Callable[[], bool], now: datetime) -> bool:
         """False when it failed. `work` returns whether it is done; what is under way neither fails nor succeeds."""
@@ -114,7 +118,7 @@ class ControlPublisher:
         except (MalformedEvent, SegmentNotFound):
             return None  # of a newer program, damaged, or thinned meanwhile: waited for as for any other
 
-    def _publish(self, one: Publication[Catalog] | Publication[SourceWatermarks], now: datetime) -> bool:
+    def _publish(self, one: AnyPublication, now: datetime) -> bool:
         outcome = one.turn(now)
         if outcome is Outcome.LOST:
             self._step_down()  # observe again, once this process is the writer again

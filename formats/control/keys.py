@@ -10,7 +10,8 @@
     leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
     catalog/{number:020d}                              what the source cluster has: the highest number counts
     watermarks/{number:020d}                           offsets of its partitions: the highest number counts
-    heartbeat/{number:020d}                            the process that writes these two is alive
+    schemas/{number:020d}                              what the schema registry holds: the highest number counts
+    heartbeat/{number:020d}                            the process that writes these is alive
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
@@ -84,7 +85,7 @@ def lease_prefix(prefix: str, region: str, name: str) -> str:
 
 
 def generations_prefix(prefix: str, region: str, kind: str) -> str:
-    """Of `catalog`, `watermarks` or `heartbeat`."""
+    """Of `catalog`, `watermarks`, `schemas` or `heartbeat`."""
     return f"{control_prefix(prefix, region)}{kind}/"
 
 
@@ -94,6 +95,10 @@ def catalog_prefix(prefix: str, region: str) -> str:
 
 def watermarks_prefix(prefix: str, region: str) -> str:
     return generations_prefix(prefix, region, "watermarks")
+
+
+def schemas_prefix(prefix: str, region: str) -> str:
+    return generations_prefix(prefix, region, "schemas")
 
 
 def heartbeat_prefix(prefix: str, region: str) -> str:

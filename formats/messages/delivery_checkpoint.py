@@ -46,6 +46,7 @@ class Checkpoint:
     author: Author = Author.AT_LEAST_ONCE
     given_at: int | None = None  # for a seed that skips a record: its offset; ignored once the position is beyond it
     begun_at: int | None = None  # where this delivery began; None: unknown, or the position is an operator's seed
+    dropped: int = 0  # records that the source's transform left out since then, or since an operator's seed
 
 
 SEED = "replicator checkpoints seed"  # contained in the reason of every problem that a seed solves
@@ -174,7 +175,7 @@ def _key(key: CheckpointKey) -> dict[str, object]:
     }
 
 
-_CHECKPOINT = Codec(Checkpoint, "a checkpoint", omitted=("given_at", "begun_at"))
+_CHECKPOINT = Codec(Checkpoint, "a checkpoint", omitted=("given_at", "begun_at", "dropped"))
 encode, decode = _CHECKPOINT.encode, _CHECKPOINT.decode
 
 _PARKED = Codec(Parked, "a parked partition")

@@ -17,7 +17,7 @@ from awscrt import checksums
 
 from formats.codec import dump
 from formats.errors import CorruptSegment, MalformedKey
-from formats.footer import STREAMS, Digest, SegmentFooter, SegmentOrigin, Stream
+from formats.footer import STREAMS, Digest, SchemaIds, SegmentFooter, SegmentOrigin, Stream
 from formats.records.digest import combine
 from formats.segment import format_key, parse_key
 
@@ -75,6 +75,8 @@ def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> 
     }
     if footer.keyless_count is not None:
         value["keyless_count"] = footer.keyless_count
+    if (found := footer.schema_ids) is not None:
+        value["schema_ids"] = {"carrying": found.carrying, "ids": list(found.ids), "sampled": found.sampled}
     if row_groups is not None:
         value["row_groups"] = base64.b64encode(b"".join(row_groups)).decode()
     return dump(value | {"checksum": _checksum(value)})
@@ -116,6 +118,7 @@ def _decode(value: dict[str, Any]) -> Decoded:
         max_timestamp_ms=value["max_timestamp_ms"],
         digest=_decode_digest(value["count"], value["digest"]),
         keyless_count=_decode_keyless(value.get("keyless_count"), value["count"]),
+        schema_ids=_decode_schema_ids(value["schema_ids"]) if "schema_ids" in value else None,
     )
     packed = base64.b64decode(value.get("row_groups", ""), validate=True)
     return Decoded(footer, tuple(map(_unpack, _ROW_GROUP.iter_unpack(packed))))
@@ -125,6 +128,12 @@ def _decode_keyless(keyless_count: int | None, count: int) -> int | None:
     if keyless_count is not None and not 0 <= keyless_count <= count:
         raise ValueError(f"{keyless_count} of {count} records without a key")
     return keyless_count
+
+
+def _decode_schema_ids(value: dict[str, Any]) -> SchemaIds:
+    return SchemaIds(
+        sampled=int(value["sampled"]), carrying=int(value["carrying"]), ids=tuple(int(one) for one in value["ids"])
+    )
 
 
 def _contradiction(decoded: Decoded, *, has_row_groups: bool) -> str:

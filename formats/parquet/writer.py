@@ -24,6 +24,7 @@ from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
+from formats.records.schema_ids import SchemaIdSample
 from formats.records.statistics import (
     SegmentStatistics,
     edges,
@@ -94,7 +95,7 @@ class ParquetSegmentWriter:
         self._sink = _Sink(sink)
         self._options = options
         self._usable = True
-        self._facts = SegmentStatistics()
+        self._facts, self._schema_ids = SegmentStatistics(), SchemaIdSample()
         self._row_groups: list[bytes] = []  # packed: thousands of writers may be open
         self._digest = EMPTY
         self._parquet = pq.ParquetWriter(
@@ -134,6 +135,7 @@ class ParquetSegmentWriter:
         self._parquet.write_table(table, row_group_size=table.num_rows)
         for batch, sizes in run:
             self._facts.update(batch, sizes)
+            self._schema_ids.update(batch)
         stored_bytes, stored_crc = self._sink.take()
         group = RowGroup(
             first_offset=first_offset(batches[0]),
@@ -163,6 +165,7 @@ class ParquetSegmentWriter:
             max_timestamp_ms=facts.max_timestamp_ms,
             digest=self._digest,
             keyless_count=facts.keyless_count,
+            schema_ids=self._schema_ids.found,
         )
         self._parquet.add_key_value_metadata({footers.KEY: footers.encode(footer, self._row_groups)})
         self._sink.hold()  # the seal goes in front of the metadata, and is a CRC of it

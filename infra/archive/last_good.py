@@ -13,7 +13,8 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from formats.control.catalog import Catalog, decode_catalog
-from formats.control.keys import catalog_prefix, watermarks_prefix
+from formats.control.keys import catalog_prefix, schemas_prefix, watermarks_prefix
+from formats.control.schemas import SchemaSnapshot, decode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks
 from formats.errors import MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations
@@ -100,3 +101,7 @@ def catalogs_in(objects: ObjectStore, prefix: str) -> Catalogs:
 
 def watermarks_in(objects: ObjectStore, prefix: str) -> LastGood[SourceWatermarks]:
     return LastGood(objects, partial(watermarks_prefix, prefix), decode_watermarks, "watermarks")
+
+
+def schemas_in(objects: ObjectStore, prefix: str) -> LastGood[SchemaSnapshot]:
+    return LastGood(objects, partial(schemas_prefix, prefix), decode_schemas, "schemas")

@@ -12,6 +12,7 @@ from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
 from formats.records.scope import RecordFilter
 from formats.records.statistics import last_offset
+from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 
@@ -28,11 +29,12 @@ class SegmentRun:
     size_bytes: int  # of the Arrow columns, about the size of the records
     next_offset: int  # after this run, everything below is delivered
     last: bool  # the last run of the slices
+    dropped: int = 0  # records that the transform left out
 
 
 class RunReader(Protocol):
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
 
@@ -46,38 +48,37 @@ class _RunBuilder:
     batches: list[RecordBatch] = field(default_factory=list)
     count: int = 0
     size_bytes: int = 0
+    dropped: int = 0
 
     def __post_init__(self) -> None:
         self.next_offset = self.start_offset
 
     @property
     def passed(self) -> int:
-        """Offsets since the begin of the run, including those out of scope."""
+        """Offsets since the begin of the run, including those that are not delivered."""
         return self.next_offset - self.start_offset
 
     def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
         return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
 
-    def add(self, part: RecordBatch, last_offset: int) -> None:
-        """Add the records in scope up to `last_offset`; there may be none."""
+    def add(self, part: RecordBatch, last_offset: int, dropped: int) -> None:
+        """Add the records to deliver up to `last_offset`; there may be none."""
         if part.num_rows:
             self.batches.append(part)
             self.count += part.num_rows
             self.size_bytes += part.nbytes
+        self.dropped += dropped
         self.next_offset = last_offset + 1
 
     def end_run(self, *, last: bool = False) -> SegmentRun:
-        run = SegmentRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
-        self.batches, self.count, self.size_bytes, self.start_offset = [], 0, 0, self.next_offset
+        run = SegmentRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last, self.dropped)
+        self.batches, self.count, self.size_bytes, self.dropped = [], 0, 0, 0
+        self.start_offset = self.next_offset
         return run
 
 
 EVERYTHING = RecordFilter()
 MAX_OFFSETS_PER_RUN = 5_000_000  # offsets covered by one run
-
-
-def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
-    return batch
 
 
 def no_end(_source: SourcePartition) -> int:
@@ -91,24 +92,24 @@ def no_expectation(_footer: SegmentFooter) -> None:
 @dataclass(frozen=True, slots=True)
 class SegmentRunReader:
     """Safe to call from several threads; each iterator belongs to one thread. Runs contain the records that match
-    `scope`, as returned by `change`; the others are skipped like holes. Nothing after `last_offset` is read, and no run
-    ends after it: a merged segment may extend further than the range to deliver."""
+    `scope`; the others are skipped like holes. Nothing after `last_offset` is read, and no run ends after it: a merged
+    segment may extend further than the range to deliver."""
 
     archive: Archive
     max_records: int
     max_bytes: int
     scope: RecordFilter = EVERYTHING
-    change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
     last_offset: Callable[[SourcePartition], int] = no_end
     expect: Callable[[SegmentFooter], None] = (
         no_expectation  # raises ForeignSegment for a segment that does not belong here
     )
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
     ) -> Generator[SegmentRun, None, None]:
         """Yields at least one run; the final one has `last` set. The slices adjoin; a run may span several of them, so
-        that small segments do not make small runs. `max_records` lowers the limit of a run.
+        that small segments do not make small runs. `max_records` lowers the limit of a run, and of what `transform` is
+        called with.
 
         Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of the
         records read before the error: the next offset of that run lies in the failed slice. Holds two row groups in
@@ -125,11 +126,15 @@ class SegmentRunReader:
                     yield builder.end_run()
                 for batch in self._batches(segment_slice, last):
                     for part in self._parts(batch, limit):
-                        wanted = self.change(self.scope.of(part), segment_slice.segment.source)
-                        if builder.count and not builder.has_room(wanted, limit, self.max_bytes):
+                        in_scope = self.scope.of(part)
+                        wanted = transform(in_scope, segment_slice.segment.source)
+                        # a full run ends before records that are left out, too: a refused record is alone at last
+                        is_full = builder.count >= limit or not builder.has_room(wanted, limit, self.max_bytes)
+                        if builder.count and is_full:
                             yield builder.end_run()
-                        builder.add(wanted, last_offset(part))
-                        if builder.passed >= MAX_OFFSETS_PER_RUN:  # few records in scope: report the position anyway
+                        builder.add(wanted, last_offset(part), in_scope.num_rows - wanted.num_rows)
+                        # few records to deliver: report the position anyway
+                        if builder.passed >= MAX_OFFSETS_PER_RUN or builder.dropped >= limit:
                             yield builder.end_run()
                 builder.next_offset = last + 1
         except ReplicatorError:

@@ -69,6 +69,10 @@ class Step(StrEnum):
     RECORD_PROOF = "record-proof"
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"
+    SET_SCHEMA_MODE = "set-schema-mode"
+    REGISTER_SCHEMA = "register-schema"
+    DELETE_SCHEMA = "delete-schema"
+    SET_COMPATIBILITY = "set-compatibility"
 
 
 BEFORE, AFTER = "before", "after"

@@ -35,6 +35,7 @@ CounterName = Literal[
     "lost_offsets",
     "skipped_records",
     "altered_timestamps",
+    "dropped_records",
     "malformed_notifications",
     "malformed_keys",
     "foreign_notifications",
@@ -144,6 +145,9 @@ TABLE: dict[MetricName, Metric] = {
     "lost_offsets": Metric(SOURCE, "offsets in gaps given up as lost"),
     "skipped_records": Metric(SOURCE, "records of a delivered segment that were delivered before (overlaps)"),
     "altered_timestamps": Metric(SOURCE, "records whose timestamp was clamped, as configured"),
+    "dropped_records": Metric(
+        RECORDS, "records that the source's transform left out, of runs whose position the target acknowledged"
+    ),
     "malformed_notifications": Metric(NONE, "queue messages in an unknown format; check the dead-letter queue"),
     "malformed_keys": Metric(NONE, "objects below our prefix that are not segments; move them out of the prefix"),
     "foreign_notifications": Metric(

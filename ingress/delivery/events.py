@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import CorruptSegment
 from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
@@ -26,6 +27,7 @@ class DeliveryTarget:
     epoch: int
     clamp_timestamps: bool
     begun_at: int | None = None  # source offset; None: an operator set the position, or it is not known (yet)
+    transform: Transform = NO_TRANSFORM
 
     @property
     def key(self) -> CheckpointKey:
@@ -50,6 +52,7 @@ class Progressed:
     done: bool  # the slices are delivered to their end
     count: int = field(default=0, compare=False)  # records of this report
     size_bytes: int = field(default=0, compare=False)  # of their columns
+    dropped: int = field(default=0, compare=False)  # records that the transform left out since delivery began
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,17 @@ class Narrow:
 class _Waiting:
     delivery_target: DeliveryTarget
     slices: Sequence[SegmentSlice]  # adjacent; none: only the first checkpoint is written
+    dropped: int = 0  # records that the transform left out before the slices, since delivery began
     narrow: Narrow | None = None
     skipped: Sequence[Skipped] = ()  # offsets right before the slices
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPosition:
+    """How far slices were taken."""
+
+    next_offset: int
+    dropped: int  # records below it that the transform left out, since delivery began
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +62,13 @@ class SegmentRead:
     narrow: Narrow | None
     runs: Generator[SegmentRun, None, None]
     ahead: Future[RunAhead]
-    from_offset: int
-    next_offset: int  # of the next run to take
+    begin: ReadPosition
+    position: ReadPosition  # of the next run to take
     skipped: Sequence[Skipped]  # recorded with the first run
+
+    @property
+    def next_offset(self) -> int:
+        return self.position.next_offset
 
     @property
     def segment(self) -> Segment:
@@ -81,10 +94,10 @@ class ReadAhead:
     _rounds: int = 0
 
     def begin(
-        self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped]
+        self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped], dropped: int
     ) -> None:
         with self.changed:
-            self._waiting.append(_Waiting(delivery_target, slices, skipped=skipped))
+            self._waiting.append(_Waiting(delivery_target, slices, dropped, skipped=skipped))
             self.changed.notify_all()
 
     def release(self, epochs: Collection[int]) -> None:
@@ -129,18 +142,18 @@ class ReadAhead:
 
     def next_run(self, reading: SegmentRead, run: SegmentRun) -> None:
         """`run` was taken: start to read the next one."""
-        reading.next_offset = run.next_offset
+        reading.position = ReadPosition(run.next_offset, reading.position.dropped + run.dropped)
         if not run.last:
             reading.ahead = self._read_ahead(reading.runs)
 
-    def again(self, reading: SegmentRead, from_offset: int, narrow: Narrow | None) -> None:
-        """Read once more from `from_offset`, ahead of all that wait."""
+    def again(self, reading: SegmentRead, position: ReadPosition, narrow: Narrow | None) -> None:
+        """Read once more from `position`, ahead of all that wait."""
         self.drop(reading.delivery_target.epoch)
         # once the first run is delivered, the offsets skipped before it are recorded already
-        skipped = reading.skipped if from_offset == reading.from_offset else ()
-        slices = remaining(reading.slices, from_offset)
+        skipped = reading.skipped if position == reading.begin else ()
+        slices = remaining(reading.slices, position.next_offset)
         with self.changed:
-            self._waiting.appendleft(_Waiting(reading.delivery_target, slices, narrow, skipped))
+            self._waiting.appendleft(_Waiting(reading.delivery_target, slices, position.dropped, narrow, skipped))
 
     def drop(self, epoch: int) -> None:
         reading = self._open.pop(epoch, None)
@@ -155,13 +168,15 @@ class ReadAhead:
         delivery_target, narrow, slices = waiting.delivery_target, waiting.narrow, waiting.slices
         if slices:
             at = slices[0].offsets.start
-            runs = self.reader.runs(slices, max_records=narrow.max_records if narrow else None)
+            most = narrow.max_records if narrow else None
+            runs = self.reader.runs(slices, max_records=most, transform=delivery_target.transform)
         else:
             at = delivery_target.begun_at or 0
             runs = _first_run(at)
         ahead = self._read_ahead(runs)
+        begin = ReadPosition(at, waiting.dropped)
         self._open[delivery_target.epoch] = SegmentRead(
-            delivery_target, slices, narrow, runs, ahead, at, at, waiting.skipped
+            delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped
         )
 
     def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[RunAhead]:

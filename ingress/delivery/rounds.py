@@ -7,7 +7,8 @@ Runs on one thread with one TargetWriter. At most `width` partitions are read at
 is bounded by width × (two runs + two row groups), however many partitions and segments there are.
 
 A refusal does not hold up other partitions. When a record is refused, its partition gets separate rounds, with runs
-halved until the record is alone; the records before it are delivered then, and the position is its offset. A topic or a
+halved until the record is alone; the records before it are delivered then, and the position is its offset. So is a
+record for which the user's transform fails. A topic or a
 partition for which the target accepts nothing gets separate rounds until it does. When the target refuses the process
 as a writer, all delivery stops: one run is retried after pauses that grow, and nothing is dropped meanwhile.
 """
@@ -45,7 +46,7 @@ from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
-from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
+from ingress.delivery.read_ahead import Narrow, ReadAhead, ReadPosition, SegmentRead
 from ingress.delivery.record_metrics import RecordMetrics
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,9 @@ class _Part:
     """The records of one partition in the current round."""
 
     reading: SegmentRead
-    from_offset: int
+    begin: ReadPosition
     count: int = 0
+    dropped: int = 0
     size_bytes: int = 0
     last_offset: int = -1  # of a record
     records: RecordMetrics = field(default_factory=RecordMetrics)
@@ -71,14 +73,19 @@ class _Part:
     done: bool = False  # the slices are read to their end
     then: DeliveryEvent | _RefusedRun | None = None  # why it ended; reported once the records before are delivered
 
+    @property
+    def read(self) -> int:
+        """Records of its runs, with those that the transform left out."""
+        return self.count + self.dropped
+
 
 @dataclass(frozen=True, slots=True)
 class _RefusedRun:
     """A run that cannot be produced as it is."""
 
     reason: str
-    count: int
-    last_offset: int
+    count: int  # of its records, with those that the transform left out: the position is to reach the refused one
+    last_offset: int  # the refused record is not after it
 
 
 @dataclass(slots=True)
@@ -115,12 +122,18 @@ class Delivery:
         self._read_ahead = ReadAhead(self.reader, self.pool, self.clock, self.width, self._mutex)
 
     def begin(
-        self, delivery_target: DeliveryTarget, slices: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+        self,
+        delivery_target: DeliveryTarget,
+        slices: Sequence[SegmentSlice],
+        skipped: Sequence[Skipped] = (),
+        *,
+        dropped: int = 0,
     ) -> None:
         """Deliver adjacent slices. `reports` has the progress; when a slice fails, the records before it are delivered.
         Without a slice only the partition's first checkpoint is written, at `delivery_target.begun_at`. `skipped`:
-        offsets before the slices that were given up; they are recorded with the first position after them."""
-        self._read_ahead.begin(delivery_target, slices, skipped)
+        offsets before the slices that were given up; they are recorded with the first position after them. `dropped`:
+        records that the transform left out before the slices, as the last checkpoint counts them."""
+        self._read_ahead.begin(delivery_target, slices, skipped, dropped)
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
         """Exclude these epochs from new rounds. Waits for the current round, and aborts it after `timeout`. False when
@@ -196,7 +209,7 @@ class Delivery:
         except WriterRefused as error:
             self._halt(str(error))
             for part in parts.values():
-                self._read_ahead.again(part.reading, part.from_offset, part.reading.narrow)
+                self._read_ahead.again(part.reading, part.begin, part.reading.narrow)
             return
         except BrokerUnavailable as error:
             # perhaps some runs were not taken: the rest was not produced, and is read again
@@ -209,7 +222,7 @@ class Delivery:
             runs.close()
         failed = {f.partition: f for f in failures}
         seconds, at = time.monotonic() - began, self.clock.now()
-        self._pace.took(seconds, sum(part.count for part in parts.values()))
+        self._pace.took(seconds, sum(part.read for part in parts.values()))
         sharing = Counter(part.reading.delivery_target.target for part in parts.values())
         for part in parts.values():
             target = part.reading.delivery_target.target
@@ -229,22 +242,24 @@ class Delivery:
         self, members: list[SegmentRead], parts: dict[int, _Part], began: float
     ) -> Generator[TargetRun, None, None]:
         """The available runs of every member, repeatedly until the round is full."""
-        total = 0
+
+        def total() -> int:
+            return sum(part.read for part in parts.values())
+
         while True:
             for reading in members:
-                if self._pace.slowed and total >= self._pace.limit:
+                if self._pace.slowed and total() >= self._pace.limit:
                     return
                 part = parts.get(reading.delivery_target.epoch)
                 if reading.ahead.done() and (part is None or not part.ended):
-                    part = parts.setdefault(reading.delivery_target.epoch, _Part(reading, reading.next_offset))
+                    part = parts.setdefault(reading.delivery_target.epoch, _Part(reading, reading.position))
                     run = self._take(reading, part)
                     if run is not None:
-                        total += run.count
                         yield run
                     part.ended |= reading.narrow is not None
                     if self._halted:  # one run at a time while refused, so that little is repeated
                         return
-            if total >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
+            if total() >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
                 return
 
     def _more(self, members: list[SegmentRead], parts: dict[int, _Part], began: float) -> bool:
@@ -274,19 +289,23 @@ class Delivery:
             part.then = Corrupt(delivery_target, reading.segment, error)
         except TransientError as error:
             part.then = DeliveryFailed(delivery_target, str(error), FailureKind.RETRY_LATER)
-        except (ForeignSegment, TargetError, TransformFailed) as error:
+        except TransformFailed as error:
+            remedy = "correct the function, and start this process again"
+            part.then = _RefusedRun(f"{error}; {remedy}", error.count, error.last_offset)
+        except (ForeignSegment, TargetError) as error:
             part.then = DeliveryFailed(delivery_target, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
-                part.then = _RefusedRun(checked.refused, run.count, last_offset(run.batches[-1]))
+                part.then = _RefusedRun(checked.refused, run.count + run.dropped, last_offset(run.batches[-1]))
         if part.then is not None:
             part.ended = True
             return None
         if checked.altered:
             self.metrics.count("altered_timestamps", checked.altered, **delivery_target.labels)
-        is_first = reading.next_offset == reading.from_offset
+        is_first = reading.position == reading.begin
         part.ended = part.done = run.last
         part.count += run.count
+        part.dropped += run.dropped
         part.size_bytes += run.size_bytes
         if run.batches:
             part.last_offset = last_offset(run.batches[-1])
@@ -294,7 +313,12 @@ class Delivery:
         self._read_ahead.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(
-            run.next_offset, delivery_target.target_topic_id, at, self.writer.author, begun_at=delivery_target.begun_at
+            run.next_offset,
+            delivery_target.target_topic_id,
+            at,
+            self.writer.author,
+            begun_at=delivery_target.begun_at,
+            dropped=reading.position.dropped,
         )
         return TargetRun(
             delivery_target.target,
@@ -317,21 +341,25 @@ class Delivery:
         if failure is None:
             if part.count:
                 self._read_ahead.joins(delivery_target.target)
-            if reading.next_offset > part.from_offset or part.done:
+            if reading.next_offset > part.begin.next_offset or part.done:
                 self._measure(delivery_target, part, seconds, at)
+                position, count = reading.position, part.count
                 self.reports.put(
-                    Progressed(delivery_target, reading.next_offset, part.done, part.count, part.size_bytes)
+                    Progressed(
+                        delivery_target, position.next_offset, part.done, count, part.size_bytes, position.dropped
+                    )
                 )
             self._after(part)
         elif failure.kind in (FailureKind.RETRY_NOW, FailureKind.DELIVER_SEPARATELY):
             if failure.kind is FailureKind.DELIVER_SEPARATELY:
                 self._read_ahead.set_apart(delivery_target.target.topic)
-            self._read_ahead.again(reading, part.from_offset, reading.narrow)
+            self._read_ahead.again(reading, part.begin, reading.narrow)
         elif failure.kind is FailureKind.REJECTED and shares_partition:  # separate rounds show whose record it is
-            self._read_ahead.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
+            self._read_ahead.again(reading, part.begin, Narrow(max(part.read, 1), part.last_offset + 1))
         elif failure.kind is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
-            self._refused(reading, part.from_offset, _RefusedRun(reason, part.count, part.last_offset))
+            count = part.read if part.count else 0
+            self._refused(reading, part.begin, _RefusedRun(reason, count, part.last_offset))
         else:
             if failure.kind is FailureKind.DENIED:
                 self._read_ahead.set_apart(delivery_target.target.topic)
@@ -343,7 +371,7 @@ class Delivery:
     def _after(self, part: _Part) -> None:
         reading, then = part.reading, part.then
         if isinstance(then, _RefusedRun):
-            self._refused(reading, reading.next_offset, then)
+            self._refused(reading, reading.position, then)
         elif then is not None:
             self._read_ahead.drop(reading.delivery_target.epoch)
             self.reports.put(then)
@@ -351,21 +379,26 @@ class Delivery:
             self._read_ahead.drop(reading.delivery_target.epoch)
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
             # it was refused only together with another source
-            self._read_ahead.again(reading, reading.next_offset, None)
+            self._read_ahead.again(reading, reading.position, None)
 
-    def _refused(self, reading: SegmentRead, from_offset: int, refusal: _RefusedRun) -> None:
+    def _refused(self, reading: SegmentRead, position: ReadPosition, refusal: _RefusedRun) -> None:
+        narrow = reading.narrow
         if refusal.count == 0:  # without records: the first checkpoint was refused
             self._read_ahead.drop(reading.delivery_target.epoch)
             self.reports.put(DeliveryFailed(reading.delivery_target, refusal.reason, FailureKind.REJECTED))
             return
-        if refusal.count == 1:
+        if refusal.count == 1 or (narrow is not None and narrow.max_records == 1):
             self._read_ahead.drop(reading.delivery_target.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
             self.reports.put(DeliveryFailed(reading.delivery_target, reason, FailureKind.REJECTED, refusal.last_offset))
             return
-        self._read_ahead.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+        # a run may leave out as many records again, so its count alone might never fall
+        most = refusal.count if narrow is None else min(refusal.count, narrow.max_records)
+        self._read_ahead.again(reading, position, Narrow(max(most // 2, 1), refusal.last_offset + 1))
 
     def _measure(self, delivery_target: DeliveryTarget, part: _Part, seconds: float, at: datetime) -> None:
         part.records.acknowledged(at, self.metrics, delivery_target.record_labels)
+        if delivery_target.transform:
+            self.metrics.count("dropped_records", part.dropped, **delivery_target.record_labels)
         self.metrics.observe("produce_latency_seconds", seconds, **delivery_target.labels)
         log.debug("run_delivered", extra={log_fields.RECORDS: part.count, log_fields.BYTES: part.size_bytes})

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +18,7 @@ from infra.archive.proofs import Proof
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
+from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
 from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import routed
@@ -63,6 +64,8 @@ def status(
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         destinations = None if found is None else compared(reach, found)
         compaction = compaction_status(settings, reach, now)
+        newest = [one.newest for one in (egress, ingress) if one is not None]
+        schemas = schemas_status(settings, reach, chain.from_iterable(newest))
     option = [] if config is None else ["--config", str(config)]
     if as_json:
         print_json(
@@ -73,6 +76,7 @@ def status(
                 "ingress": None if ingress is None else _ingress_json(ingress, now, option),
                 "destinations": None if destinations is None else _destinations_json(destinations),
                 "compaction": None if compaction is None else compaction_json(compaction),
+                "schemas": schemas_json(schemas),
             }
         )
     else:
@@ -85,6 +89,7 @@ def status(
             _print_destinations(destinations, now)
         if compaction is not None:
             print_compaction(compaction, now)
+        print_schemas(schemas)
         if egress is None and ingress is None and compaction is None:
             print_text("the configuration has none of [egress], [ingress] and [compaction]")
     if any(one is not None and one.problems for one in (egress, ingress, destinations, compaction)):
@@ -173,6 +178,9 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
     print_text(topic_text(status))
     for one in status.sources:
         print_text(source_text(one, now))
+    for (place, destination), some in _by_destination(status.partitions):
+        if (text := transform_text(some)) is not None:
+            print_text(f"{place} -> {destination}: {text}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -237,6 +245,14 @@ def source_text(source: SourceStatus, now: datetime) -> str:
         return f"source {source.region}: {beat}"
     behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
     return f"source {source.region}: {beat}; {behind}"
+
+
+def transform_text(partitions: Sequence[IngressPartition]) -> str | None:
+    """What a transform did to the records of one destination; None: there is none, and was none."""
+    names, dropped = {p.transform for p in partitions if p.transform}, sum(p.dropped for p in partitions)
+    if not names and not dropped:
+        return None
+    return f"transform {', '.join(sorted(names)) or 'of before'}, {count_text(dropped)} records left out"
 
 
 def topic_text(status: IngressStatus) -> str:
@@ -348,6 +364,8 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
             "waits_since": p.waits_since and p.waits_since.isoformat(),
             "waits_for": p.waits_for or None,
             "skipped_offsets": p.skipped,
+            "transform": p.transform or None,
+            "dropped_records": p.dropped,
             "proven": _proof_json(p.proof, now),
             "problems": list(p.problems),
         }

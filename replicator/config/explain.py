@@ -28,6 +28,7 @@ class Explanation:
     why: str
     destination: str | None = None
     naming: str = ""  # what gives the destination its name
+    changing: str = ""  # what changes the records on their way
     settings: Mapping[str, object]
 
     @property
@@ -35,7 +36,8 @@ class Explanation:
         arrow = f" → {self.destination}" if self.destination else ""
         chosen = "selected" if self.selected else "not selected"
         named = f"; {self.naming}" if self.naming else ""
-        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}{named}"
+        changed = f"; {self.changing}" if self.changing else ""
+        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}{named}{changed}"
 
 
 def explain_topic(config: Config, name: str) -> list[Explanation]:
@@ -78,7 +80,7 @@ def _ingress(config: Config, name: str) -> Iterator[Explanation]:
             yield replace(_answer(f"ingress from {region}", verdict, None), selected=False, why=f"because {reason}")
         else:
             answer = _answer(f"ingress from {region}", verdict, source.destination(name))
-            yield replace(answer, naming=source.naming)
+            yield replace(answer, naming=source.naming, changing=source.changing)
 
 
 def _retention(config: Config, name: str) -> Iterator[Explanation]:

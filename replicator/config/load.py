@@ -20,6 +20,7 @@ from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Invalid, dotted, of, outside_limits, settings_of, suggestion
 from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.secrets import Path as KeyPath
 from infra.settings.secrets import substitute
 from infra.settings.storage import S3Settings, SqsSettings
@@ -38,7 +39,12 @@ S = TypeVar("S", bound="DataclassInstance")
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """Maps librdkafka properties to those that the client refuses, each with the reason."""
 
-SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
+SECTIONS = (
+    *("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "schema_registry"),
+    *("metrics", "log"),
+)
+ALONE = ("kafka", "schema_registry", "metrics", "log")
+"""Sections that contradict no other."""
 
 
 def load(path: Path | str, *, check_client: CheckClient = lambda _: ()) -> Config:
@@ -158,6 +164,9 @@ class _Reader:
             "sync": self._sync(tree["sync"]) if "sync" in tree else None,
             "compaction": self._compaction(tree["compaction"]) if "compaction" in tree else None,
             "retention": self._retention(tree["retention"]) if "retention" in tree else None,
+            "schema_registry": self._section(SchemaRegistrySettings, tree["schema_registry"], ("schema_registry",))
+            if "schema_registry" in tree
+            else None,
             "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),
             "log": self._section(LogSettings, tree.get("log", {}), ("log",)),
         }
@@ -168,7 +177,7 @@ class _Reader:
         if not self.problems:
             return self._built(Config, values | sections | {"source": source}, ())
         # There are problems already; add the contradictions between the valid sections.
-        present = {name: sections[name] for name in SECTIONS if name not in ("kafka", "metrics", "log")}
+        present = {name: sections[name] for name in SECTIONS if name not in ALONE}
         self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
         if "ingress" in tree and "sqs" not in tree:
             self.problems.append(": ".join(NO_QUEUE))

@@ -18,6 +18,7 @@ from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern
 from infra.settings.field import FieldInfo, of, settings_of, written
 from infra.settings.kafka import KafkaSettings
+from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
 from ingress.settings import IngressSettings
@@ -34,7 +35,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
         "",
         Config,
         frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction", "retention"})
-        | frozenset({"metrics", "log", "format_options"}),
+        | frozenset({"schema_registry", "metrics", "log", "format_options"}),
     ),
     ("[kafka]", KafkaSettings, frozenset({"base", "consumer", "producer", "admin"})),
     ("[s3]", S3Settings, frozenset()),
@@ -48,6 +49,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[[compaction.jobs]]", CompactionJob, frozenset()),
     ("[retention]", RetentionSettings, frozenset({"topics"})),
     ('[retention.topics."name"]', RetentionRule, frozenset()),
+    ("[schema_registry]", SchemaRegistrySettings, frozenset()),
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
 )

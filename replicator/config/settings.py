@@ -13,6 +13,7 @@ from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
 from infra.settings.field import enforce, listen_address, not_blank, region_name, setting
 from infra.settings.kafka import KafkaSettings
+from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
@@ -78,6 +79,9 @@ class Config:
     )
     retention: RetentionSettings | None = field(
         default=None, metadata=setting("[retention]: how long the archive is kept")
+    )
+    schema_registry: SchemaRegistrySettings | None = field(
+        default=None, metadata=setting("[schema_registry]: whose schemas are copied, or restored into")
     )
     metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=setting("[metrics]: what is exported"))
     log: LogSettings = field(default_factory=LogSettings, metadata=setting("[log]: what is written to stderr"))

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from formats.footer import SegmentFooter
+from formats.footer import MOST_IDS, SegmentFooter
 from formats.incarnation import parse_incarnation
 from formats.policies.topic_configs import RETENTION_MS
 from formats.segment import SegmentInfo
@@ -215,6 +215,17 @@ def against_defaults(
         why = f"{name} would get the retention of this cluster, 7 days by Kafka's default, and records are older: the "
         yield Conflict(
             kind=ConflictKind.RETENTION, reason=f"{why}broker may delete them. Pass --topic-config {RETENTION_MS}=-1"
+        )
+
+
+def schema_warnings(topic: str, region: str, footers: Collection[SegmentFooter]) -> Iterator[str]:
+    """What to do where records refer to schemas of the source's registry; as far as `footers` say so."""
+    ids = sorted({one for f in footers if f.schema_ids is not None for one in f.schema_ids.ids})
+    if ids:
+        named = ", ".join(map(str, ids[:MOST_IDS])) + (", …" if len(ids) > MOST_IDS else "")
+        yield (
+            f"values of {topic} look as if they carry ids of schemas ({named}): where the registry here does not know "
+            f"them, `replicator schemas restore --region {region}`"
         )
 
 

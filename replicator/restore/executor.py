@@ -20,6 +20,7 @@ from typing import assert_never
 from formats.coverage import uncovered
 from formats.errors import CheckpointConflict, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
+from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.archive import Archive
 from infra.contracts.internal_topics import CheckpointStore
@@ -85,6 +86,7 @@ class Restorer:
     replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that were replaced, and why
     width: int = 8
     patience: timedelta = PATIENCE
+    transform: Transform = NO_TRANSFORM
     _partitions: list[RestoringPartition] = field(default_factory=list)  # in the order of their epochs, from 1
 
     def begin(
@@ -100,9 +102,10 @@ class Restorer:
         delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
-        delivery_target = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
+        delivery_target = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at, self.transform)
         now = self.clock.now()
         partition = RestoringPartition(plan, delivery_target, self._sequencer(plan, begun), now, given_up=given_up)
+        partition.dropped = 0 if begun is None else begun.dropped
         if begun_at is not None and begun_at > plan.wanted_from:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
         if plan.offsets is None and self.follow is None:
@@ -286,6 +289,7 @@ class Restorer:
             return
         partition.unwritten = []  # gaps that the checkpoint does not include are passed over once more
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
+        partition.dropped = 0 if checkpoint is None else checkpoint.dropped
         self._apply(partition, partition.sequencer.changed(self.clock.now()))
 
     def _ask_later(self, partition: RestoringPartition) -> None:
@@ -328,7 +332,8 @@ class Restorer:
         for partition in self._partitions:
             if free > 0 and isinstance(waiting := partition.work, WaitingForTurn) and not partition.is_over:
                 partition.moved_at += now - waiting.since
-                self.delivery.begin(partition.delivery_target, waiting.deliver.slices, tuple(partition.unwritten))
+                skipped, dropped = tuple(partition.unwritten), partition.dropped
+                self.delivery.begin(partition.delivery_target, waiting.deliver.slices, skipped, dropped=dropped)
                 partition.work = UnderWay()
                 free -= 1
 
@@ -346,9 +351,10 @@ class Restorer:
     def _reported(self, partition: RestoringPartition, report: DeliveryEvent) -> None:
         now, sequencer = self.clock.now(), partition.sequencer
         match report:
-            case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
+            case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes, dropped=dropped):
                 partition.records += count
                 partition.size_bytes += size_bytes
+                partition.dropped = dropped
                 partition.moved_at, partition.damaged, partition.unknowns, partition.unwritten = now, None, 0, []
                 partition.work = Idle() if done else UnderWay()
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))

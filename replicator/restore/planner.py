@@ -25,6 +25,7 @@ from replicator.restore.conflicts import (
     against_fork,
     against_frozen,
     against_gaps,
+    schema_warnings,
 )
 from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.partition_plan import PartitionPlan, plan_partition
@@ -166,7 +167,7 @@ class RestorePlanner:
             source=planned.source,
             acls=planned.acls,
             purge=planned.purge,
-            warnings=planned.warnings,
+            warnings=[*planned.warnings, *schema_warnings(incarnation.topic, selection.region, footers)],
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             conflicts=accepted(conflicts, target_options.accept),
             footers_read=len(footers),

@@ -103,6 +103,7 @@ class RestoringPartition:
     moved_at: datetime  # time of its last progress, plus the time it waited for a turn since
     records: int = 0
     size_bytes: int = 0
+    dropped: int = 0  # records that the transform left out since this restore began
     work: Work = Idle()
     position: RestorePosition = Known()
     listing: RestoreListing | None = None

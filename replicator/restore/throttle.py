@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from formats.coverage import SegmentSlice
+from formats.records.transform import NO_TRANSFORM, Transform
 from infra.archive.run_reader import RunReader, SegmentRun
 from infra.runtime.lifecycle import Stop
 
@@ -46,9 +47,9 @@ class ThrottledReader:
     throttle: Throttle
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
-        for run in self.reader.runs(slices, max_records=max_records):
+        for run in self.reader.runs(slices, max_records=max_records, transform=transform):
             self.throttle.pay(run.size_bytes)
             yield run

@@ -162,6 +162,7 @@ class RestoreWorker:
                 until=until,
                 replaced=topics.turn,
                 width=WIDTH,
+                transform=self._transform,
             )
             for task in tasks:
                 begun = positions.get(task.plan.key)
@@ -197,7 +198,6 @@ class RestoreWorker:
             BATCH_RECORDS,
             RUN_BYTES,
             scope=self._settings.scope,
-            change=self._transform,
             last_offset=lambda source: planned.get(source, INT64_MAX),
         )
         if self._settings.max_rate:

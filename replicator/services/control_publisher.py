@@ -11,9 +11,11 @@ from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import ControlPublisher
+from egress.catalog.schema_observer import SchemaObserver
 from egress.catalog.watermark_observer import WatermarkObserver
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
-from formats.control.keys import catalog_prefix, heartbeat_prefix, watermarks_prefix
+from formats.control.keys import catalog_prefix, heartbeat_prefix, schemas_prefix, watermarks_prefix
+from formats.control.schemas import SchemaSnapshot, decode_schemas, encode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks, encode_watermarks
 from formats.messages.ledger import DEFAULT_LEDGER, Ownership, ownership
 from formats.topic_selection import select
@@ -24,6 +26,7 @@ from infra.contracts.storage import ObjectStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.cluster.log_ends import KafkaLogEnds
+from infra.kafka.cluster.schema_registry import schema_registry
 from infra.kafka.internal_topics.heartbeats import KafkaHeartbeatWriter, OwnHeartbeats
 from infra.kafka.internal_topics.whole_topic import read_whole
 from infra.runtime.failures import Attempt
@@ -73,9 +76,23 @@ def control_publisher(
             clock=around.clock,
             pool=pool,
         )
+    schemas = None
+    if config.schema_registry is not None:
+        schemas = Publication(
+            attempt=Attempt.SCHEMAS,
+            generations=Generations(objects, schemas_prefix(config.s3.prefix, config.region)),
+            encode=encode_schemas,
+            decode=decode_schemas,
+            observe=SchemaObserver(schema_registry(config.schema_registry), writer).observe,
+            has_same_content=SchemaSnapshot.has_same_content,
+            interval=config.schema_registry.interval,
+            clock=around.clock,
+            pool=around.pool(1, "schemas"),
+        )
     return ControlPublisher(
         catalog=catalog,
         watermarks=watermarks,
+        schemas=schemas,
         heartbeats=Generations(objects, heartbeat_prefix(config.s3.prefix, config.region)),
         election=Election(writer, settings.heartbeat_interval),
         clock=around.clock,

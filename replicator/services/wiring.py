@@ -199,7 +199,7 @@ def program() -> str:
 
 def for_workers(config: Config, *needed: str) -> Config:
     """The configuration that is pickled for Spark tasks: the archive and the sections `needed`, no more."""
-    sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention"}
+    sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention", "schema_registry"}
     left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
     return replace(config, **left_out)
 

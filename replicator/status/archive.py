@@ -9,7 +9,7 @@ from datetime import datetime
 
 from formats.coverage import Extent, join_to_last, joined
 from formats.incarnation import Incarnation
-from formats.segment import OffsetRange, SourcePartition
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.archive.segments import SegmentStore
 
 
@@ -19,15 +19,11 @@ class ArchivedPartition:
 
     runs: list[OffsetRange] = field(default_factory=list)
     waits_since: datetime | None = None  # when the first segment at or beyond the given position was stored
+    newest: SegmentInfo | None = None  # the last stored segment
 
     @property
     def extent(self) -> Extent:
         return joined(self.runs)
-
-
-def extents(store: SegmentStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
-    """The extent of every partition, as `archived` without positions."""
-    return {source: found.extent for source, found in archived(store, paths, {}, pool).items()}
 
 
 def archived(
@@ -52,6 +48,8 @@ def _archived(
     for info in store.walk(region, path):
         source, offsets = info.segment.source, info.segment.offsets
         known = found.setdefault(source, ArchivedPartition())
+        if known.newest is None or info.stored_at >= known.newest.stored_at:
+            known.newest = info
         join_to_last(known.runs, offsets)  # within a level segments are listed in order
         if offsets.end >= positions.get(source, 0):
             known.waits_since = min(known.waits_since or info.stored_at, info.stored_at)

@@ -14,7 +14,7 @@ from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, unresolved
 from formats.incarnation import current
 from formats.log_point import LogPoint
-from formats.segment import OffsetRange, SourcePartition
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import select
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
@@ -32,7 +32,7 @@ from infra.contracts.cluster import (
     describe_each,
 )
 from replicator.config import EgressSettings
-from replicator.status.archive import extents
+from replicator.status.archive import archived as archived_partitions
 from replicator.status.members import missing_members
 
 NO_END = 2**63 - 1
@@ -67,6 +67,7 @@ class EgressStatus:
     group: GroupFacts
     partitions: tuple[EgressPartitionStatus, ...]
     topics: Mapping[str, str]  # topic -> why it cannot be archived
+    newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
 
     @property
     def problems(self) -> list[str]:
@@ -117,7 +118,8 @@ class EgressSources:
         }
         paths = [(self.region, incarnation.path) for incarnation in incarnations.values()]
         proofs = read_proofs(self.proofs, paths, pool)
-        archived = extents(self.store, paths, pool)
+        stored = archived_partitions(self.store, paths, {}, pool)
+        archived = {source: found.extent for source, found in stored.items()}
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
@@ -170,7 +172,11 @@ class EgressSources:
                     )
                 )
         return EgressStatus(
-            group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=topic_problems
+            group_id=self.settings.group_id,
+            group=group.result(),
+            partitions=tuple(rows),
+            topics=topic_problems,
+            newest=tuple(found.newest for found in stored.values() if found.newest is not None),
         )
 
     def _names(self) -> Collection[str]:

@@ -19,7 +19,7 @@ from formats.messages.delivery_checkpoint import (
     still_waiting,
 )
 from formats.messages.group_claim import current_claim, is_copied, why_copied
-from formats.segment import OffsetRange, SourcePartition
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
@@ -60,6 +60,12 @@ class IngressPartition:
     problems: tuple[str, ...]
     waits_since: datetime | None = None  # since when stored offsets wait and nothing is delivered
     waits_for: str = ""  # what delivery waits for: a decision or the previous incarnation; empty: nothing
+    transform: str = ""  # name of the function that its records go through; empty: none
+
+    @property
+    def dropped(self) -> int:
+        """Records that transforms left out since delivery began."""
+        return 0 if self.checkpoint is None else self.checkpoint.dropped
 
     @property
     def lag(self) -> int:
@@ -90,6 +96,7 @@ class IngressStatus:
     copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
     sources: tuple[SourceStatus, ...] = ()
+    newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
@@ -223,6 +230,7 @@ class IngressSources:
                     key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[delivery_path(key)])
                 ),
                 settles_within=self._settles_within(key.source),
+                transform=self._transform(key.source),
                 members=members,
                 now=now,
                 proof=proofs.get(key.source),
@@ -242,6 +250,7 @@ class IngressSources:
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
+            newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             unnamed=tuple(unnamed),
             sources=source_status(
                 reports.result(),
@@ -255,6 +264,10 @@ class IngressSources:
         """How long the first segment of a partition may wait for earlier ones."""
         settings = self.settings.source_of(source.region, source.topic)
         return settings.first_segment_delay if settings is not None else timedelta()
+
+    def _transform(self, source: SourcePartition) -> str:
+        settings = self.settings.source_of(source.region, source.topic)
+        return settings.transform if settings is not None else ""
 
     def _gaps(
         self, sources: Collection[SourcePartition], pool: Executor
@@ -284,6 +297,7 @@ def partition_status(
     members: int = 0,  # of the group
     now: datetime,
     proof: Proof | None = None,
+    transform: str = "",
 ) -> IngressPartition:
     """The status of a partition with the problems that are visible from outside.
 
@@ -345,6 +359,7 @@ def partition_status(
         problems=tuple(problems),
         waits_since=waits_since,
         waits_for=waits_for,
+        transform=transform if configured else "",
     )
 
 

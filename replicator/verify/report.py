@@ -147,6 +147,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "wanted": _side(result.first if result else None),
                 "found": _side(result.second if result else None),
                 "difference": result.difference.text if result and result.difference else "",
+                "transform": verdict.transform,
                 "unreadable": verdict.unreadable,
             }
 
@@ -179,6 +180,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
         case _:
             wanted, found = entry["wanted"], entry["found"]
             parts = [f"{entry['records']:,} records equal"]
+            parts += [f"after transform {entry['transform']}"] if entry.get("transform") else []
             parts += [entry["difference"]] if entry["difference"] else []
             parts += [entry["unreadable"]] if entry["unreadable"] else []
             sides = f"{_shown(wanted and wanted['offsets'])} = {entry['target']} {_shown(found and found['offsets'])}"

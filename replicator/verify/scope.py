@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from formats.segment import Segment, SourcePartition
-from replicator.config import Config
+from replicator.config import Config, IngressSource
 from replicator.selection import Selection
 from replicator.verify.proven import Proven
 
@@ -38,8 +38,20 @@ class VerifyScope:
 def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
     """The name of the topic of `source` in `cluster`: as the selection renames it, else as ingress of that
     configuration delivers it, else unchanged."""
-    if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
-        delivered = cluster.ingress.source_of(source.region, source.topic)
-        if delivered is not None:
-            return delivered.destination(source.topic, source.incarnation)
+    delivered = _delivered_by(selection, source, cluster)
+    if delivered is not None:
+        return delivered.destination(source.topic, source.incarnation)
     return selection.renaming(source.topic)
+
+
+def transform_of(selection: Selection, source: SourcePartition, cluster: Config) -> str:
+    """The name of the transform that the records of `source` in `cluster` went through; empty: none, also where the
+    selection renames the topic, which is then not what ingress delivers."""
+    delivered = _delivered_by(selection, source, cluster)
+    return "" if delivered is None else delivered.transform
+
+
+def _delivered_by(selection: Selection, source: SourcePartition, cluster: Config) -> IngressSource | None:
+    if selection.renaming.decides(source.topic) or cluster.ingress is None:
+        return None
+    return cluster.ingress.source_of(source.region, source.topic)

@@ -15,7 +15,7 @@ from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import SegmentSlice, from_first, joined, parts, uncovered
-from formats.errors import CorruptSegment, SegmentNotFound
+from formats.errors import CorruptSegment, SegmentNotFound, TransformFailed
 from formats.forks import unresolved
 from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
@@ -23,6 +23,7 @@ from formats.records.align import StreamComparison, compare_streams
 from formats.records.compare import Comparison, compare
 from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, within
+from formats.records.transform import transform_named
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.read import SplitReader
@@ -96,6 +97,7 @@ class TargetVerdict:
     target: TopicPartition
     result: StreamComparison | None
     unreadable: str = ""  # why they could not be compared
+    transform: str = ""  # name of the function that the compared records of the source went through; empty: none
 
     @property
     def is_equal(self) -> bool:
@@ -228,15 +230,16 @@ class Verifier:
         )
 
     def compare_with_target(
-        self, source: SourcePartition, target: TopicPartition, scope: RecordFilter, records: Iterator[RecordBatch]
+        self,
+        source: SourcePartition,
+        target: TopicPartition,
+        scope: RecordFilter,
+        records: Iterator[RecordBatch],
+        transform: str = "",
     ) -> TargetVerdict:
         """Compare the archive with `records`, all of the target partition. Raises StoreUnavailable, and what reading it
         raises."""
-        try:
-            result = compare_streams(self.records(source, scope), records)
-        except (CorruptSegment, SegmentNotFound) as error:
-            return TargetVerdict(source=source, target=target, result=None, unreadable=str(error))
-        return TargetVerdict(source=source, target=target, result=result)
+        return compared_through(transform, source, target, self.records(source, scope), records)
 
     def records(
         self, source: SourcePartition, scope: RecordFilter, within: OffsetRange | None = None
@@ -293,6 +296,23 @@ class Verifier:
                 elif not result.equal:
                     found.subset_pairs.append(f"{other.segment} and {segment}: {result.detail}")
         return found
+
+
+def compared_through(
+    transform: str,
+    source: SourcePartition,
+    target: TopicPartition,
+    ours: Iterator[RecordBatch],
+    theirs: Iterator[RecordBatch],
+) -> TargetVerdict:
+    """Compare `ours`, as the function named `transform` returns them, with `theirs`. Raises what reading either raises,
+    except errors of the data."""
+    try:
+        function = transform_named(transform)
+        result = compare_streams((function(batch, source) for batch in ours), theirs)
+    except (CorruptSegment, SegmentNotFound, TransformFailed) as error:
+        return TargetVerdict(source=source, target=target, result=None, unreadable=str(error), transform=transform)
+    return TargetVerdict(source=source, target=target, result=result, transform=transform)
 
 
 def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:

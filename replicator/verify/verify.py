@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from formats.coverage import joined
 from formats.errors import TargetError
 from formats.int_range import IntRange
-from formats.records.align import compare_streams
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
@@ -34,8 +33,8 @@ from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, entry_of, report
-from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, Found, VerifyScope, copied_as
-from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
+from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, Found, VerifyScope, copied_as, transform_of
+from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier, compared_through
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -149,14 +148,16 @@ class Verification(Closing):
             return entry_of(verdict), verdict.read
         if scope.kind == SOURCE:
             return entry_of(self.same_as_source(source, scope.cluster)), {}
-        is_restored = delivered is not None
-        topic = (
-            self.selection.renaming(source.topic) if is_restored else copied_as(self.selection, source, scope.cluster)
-        )
+        if delivered is not None:
+            topic, transform = self.selection.renaming(source.topic), ""
+        else:
+            topic = copied_as(self.selection, source, scope.cluster)
+            transform = transform_of(self.selection, source, scope.cluster)
         if scope.source_cluster is not None:
-            direct = self.source_as_target(source, scope.source_cluster, scope.cluster, topic)
+            direct = self.source_as_target(source, scope.source_cluster, scope.cluster, topic, transform=transform)
             return {**entry_of(direct), "kind": DIRECT}, {}
-        return entry_of(self.same_as_target(source, scope.cluster, topic, offsets=delivered)), {}
+        found = self.same_as_target(source, scope.cluster, topic, offsets=delivered, transform=transform)
+        return entry_of(found), {}
 
     def archive(
         self,
@@ -209,30 +210,38 @@ class Verification(Closing):
         return self._verifier.compare_with_source(source, topic, common, records, source_compacted=compacted)
 
     def same_as_target(
-        self, source: SourcePartition, cluster: Config, topic: str, *, offsets: IntRange | None = None
+        self,
+        source: SourcePartition,
+        cluster: Config,
+        topic: str,
+        *,
+        offsets: IntRange | None = None,
+        transform: str = "",
     ) -> TargetVerdict:
-        """`topic`: its name in `cluster`. `offsets`: the delivered ones; None: those of the selection. Raises as
-        `same_as_source` does."""
+        """`topic`: its name in `cluster`. `offsets`: the delivered ones; None: those of the selection. `transform`: the
+        function that they were delivered through. Raises as `same_as_source` does."""
         target = TopicPartition(topic, source.partition)
         scope = RecordFilter(offsets=offsets or self.selection.offsets, timestamps=self.selection.timestamps)
         try:
             records, why = _from_its_beginning(cluster, target, OTHER_NAME)
             if not why:
-                return self._verifier.compare_with_target(source, target, scope, records)
+                return self._verifier.compare_with_target(source, target, scope, records, transform)
         except TargetError as error:
             why = _refused(cluster, error)
         return TargetVerdict(source=source, target=target, result=None, unreadable=why)
 
-    def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str) -> TargetVerdict:
+    def source_as_target(
+        self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str, *, transform: str = ""
+    ) -> TargetVerdict:
         """Compare the topic of `cluster` with `copy`, without the archive. Records not copied yet count as a
-        difference. Raises BrokerUnavailable."""
+        difference. `transform`: as in `same_as_target`. Raises BrokerUnavailable."""
         topic = TopicPartition(source.topic, source.partition)
         target = TopicPartition(copy, source.partition)
         try:
             ours, why = _from_its_beginning(cluster, topic, WRONG_FILE)
             theirs, why_theirs = _from_its_beginning(copied_to, target, OTHER_NAME)
             if not why and not why_theirs:
-                return TargetVerdict(source=source, target=target, result=compare_streams(ours, theirs))
+                return compared_through(transform, source, target, ours, theirs)
         except TargetError as error:
             why, why_theirs = _refused(copied_to, error), ""
         return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)

@@ -113,6 +113,19 @@ class TargetContract:
         assert self.checkpoints() == {first.key: later.checkpoint, second.key: second.checkpoint}
         assert self.read(partitions[0], 3) == expected(first, later)
 
+    def test_a_run_without_records_still_records_its_checkpoint(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """A transform may leave out all of them: alone, and beside runs with records."""
+        first, second = run_of(partitions[0], [row(0)]), run_of(partitions[1], [row(7)])
+        empty = replace(first, batches=(), count=0, size_bytes=0, checkpoint=replace(first.checkpoint, dropped=1))
+        assert writer.deliver([empty], should_stop=never) == []
+        assert self.checkpoints() == {first.key: empty.checkpoint}
+        later = replace(empty, checkpoint=replace(empty.checkpoint, next_offset=9, dropped=9))
+        assert writer.deliver([later, second], should_stop=never) == []
+        assert self.checkpoints() == {first.key: later.checkpoint, second.key: second.checkpoint}
+        assert self.read(partitions[1], 1) == expected(second)
+
     def test_what_was_skipped_is_written_down_with_the_checkpoint(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from egress.start.commit_metadata import CommitMetadata
-from formats.control import catalog, heartbeat, watermarks
+from formats.control import catalog, heartbeat, schemas, watermarks
 from formats.control.archive_begin import ArchiveBegin, encode_begin
 from formats.control.claim import TopicClaim, encode_topic_claim
 from formats.control.fork import LogFork, encode_fork
@@ -120,6 +120,24 @@ def _watermarks() -> watermarks.SourceWatermarks:
     return watermarks.SourceWatermarks(cluster_id=CLUSTER_ID, writer=WRITER, observed_at=AT, topics={"orders": topic})
 
 
+def _schemas() -> schemas.SchemaSnapshot:
+    referred = schemas.SchemaReference(name="Line", subject="lines", version=1)
+    return schemas.SchemaSnapshot(
+        writer=WRITER,
+        observed_at=AT,
+        schemas={
+            7: schemas.Schema(text='{"name":"Line","size":4,"type":"fixed"}'),
+            12: schemas.Schema(text='{"items":"Line","type":"array"}', references=(referred,)),
+        },
+        versions=(
+            schemas.SubjectVersion(subject="lines", version=1, id=7),
+            schemas.SubjectVersion(subject="orders-value", version=3, id=12, is_deleted=True),
+        ),
+        compatibility="BACKWARD",
+        subject_compatibility={"orders-value": "NONE"},
+    )
+
+
 def examples() -> Mapping[str, str]:
     """By the name that stands in the comment before the block."""
     gap = RecordedGap(
@@ -223,6 +241,7 @@ def examples() -> Mapping[str, str]:
         "footer": _footer(),
         "catalogue": _indented(catalog.encode_catalog(_catalog())),
         "watermarks": _indented(watermarks.encode_watermarks(_watermarks())),
+        "schemas": _indented(schemas.encode_schemas(_schemas())),
         "commit metadata": str(CommitMetadata(1000, 6, TOPIC_ID)),
     }
     return {**texts, **{name: data.decode() for name, data in encoded.items()}}

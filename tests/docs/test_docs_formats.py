@@ -125,7 +125,7 @@ class TestTables:
         assert [row[2] == "allowed" for row in rows] == [field.nullable for field in SCHEMA]
 
     def test_footer(self, read: Read) -> None:
-        optional = {"keyless_count", "row_groups"}
+        optional = {"keyless_count", "schema_ids", "row_groups"}
         assert set(names("<!-- footer fields -->")) - optional == set(read.footer) - optional
         assert set(names("<!-- origin fields -->")) == set(read.footer["origin"])
 

@@ -121,6 +121,7 @@ SYNC: Mapping[Step, tuple[int, ...]] = {
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 _DIFFERENCE = "wants a source that changes meanwhile; what is not done is a difference still, at each of these steps: "
 _DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"
+_SCHEMAS = "wants a schema registry; ended before and after each of these: tests/replicator/test_schema_restore.py"
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it "
     "(tests/replicator/commands/test_restore_commands.py)",
@@ -138,6 +139,10 @@ ELSEWHERE: Mapping[Step, str] = {
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
+    Step.SET_SCHEMA_MODE: _SCHEMAS,
+    Step.REGISTER_SCHEMA: _SCHEMAS,
+    Step.DELETE_SCHEMA: _SCHEMAS,
+    Step.SET_COMPATIBILITY: _SCHEMAS,
 }
 """Steps that product code makes and that no process gets to here, each with the reason."""
 

@@ -139,6 +139,15 @@ MESSAGES = {
         "not a checkpoint",
         absent=("begun_at", "given_at"),
     ),
+    "checkpoint after a transform": Message(
+        Checkpoint(5, "x", T0, begun_at=3, dropped=2),
+        f'{{"at":"{AT}","author":"at-least-once","begun_at":3,"destination_topic_id":"x","dropped":2,"next_offset":5,'
+        '"v":1}',
+        checkpoints.encode,
+        checkpoints.decode,
+        "not a checkpoint",
+        absent=("begun_at", "dropped"),
+    ),
     "parked": Message(
         Parked(None, "why", T0, blames_target=True),
         f'{{"blames_target":true,"next_offset":null,"reason":"why","since":"{AT}","v":1}}',

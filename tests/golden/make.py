@@ -30,6 +30,8 @@ def facts(footer: SegmentFooter) -> dict[str, Any]:
     value["fidelity"] = value["origin"].pop("fidelity")
     if footer.keyless_count is None:  # since when it is counted, is what files of before do not say
         del value["keyless_count"]
+    if footer.schema_ids is None:
+        del value["schema_ids"]
     value["whole"] = footer.digest.whole if footer.digest else None
     value["content"] = footer.digest.content if footer.digest else None
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]

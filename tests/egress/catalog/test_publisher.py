@@ -17,16 +17,19 @@ from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
 from egress.catalog.publisher import CATALOG, ControlPublisher
+from egress.catalog.schema_observer import SchemaObserver
 from egress.catalog.watermark_observer import WatermarkObserver
 from egress.settings import EgressSettings
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
 from formats.control.heartbeat import decode_heartbeat
+from formats.control.schemas import SchemaSnapshot, decode_schemas, encode_schemas
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
 from formats.errors import TargetError
 from formats.messages.ledger import Ownership
 from infra.archive.generations import Generations
 from infra.contracts.catalog import TopicShape
 from infra.contracts.cluster import Committed, TopicPartition
+from infra.kafka.cluster.schema_registry import RestSchemaRegistry
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
@@ -35,6 +38,7 @@ from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.schema_registry import FakeRegistry
 from tests.fakes.surroundings import FailingStore, HandClock
 
 INTERVAL, REFRESH = timedelta(seconds=5), timedelta(seconds=30)
@@ -80,7 +84,7 @@ class Region:
         self.admin, self.ends = FakeAdmin(self.broker), FakeLogEnds(self.broker)
         self.grow(1)
 
-    def process(self, name: str, *, watermarks: bool = True) -> Process:
+    def process(self, name: str, *, watermarks: bool = True, registry: FakeRegistry | None = None) -> Process:
         source, pool = Interrupted(self.admin), HandExecutor()
         topics = SelectedTopics(self.admin, source, select=lambda names: names)
         publisher = ControlPublisher(
@@ -108,6 +112,7 @@ class Region:
             )
             if watermarks
             else None,
+            schemas=None if registry is None else self._schemas(registry, pool),
             heartbeats=Generations(self.store, "heartbeat/"),
             election=Election(name, INTERVAL),
             clock=self.clock,
@@ -115,6 +120,19 @@ class Region:
             stop=Stop(),
         )
         return Process(publisher, source, pool)
+
+    def _schemas(self, registry: FakeRegistry, pool: HandExecutor) -> Publication[SchemaSnapshot]:
+        return Publication(
+            attempt=Attempt.SCHEMAS,
+            generations=Generations(self.store, "schemas/"),
+            encode=encode_schemas,
+            decode=decode_schemas,
+            observe=SchemaObserver(RestSchemaRegistry(registry.send, "http://registry"), "w").observe,
+            has_same_content=SchemaSnapshot.has_same_content,
+            interval=REFRESH,
+            clock=self.clock,
+            pool=pool,
+        )
 
     @property
     def partitions(self) -> int:
@@ -141,6 +159,9 @@ class Region:
 
     def watermarks(self) -> list[SourceWatermarks]:
         return [decode_watermarks(data) for data in self._generations("watermarks/")]
+
+    def schemas(self) -> list[SchemaSnapshot]:
+        return [decode_schemas(data) for data in self._generations("schemas/")]
 
     def _generations(self, prefix: str) -> Iterator[bytes]:
         found = Generations(self.store.memory, prefix)
@@ -219,6 +240,36 @@ def test_heartbeats_say_until_when_the_watermarks_were_observed_to_be_those(regi
 def test_watermarks_may_be_off(region: Region) -> None:
     region.turn(region.process("one", watermarks=False), times=7)
     assert (len(region.catalogs()), region.watermarks()) == (1, [])
+
+
+def test_schemas_are_published_when_they_change_whatever_the_cluster_does(region: Region) -> None:
+    registry = FakeRegistry()
+    one = region.process("one", registry=registry)
+    first = registry.add("t-value", '"int"')
+    region.turn(one, times=20)
+    assert [set(found.schemas) for found in region.schemas()] == [{first}]
+    region.admin.away = True
+    registry.hide("t-value", 1)
+    region.turn(one, times=7)
+    assert [found.versions[0].is_deleted for found in region.schemas()] == [False, True]
+
+
+def test_a_registry_that_is_away_stops_nothing_else_and_is_reported(region: Region) -> None:
+    registry = FakeRegistry(refusing=(401, 40101, "no right"))
+    one = region.process("one", registry=registry)
+    region.turn(one, times=20)
+    region.grow(2)
+    region.turn(one, times=7)
+    assert region.schemas() == []
+    assert len(region.catalogs()) == len(region.watermarks()) == 2
+    assert one.is_writer
+    problem = one.publisher.health.snapshot().problems[CATALOG]
+    assert "to publish the schemas" in problem
+    assert "401 no right" in problem
+    registry.refusing = None
+    region.turn(one, times=7)
+    assert [found.versions for found in region.schemas()] == [()]
+    assert one.publisher.health.snapshot().problems == {}
 
 
 class TestRights:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import CorruptSegment
-from formats.footer import SegmentFooter
+from formats.footer import SchemaIds, SegmentFooter
 from formats.parquet import footer_json as footers
 from formats.parquet.footer_json import RowGroup
 from formats.parquet.reader import seal
@@ -417,3 +417,21 @@ def test_a_file_without_a_seal_is_not_ours() -> None:
     at = stored.index(b"KSRSEAL1")
     with pytest.raises(CorruptSegment, match="footer keys"):
         ParquetFormat().open(BytesIO(stored[:at] + stored[at + 16 :]), NAME)
+
+
+# --- ids of schemas ---------------------------------------------------------------------------------------------------
+
+
+def test_the_ids_of_schemas_are_in_the_footer() -> None:
+    records = [row | {"value": b"\0\0\0\0\x29" + b"x" * 9} for row in sample_rows(20)]
+    stored, written = write(ParquetFormat(), [[batch_of(records[:10])], [batch_of(records[10:])]], NAME)
+    _, footer = read(ParquetFormat(), stored, NAME)
+    assert footer == written
+    assert footer.schema_ids == SchemaIds(sampled=20, carrying=20, ids=(41,))
+
+
+def test_a_segment_without_ids_says_nothing_of_them() -> None:
+    records = [row | {"value": b"plain"} for row in sample_rows(20)]
+    stored, footer = write(ParquetFormat(), [[batch_of(records)]], NAME)
+    assert footer.schema_ids is None
+    assert b"schema_ids" not in stored

@@ -440,7 +440,7 @@ class TestShowAndSchema:
 
     def test_the_template_is_read_once_filled_in(self) -> None:
         """Every default in the schema is the default of the setting."""
-        filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"', "name": '"n"'}
+        filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"', "name": '"n"', "url": '"http://r"'}
         lines = []
         for line in template().splitlines():
             name, sign, rest = line.partition(" =")
@@ -457,5 +457,5 @@ class TestShowAndSchema:
         bare = 'region = "r"\n[kafka]\n"bootstrap.servers" = "x"\n[s3]\nbucket = "b"\n'
         bare += '[egress.topics.name]\n[sqs]\nqueue = "q"\n'
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
-        bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n'
+        bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n[schema_registry]\nurl = "http://r"\n'
         assert config == parse(bare)

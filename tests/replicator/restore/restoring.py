@@ -9,6 +9,7 @@ import pytest
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.records.scope import RecordFilter
+from formats.records.transform import NO_TRANSFORM, Transform
 from formats.topic_selection import TopicPattern
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
@@ -60,6 +61,7 @@ class Restoring:
         skip_missing: bool = False,
         follow: timedelta | None = None,
         patience: timedelta = PATIENCE,
+        transform: Transform = NO_TRANSFORM,
     ) -> None:
         self.world = world
         self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
@@ -90,6 +92,7 @@ class Restoring:
             replaced=TargetTopics(world.admin, {"copy": "id-copy"}, self.pool).turn,
             width=width,
             patience=patience,
+            transform=transform,
         )
         self.plan = self._plan(offsets, timestamps)
         checkpoints = world.target.checkpoint_store()

@@ -11,6 +11,7 @@ import pytest
 from formats.errors import CheckpointConflict
 from formats.int_range import ANY_OFFSET, IntRange
 from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.records.transform import load
 from formats.segment import OffsetRange
 from infra.archive.segments import SegmentStore
 from infra.contracts.producer import FailureKind
@@ -21,6 +22,7 @@ from tests.ingress.world import STAMP, World, key, numbers
 from tests.replicator.restore.restoring import TARGETS, Restoring, restorable
 
 C, D = TARGETS[:2]
+USER = "tests.formats.records.user_transforms"
 EVERY = timedelta(seconds=30)
 
 
@@ -36,6 +38,35 @@ def test_everything_is_delivered_once_and_in_order() -> None:
     assert world.offsets(D) == numbers((0, 25))
     assert [restoring.partitions[p].records for p in (0, 1)] == [45, 26]
     assert [p.share for p in restoring.partitions.values()] == [1.0, 1.0]
+
+
+def test_what_functions_leave_out_moves_the_position_and_is_counted_by_every_run() -> None:
+    world = restorable()
+    world.put(0, 9)
+    world.put(10, 19)
+    transform = load([f"{USER}:only_even"], [f"{USER}:masked"])
+    first = Restoring(world, transform=transform)
+    first.turn(2)
+    assert not first.done
+    again = Restoring(world, transform=transform)
+    again.finish()
+    assert again.done == {0}
+    assert world.offsets(C) == list(range(0, 20, 2))
+    assert {record.value for record in world.target.records(C)} == {b"***"}
+    checkpoint = world.target.checkpoints[key()]
+    assert (checkpoint.next_offset, checkpoint.dropped, again.partitions[0].dropped) == (20, 10, 10)
+
+
+def test_a_function_that_fails_ends_its_partition_at_the_record() -> None:
+    world = restorable()
+    world.put(0, 9)
+    world.put(0, 5, partition=1)
+    restoring = Restoring(world, transform=load([f"{USER}:fails_for_7"], []), records=100)
+    restoring.finish()
+    assert restoring.done == {1}
+    assert f"{USER}:fails_for_7, for a/t/0 offsets 7 to 7: ValueError: unlucky" in restoring.failed[0]
+    assert world.offsets(C) == [0, 2, 4, 6]
+    assert world.checkpoint() == 7
 
 
 def test_a_plan_without_work_is_done_at_once() -> None:

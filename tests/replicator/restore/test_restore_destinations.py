@@ -54,6 +54,16 @@ def test_fewer_partitions_than_are_stored_are_a_conflict() -> None:
     assert topic.partition_count == 3
 
 
+def test_values_with_ids_of_schemas_are_warned_of() -> None:
+    world = World()
+    world.put(0, 0, value=b"plain")
+    assert only(plan(world)).warnings == []
+    world.put(1, 1, value=b"\0\0\0\0\x29x")
+    [warning] = only(plan(world)).warnings
+    assert warning.startswith("values of t look as if they carry ids of schemas (41): ")
+    assert warning.endswith(f"`replicator schemas restore --region {REGION}`")
+
+
 def test_a_created_topic_has_room_for_the_largest_record() -> None:
     world = World()
     world.put(0, 0)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice
+from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import SegmentRun
 from infra.runtime.lifecycle import Stop
@@ -97,7 +98,7 @@ class Runs:
     """A reader of three runs."""
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None
+        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
     ) -> Generator[SegmentRun, None, None]:
         for n in range(3):
             yield SegmentRun((), max_records or 0, RATE, n, n == 2)

@@ -197,6 +197,42 @@ def test_a_record_that_differs_is_not_equal() -> None:
     assert (verdict.is_equal, verdict.comparison.offset) == (False, 0)
 
 
+@pytest.mark.parametrize(
+    ("function", "delivered", "equal"),
+    [
+        ("masked_even", [(0, b"***"), (2, b"***"), (4, b"***")], True),
+        ("masked_even", [(0, b"***"), (2, b""), (4, b"***")], False),
+        ("masked_even", [(0, b"***"), (2, b"***")], False),
+        ("only_even", [(0, b""), (2, b""), (4, b"")], True),
+        ("nothing", [], True),
+        ("nothing", [(0, b"")], False),
+        ("", [(n, b"") for n in range(6)], True),
+        ("", [(0, b""), (2, b""), (4, b"")], False),
+    ],
+)
+def test_a_topic_is_compared_with_what_the_transform_makes_of_the_archive(
+    function: str, delivered: list[tuple[int, bytes]], equal: bool
+) -> None:
+    world = World()
+    world.put(0, 5)
+    name = function and f"tests.formats.records.user_transforms:{function}"
+    theirs = iter([records([offset], value=value) for offset, value in delivered])
+    verdict = verifier(world).compare_with_target(SOURCE, TopicPartition("copy", 0), RecordFilter(), theirs, name)
+    assert verdict.is_equal is equal
+    entry = entry_of(verdict)
+    assert entry["transform"] == name
+    assert (f"after transform {name}" in line_of(entry)) is bool(name)
+
+
+def test_a_transform_that_fails_while_it_is_compared_makes_it_unequal() -> None:
+    world = World()
+    world.put(0, 9)
+    name = "tests.formats.records.user_transforms:fails_for_7"
+    verdict = verifier(world).compare_with_target(SOURCE, TopicPartition("copy", 0), RecordFilter(), iter(()), name)
+    assert not verdict.is_equal
+    assert "ValueError: unlucky" in verdict.unreadable
+
+
 # --- what was proven before -------------------------------------------------------------------------------------------
 
 

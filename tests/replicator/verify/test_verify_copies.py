@@ -11,7 +11,7 @@ from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern
 from replicator.config import from_mapping
 from replicator.selection import Renaming, Selection
-from replicator.verify.scope import copied_as
+from replicator.verify.scope import copied_as, transform_of
 from tests.processes.harness import to_toml
 from tests.replicator.restore.history import Archive, History, Stored
 from tests.replicator.restore.place import Commands, Place
@@ -30,6 +30,7 @@ def named(*sources: Mapping[str, Any], rename: Renaming = Renaming(), source: So
     return copied_as(selection, source, from_mapping(file_of(*sources)))
 
 
+MASKED = "tests.formats.records.user_transforms:masked_even"
 TO_COPY = {"region": "a", "topic": "orders", "destination_topic": "copy"}
 
 
@@ -52,6 +53,22 @@ def test_otherwise_the_name_is_unchanged() -> None:
     no_ingress = {name: table for name, table in file_of().items() if name not in ("ingress", "sqs")}
     selection = Selection(region="a", topics=[TopicPattern("^.*")])
     assert copied_as(selection, ORDERS, from_mapping(no_ingress)) == "orders"
+
+
+@pytest.mark.parametrize(
+    ("source", "rename", "wanted"),
+    [
+        (TO_COPY | {"transform": MASKED}, Renaming(), MASKED),
+        (TO_COPY, Renaming(), ""),
+        ({"region": "c", "topic": "orders", "transform": MASKED}, Renaming(), ""),
+        (TO_COPY | {"transform": MASKED}, Renaming({"orders": "other"}), ""),
+    ],
+)
+def test_the_transform_is_that_of_the_source_that_delivers_the_topic(
+    source: Mapping[str, Any], rename: Renaming, wanted: str
+) -> None:
+    selection = Selection(region="a", topics=[TopicPattern("^.*")], renaming=rename)
+    assert transform_of(selection, ORDERS, from_mapping(file_of(source))) == wanted
 
 
 # --- on a real cluster -----------------------------------------------------------------------------------------------

@@ -1,0 +1,85 @@
+"""What a schema registry has now. A version never changes, so only those that are new are read whole.
+
+A subject that was deleted for good begins again with version 1, under the same name: so its last version is read each
+time, and all of them when that is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from formats.control.schemas import Schema, SchemaSnapshot, SubjectVersion
+from formats.errors import RegistryRefused
+from infra.contracts.schema_registry import SchemaReader
+
+_Versions = Mapping[int, tuple[int, Schema]]
+"""By version: the id and the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaObserver:
+    """Blocks: use from a thread of its own."""
+
+    registry: SchemaReader
+    writer: str
+
+    def observe(self, before: SchemaSnapshot | None, now: datetime) -> SchemaSnapshot:
+        """`before`: the generation that this one follows. Raises RegistryUnavailable, and RegistryRefused when schemas
+        may not be read. A version that is deleted for good meanwhile is left out."""
+        known = _by_subject(before)
+        schemas: dict[int, Schema] = {}
+        versions: list[SubjectVersion] = []
+        visible = frozenset(self.registry.subjects(deleted=False))
+        for subject in sorted({*self.registry.subjects(deleted=True), *visible}):
+            shown = (
+                frozenset(self.registry.versions(subject, deleted=False)) if subject in visible else frozenset[int]()
+            )
+            for version, (number, schema) in self._read(subject, shown, known.get(subject, {})).items():
+                schemas[number] = schema
+                gone = version not in shown
+                versions.append(SubjectVersion(subject=subject, version=version, id=number, is_deleted=gone))
+        levels, problems = self._levels({one.subject for one in versions})
+        return SchemaSnapshot(
+            writer=self.writer,
+            observed_at=now,
+            schemas=schemas,
+            versions=tuple(versions),
+            compatibility=levels.pop("", ""),
+            subject_compatibility=levels,
+            problems=problems,
+        )
+
+    def _read(self, subject: str, shown: frozenset[int], known: _Versions) -> _Versions:
+        """Every version of a subject, in order. `shown`: those that are not deleted; `known`: as they were before."""
+        numbers = sorted({*self.registry.versions(subject, deleted=True), *shown})
+        if not numbers:
+            return {}
+        last = self.registry.version(subject, numbers[-1])
+        if known.get(numbers[-1], last) != last or (max(known, default=0) > numbers[-1]):
+            known = {}
+        found: dict[int, tuple[int, Schema]] = {}
+        for version in numbers:
+            one = last if version == numbers[-1] else known.get(version) or self.registry.version(subject, version)
+            if one is not None:
+                found[version] = one
+        return found
+
+    def _levels(self, subjects: set[str]) -> tuple[dict[str, str], Mapping[str, str]]:
+        """Compatibility levels by subject, of the registry at the empty name; and why they are not known."""
+        try:
+            found = {subject: self.registry.compatibility(subject) for subject in sorted(subjects)}
+            found[""] = self.registry.compatibility()
+        except RegistryRefused as error:
+            return {}, {"compatibility": str(error)}
+        return {subject: level for subject, level in found.items() if level is not None}, {}
+
+
+def _by_subject(before: SchemaSnapshot | None) -> Mapping[str, _Versions]:
+    found: dict[str, dict[int, tuple[int, Schema]]] = {}
+    if before is None:
+        return found
+    for one in before.versions:
+        found.setdefault(one.subject, {})[one.version] = one.id, before.schemas[one.id]
+    return found

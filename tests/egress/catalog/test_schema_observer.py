@@ -1,0 +1,99 @@
+"""Observing a schema registry: whatever changed since, the next generation is what is there now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egress.catalog.schema_observer import SchemaObserver
+from formats.control.schemas import SchemaSnapshot
+from formats.errors import RegistryRefused, RegistryUnavailable
+from infra.kafka.cluster.schema_registry import RestSchemaRegistry
+from tests.examples import property_examples
+from tests.fakes.schema_registry import FakeRegistry
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+SUBJECTS, TEXTS = ("a", "b", "c"), ('"int"', '"long"', '"string"')
+
+
+@dataclass
+class Place:
+    """A registry that is observed."""
+
+    fake: FakeRegistry = field(default_factory=FakeRegistry)
+
+    def observe(self, before: SchemaSnapshot | None = None) -> SchemaSnapshot:
+        self.fake.requests.clear()
+        return SchemaObserver(RestSchemaRegistry(self.fake.send, ""), "w").observe(before, T0)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "hide", "purge", "level"]), st.sampled_from(SUBJECTS), st.sampled_from(TEXTS)),
+    max_size=8,
+)
+
+
+def change(fake: FakeRegistry, what: str, subject: str, text: str) -> None:
+    versions = fake.subjects.get(subject, {})
+    if what == "add":
+        fake.add(subject, text)
+    elif what == "hide" and versions:
+        fake.hide(subject, max(versions))
+    elif what == "purge":  # deleted for good: it begins again with version 1
+        fake.subjects.pop(subject, None)
+        fake.levels.pop(subject, None)
+    elif what == "level":
+        fake.levels[subject] = "FULL"
+
+
+@property_examples()
+@given(before=steps, after=steps)
+def test_what_was_known_before_changes_nothing(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
+) -> None:
+    place = Place()
+    fake = place.fake
+    for one in before:
+        change(fake, *one)
+    known = place.observe()
+    for one in after:
+        change(fake, *one)
+    found, anew = place.observe(known), place.observe()
+    assert found == anew
+    assert [one.version for one in found.versions] == [
+        v for s in sorted(fake.subjects) for v in sorted(fake.subjects[s])
+    ]
+    assert {one.id: fake.schemas[one.id] for one in found.versions} == found.schemas
+    assert found.subject_compatibility == {s: level for s, level in fake.levels.items() if s in fake.subjects}
+
+
+def test_only_new_versions_are_read_whole(place: Place) -> None:
+    for n in range(20):
+        place.fake.add("a", f'"{n}"')
+    first = place.observe()
+    assert len([one for one in place.fake.requests if "/versions/" in one]) == 20
+    assert place.observe(first) == first
+    assert len(place.fake.requests) == 4 + 3
+    place.fake.add("a", '"new"')
+    assert [one.version for one in place.observe(first).versions] == list(range(1, 22))
+    assert len([one for one in place.fake.requests if "/versions/" in one]) == 1
+
+
+def test_a_registry_that_cannot_be_read_is_no_empty_one(place: Place) -> None:
+    place.fake.add("a", TEXTS[0])
+    known = place.observe()
+    place.fake.refusing = (403, 40301, "no right")
+    with pytest.raises(RegistryRefused, match="no right"):
+        place.observe(known)
+    place.fake.refusing = (503, 50301, "away")
+    with pytest.raises(RegistryUnavailable, match="away"):
+        place.observe(known)

@@ -1,0 +1,59 @@
+"""`transform` of a source: what the check of a configuration says about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from formats.records.transform import transform_named
+from replicator.config import parse
+from replicator.config.explain import explain_topic
+from replicator.config.reload import INGRESS, reload
+from tests.replicator.config.config_texts import ingress, only
+
+USER = "tests.formats.records.user_transforms"
+SOURCE = 'region = "a"\ntopic = "t"\n'
+DEFAULTS = f'[ingress.defaults]\ntransform = "{USER}:masked"\n'
+
+
+def transform_of(text: str) -> str:
+    settings = parse(text).ingress
+    assert settings is not None
+    return settings.sources[0].transform
+
+
+def test_a_source_has_that_of_the_defaults_unless_it_has_its_own_or_none() -> None:
+    assert transform_of(ingress(SOURCE)) == ""
+    assert transform_of(ingress(SOURCE + f'transform = "{USER}:only_even"')) == f"{USER}:only_even"
+    assert transform_of(ingress(SOURCE) + DEFAULTS) == f"{USER}:masked"
+    assert transform_of(ingress(SOURCE + f'transform = "{USER}:only_even"') + DEFAULTS) == f"{USER}:only_even"
+    assert transform_of(ingress(SOURCE + 'transform = ""') + DEFAULTS) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nonsense", "nonsense: not package.module:function"),
+        ("no_such_package:f", "no_such_package:f: No module named 'no_such_package'"),
+        (f"{USER}:absent", "has no attribute 'absent'"),
+        (f"{USER}:a_number", f"{USER}:a_number: is no function"),
+        (f"{USER}:takes_one", "is called with a RecordBatch and a SourcePartition, but: too many positional arguments"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_named(name: str, why: str) -> None:
+    problem = only(ingress(SOURCE + f'transform = "{name}"'))
+    assert problem.startswith("ingress.sources[0].transform: ")
+    assert why in problem
+
+
+def test_the_explanation_of_a_topic_names_it() -> None:
+    text = ingress(SOURCE + f'transform = "{USER}:masked"')
+    [explanation] = [one for one in explain_topic(parse(text), "t") if one.flow == "ingress from a"]
+    assert explanation.text.endswith(f"; changed by transform {USER}:masked")
+    assert explanation.settings["transform"] == f"{USER}:masked"
+
+
+def test_another_one_needs_no_restart() -> None:
+    before, after = (parse(ingress(SOURCE + f'transform = "{USER}:{name}"')) for name in ("masked", "nothing"))
+    found = reload(before, after, INGRESS)
+    assert (found.needs_restart, found.config) == ([], after)
+    assert transform_named(f"{USER}:nothing")
