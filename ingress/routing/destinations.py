@@ -117,7 +117,7 @@ class DestinationFinder:
 
     def find(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
         """`grown`: region and archive path of topics that have more partitions than at the last call. Raises
-        StoreUnavailable or BrokerUnavailable, and may be repeated then."""
+        StoreUnavailable, BrokerUnavailable or TargetError, and may be repeated then."""
         settings = self.settings.value
         if reason := self._other_cluster():
             return self._elsewhere(reason)

@@ -146,6 +146,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     ArchivedTopics(
                         archive.segments,
                         archive.control,
+                        checkpoints,
                         settings.own_topics,
                         config.region,
                         clock=around.clock,

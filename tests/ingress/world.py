@@ -166,6 +166,7 @@ class World:
         return ArchivedTopics(
             self.store,
             self.control,
+            self.target.checkpoint_store(),
             self.settings.own_topics,
             HERE,
             clock=self.clock,
