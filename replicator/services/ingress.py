@@ -85,6 +85,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         malformed = _MalformedKeys(around.metrics)
         objects = around.objects(config.s3, threads=16)
         archive = archive_in(objects, config, malformed)
+        reports = SourceReports(objects, config.s3.prefix)
         event_log = KafkaEventLog(
             config.cluster.properties("consumer"),
             settings.segment_events_topic,
@@ -160,7 +161,15 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                 ),
                 delivery=delivery,
                 catalog=CatalogSync(
-                    applier_of(config, current, admin=admin, ledger=ledger, archive=archive, clock=around.clock)
+                    applier_of(
+                        config,
+                        current,
+                        admin=admin,
+                        ledger=ledger,
+                        archive=archive,
+                        watermarks=reports.watermarks,
+                        clock=around.clock,
+                    )
                     if settings.alters_cluster
                     else None,
                     around.pool(1, "catalog"),
@@ -168,7 +177,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     around.health,
                 ),
                 sources=SourceMetrics(
-                    SourceReports(objects, config.s3.prefix),
+                    reports,
                     around.metrics,
                     around.pool(1, "source"),
                     settings.topic_refresh_interval,
