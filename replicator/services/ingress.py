@@ -101,7 +101,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         notes = BackgroundParkedReporter(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
             reader=SegmentRunReader(archive, settings.batch_size, RUN_BYTES, expect=PathOwners(archive.control).expect),
@@ -173,14 +173,14 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     if settings.alters_cluster
                     else None,
                     around.pool(1, "catalog"),
-                    settings.topic_refresh_interval,
+                    settings.refresh_interval,
                     around.health,
                 ),
                 sources=SourceMetrics(
                     reports,
                     around.metrics,
                     around.pool(1, "source"),
-                    settings.topic_refresh_interval,
+                    settings.refresh_interval,
                 ),
                 heartbeats=heartbeats_of(config, current, around, admin=admin, ledger=ledger, objects=objects),
                 pool=around.pool(8, "list"),
@@ -192,7 +192,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                 stop=around.stop,
                 abandon=around.abandon,
                 relist_interval=settings.relist_interval,
-                refresh_interval=settings.topic_refresh_interval,
+                refresh_interval=settings.refresh_interval,
                 shutdown_timeout=settings.shutdown_timeout,
             )
         )

@@ -472,14 +472,14 @@ class Process:
                 catalog=CatalogSync(
                     world.applier(self.current, source_reports.watermarks),
                     self.pool,
-                    world.settings.topic_refresh_interval,
+                    world.settings.refresh_interval,
                     self.health,
                 ),
                 sources=SourceMetrics(
                     source_reports,
                     self.metrics,
                     self.pool,
-                    world.settings.topic_refresh_interval,
+                    world.settings.refresh_interval,
                 ),
                 heartbeats=Heartbeats(
                     settings=self.current, round=world.heartbeat_round(self.current), pool=self.heartbeat_pool
@@ -493,7 +493,7 @@ class Process:
                 stop=self.stop_signal,
                 abandon=self.abandon,
                 relist_interval=world.settings.relist_interval,
-                refresh_interval=world.settings.topic_refresh_interval,
+                refresh_interval=world.settings.refresh_interval,
                 shutdown_timeout=timedelta(seconds=0.05),
             )
         )
