@@ -15,6 +15,8 @@ from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, not_blank, setting
 from infra.settings.units import MIB
 
+REFRESH = timedelta(seconds=30)
+
 StartPolicy = Literal["earliest", "latest"] | datetime
 
 
@@ -116,7 +118,12 @@ class EgressSettings:
         ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
+        default=REFRESH,
+        metadata=setting(
+            "how often new topics and partitions are searched for; 0 = an expression selects no topic that appears "
+            "after the start, or after the last reload, and everything else is looked at every 30 s",
+            minimum=timedelta(0),
+        ),
     )
     heartbeat_interval: timedelta = field(
         default=timedelta(seconds=5),
@@ -163,6 +170,16 @@ class EgressSettings:
 
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
+
+    @property
+    def refresh_interval(self) -> timedelta:
+        """Between two looks at what may change. They go on where no new topics are searched for."""
+        return self.topic_refresh_interval or REFRESH
+
+    @property
+    def finds_new_topics(self) -> bool:
+        """Whether expressions select topics that appear while the process runs."""
+        return bool(self.topic_refresh_interval)
 
     @property
     def rules(self) -> Sequence[TopicRule[EgressTopicSettings]]:

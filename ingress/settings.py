@@ -13,6 +13,8 @@ from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, s
 from ingress.catalog.settings import CatalogSettings
 from ingress.source_settings import DEFAULT_DESTINATION, DEFAULT_SEPARATOR, TOPIC, IngressSource, policy_separator
 
+REFRESH = timedelta(seconds=30)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressSettings(CatalogSettings):
@@ -99,7 +101,12 @@ class IngressSettings(CatalogSettings):
         ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
+        default=REFRESH,
+        metadata=setting(
+            "how often new topics and partitions are searched for; 0 = an expression selects no topic that appears "
+            "after the start, or after the last reload, and everything else is looked at every 30 s",
+            minimum=timedelta(0),
+        ),
     )
     heartbeat_interval: timedelta = field(
         default=timedelta(seconds=5),
@@ -126,6 +133,16 @@ class IngressSettings(CatalogSettings):
     def regions(self) -> Sequence[str]:
         """Source regions, in order."""
         return sorted({source.region for source in self.sources})
+
+    @property
+    def refresh_interval(self) -> timedelta:
+        """Between two looks at what may change. They go on where no new topics are searched for."""
+        return self.topic_refresh_interval or REFRESH
+
+    @property
+    def finds_new_topics(self) -> bool:
+        """Whether expressions select topics that appear while the process runs."""
+        return bool(self.topic_refresh_interval)
 
     def source_of(self, region: str, topic: str) -> IngressSource | None:
         """The source that delivers `topic` of `region`, if it is not internal: a name beats expressions, then the

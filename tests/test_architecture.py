@@ -103,6 +103,7 @@ PURE = (
     "formats/read_splits.py",
     "formats/segment.py",
     "formats/topic_selection.py",
+    "ingress/routing/copies.py",
     "ingress/routing/succession.py",
     "ingress/segment_view.py",
     "ingress/sequencer.py",

@@ -4,14 +4,14 @@ settings were replaced; on a pool."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.errors import TransientError
-from formats.topic_selection import TopicRule, select
+from formats.topic_selection import select
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
@@ -57,6 +57,9 @@ class TopicWatcher:
     _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
     _at_first: frozenset[str] | None = None
+    # the topics that expressions may select, and the settings with which they were listed
+    _searched: frozenset[str] = frozenset()
+    _searched_by: EgressSettings | None = None
     # the settings of the last refresh that was begun, and of the last one that succeeded
     _asked: EgressSettings | None = None
     _answered: EgressSettings | None = None
@@ -74,7 +77,7 @@ class TopicWatcher:
                 is_replaced = settings is not self._asked and not self._lookup.is_under_way
                 if is_replaced or self._lookup.is_due(now):
                     self._lookup.due_at, self._asked = now + self.interval, settings
-                    self._lookup.ask(self._ask, settings.rules)
+                    self._lookup.ask(self._ask, settings)
                 return False
             case Failed(error=error):
                 log.warning("topics_not_refreshed", extra={log_fields.ERROR: str(error)})
@@ -106,14 +109,18 @@ class TopicWatcher:
     def _known(self) -> tuple[object, ...]:
         return self.topics, self.refused, self.other_cluster, self.claimed
 
-    def _ask(self, rules: Sequence[TopicRule[EgressTopicSettings]]) -> _Refresh:
+    def _ask(self, settings: EgressSettings) -> _Refresh:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
             return _Refresh({}, cluster_id, self.claimed)
-        everything = frozenset(self.admin.topics())
+        everything, rules = frozenset(self.admin.topics()), settings.rules
+        if settings.finds_new_topics or settings is not self._searched_by:
+            self._searched, self._searched_by = everything, settings
         # a listing omits topics that the principal may not describe: by name, refused differ from absent ones
         by_name = {r.pattern.text for r in rules if not r.pattern.is_expression}
-        chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), rules, self.own_topics)
+        chosen = select(
+            everything & self._searched | by_name | self.topics.keys() | self.refused.keys(), rules, self.own_topics
+        )
         facts, errors = describe_each(self.admin, chosen)
         refused = {
             n: f"{error}. Egress needs READ, which includes it: allow READ on {n}; or, if that topic was deleted, take "

@@ -56,6 +56,11 @@ class LastGood(Generic[T]):
                 found[region] = known.value
         return found
 
+    def in_force(self, regions: Collection[str]) -> Mapping[str, T]:
+        """As of the last `refresh`, without a request. Safe to call from any thread."""
+        known = {region: one.value for region in regions if (one := self._known.get(region)) is not None}
+        return {region: value for region, value in known.items() if value is not None}
+
     @property
     def problems(self) -> Mapping[str, str]:
         """Why the newest generation of a region does not count."""

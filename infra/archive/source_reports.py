@@ -74,7 +74,7 @@ class SourceHeartbeats:
 
 @dataclass(slots=True)
 class SourceReports:
-    """Use from one thread at a time."""
+    """Use from one thread at a time, except `watermarks`."""
 
     objects: ObjectStore
     prefix: str
@@ -84,6 +84,10 @@ class SourceReports:
     def __post_init__(self) -> None:
         self._watermarks = watermarks_in(self.objects, self.prefix)
         self._heartbeats = SourceHeartbeats(self.objects, self.prefix)
+
+    def watermarks(self, regions: Collection[str]) -> Mapping[str, SourceWatermarks]:
+        """Of each region that has them, as of the last `refresh`, without a request. Safe to call from any thread."""
+        return self._watermarks.in_force(regions)
 
     def refresh(self, regions: Collection[str]) -> Mapping[str, SourceReport]:
         """Two LISTs for each region, and a GET for each of the two that is new. Raises StoreUnavailable."""

@@ -11,7 +11,7 @@ Until then the oldest records may still have to be delivered, and the target wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -23,11 +23,11 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
-from infra.archive.last_good import LastGood
 from infra.archive.segments import SegmentStore
 
 ASK_AGAIN = timedelta(minutes=5)  # whether something is stored now
 Goals = Mapping[CheckpointKey, int]
+WatermarksOf = Callable[[Collection[str]], Mapping[str, SourceWatermarks]]  # of regions; without those that have none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class FirstCopies:
 
     store: SegmentStore
     control: ControlStore
-    watermarks: LastGood[SourceWatermarks]
+    watermarks: WatermarksOf
     _by_watermarks: dict[tuple[str, str], Goals] = field(default_factory=dict)  # by name and topic id
     _by_archive: dict[tuple[str, str], Goals] = field(default_factory=dict)
     _ask_at: dict[tuple[str, str], datetime] = field(default_factory=dict)  # of those that nothing is stored of
@@ -95,9 +95,9 @@ class FirstCopies:
         return claim is not None and bool(claim.topic_id) and bool(topic_id) and claim.topic_id != topic_id
 
     def _watermarks(self, regions: set[str], now: datetime) -> Mapping[str, SourceWatermarks]:
-        """One refresh for all topics of one turn."""
+        """Asked once for all topics of one turn."""
         if self._seen_at != now or not self._seen.keys() >= regions:
-            self._seen, self._seen_at = {**self._seen, **self.watermarks.refresh(regions)}, now
+            self._seen, self._seen_at = {**self._seen, **self.watermarks(regions)}, now
         return self._seen
 
     def _may_list(self, topic: CopiedTopic, now: datetime) -> bool:

@@ -17,9 +17,10 @@ from formats.segment import SourcePartition
 from formats.topic_selection import is_internal, select
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
+from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.lifecycle import Clock, SystemClock
 from ingress.catalog.desired import KeptTopic, SourceTopic
-from ingress.routing.copies import cycle_of, repeated
+from ingress.routing.copies import Known, cycle_of, delivered_ways, repeated, ways_of
 from ingress.routing.succession import ArchivedIncarnation, Succession, in_order
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
@@ -120,6 +121,7 @@ class ArchivedTopics:
 
     store: SegmentStore
     control: ControlStore
+    checkpoints: CheckpointStore
     own_topics: Collection[str]
     region: str  # this one
     clock: Clock = field(default_factory=SystemClock)
@@ -127,9 +129,10 @@ class ArchivedTopics:
     _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
     def plan(self, settings: IngressSettings, catalogs: Mapping[str, Catalog] = MappingProxyType({})) -> RoutingPlan:
-        """Reads only the archive. `catalogs`: of the source regions that have one; their topics are planned before
-        their first segment is stored. Raises StoreUnavailable, and PluginFailed when a user's
-        filter fails."""
+        """Reads only the archive, and the checkpoints where the same records arrive on several ways. `catalogs`: of the
+        source regions that have one; their topics are planned before their first segment is stored. Raises
+        StoreUnavailable, PluginFailed when a user's filter fails, and BrokerUnavailable or TargetError when the
+        checkpoints cannot be read."""
         withheld: list[RefusedTopic] = []
         kept_away: list[RefusedTopic] = []
         unnamed: list[RefusedTopic] = []
@@ -146,8 +149,13 @@ class ArchivedTopics:
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
+        known: Known | None = None
         for destination, rivals in wanted.items():
-            again = repeated([one.source for one in rivals if not one.settings.ignore_lineage], catalogs)
+            again: dict[SourceTopic, str] = {}
+            for ways in ways_of([one.source for one in rivals if not one.settings.ignore_lineage], catalogs):
+                # after the catalogues: a way that another process began by older ones is seen to have begun
+                known = delivered_ways(self.checkpoints.read()) if known is None else known
+                again |= repeated(ways, destination, known)
             kept_away += [RefusedTopic(one, again[one.source]) for one in rivals if one.source in again]
             wanted[destination] = [one for one in rivals if one.source not in again]
         named: list[RefusedTopic] = []

@@ -2,7 +2,14 @@
 
     orders of A ──> B ──> back to A      a cycle: the records are here already
     orders of A ──> B ──> D, and
-    orders of A ──> C ──> D              one of the two is delivered
+    orders of A ──> C ──> D              two ways of the same records: one of them is delivered
+
+The way that is delivered is the first of those that
+
+  1. an operator gave a position here (`replicator checkpoints seed`),
+  2. have a checkpoint here: delivery began with it, and another one would deliver everything again,
+  3. went through the fewest clusters,
+  4. come from the first region.
 
 Names do not matter: this decides alone where topics keep their names, or get `.ingress`.
 """
@@ -10,9 +17,24 @@ Names do not matter: this decides alone where topics keep their names, or get `.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 
 from formats.control.catalog import MERGED, Catalog
+from formats.errors import CheckpointConflict
+from formats.messages.delivery_checkpoint import SEED, Author, Checkpoint, CheckpointKey
 from ingress.catalog.desired import SourceTopic
+
+Ways = Sequence[SourceTopic]  # of the same records to one destination, at least two, the nearest first
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+Known = Mapping[tuple[str, str, str], "Delivered"]  # by region, topic and destination; no entry: never
+
+
+class Delivered(IntEnum):
+    """What the checkpoints at a destination say of a way, in the order of preference."""
+
+    SEEDED = 0  # an operator gave it a position
+    BEGUN = 1
+    NEVER = 2
 
 
 def cycle_of(source: SourceTopic, catalogs: Mapping[str, Catalog], cluster_id: str) -> str:
@@ -23,17 +45,46 @@ def cycle_of(source: SourceTopic, catalogs: Mapping[str, Catalog], cluster_id: s
     return f"{source} is a copy whose records come from this cluster ({cluster_id}): they are not copied back"
 
 
-def repeated(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> Mapping[SourceTopic, str]:
-    """Of `sources`, which have one destination, those that bring the same records as another one, and why they are not
-    delivered. The one that went through the fewest clusters is, or else the first region's. Topics of different or
-    unknown origin are never the same."""
-    nearest: dict[tuple[str, str], SourceTopic] = {}
-    reasons: dict[SourceTopic, str] = {}
+def ways_of(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> Sequence[Ways]:
+    """Those of `sources`, which have one destination, that bring the same records. Topics of different or unknown
+    origin never do."""
+    found: dict[tuple[str, str], dict[str, SourceTopic]] = {}
     for source in sorted(sources, key=lambda one: (len(one.lineage(catalogs)), one.region)):
         lineage = source.lineage(catalogs)
-        if not lineage or lineage[-1] == MERGED:
-            continue
-        chosen = nearest.setdefault((lineage[-1], source.name), source)
-        if chosen.region != source.region:
-            reasons[source] = f"the same records arrive from {chosen.region}, through as few clusters or fewer"
-    return reasons
+        if lineage and lineage[-1] != MERGED:
+            found.setdefault((lineage[-1], source.name), {}).setdefault(source.region, source)
+    return [tuple(by_region.values()) for by_region in found.values() if len(by_region) > 1]
+
+
+def delivered_ways(positions: Positions) -> Known:
+    """A checkpoint of any partition counts, and of any incarnation."""
+    found: dict[tuple[str, str, str], Delivered] = {}
+    for key, position in positions.items():
+        way = (key.source.region, key.source.topic, key.destination_topic)
+        found[way] = min(found.get(way, Delivered.BEGUN), _delivered(position))
+    return found
+
+
+def _delivered(position: Checkpoint | CheckpointConflict) -> Delivered:
+    """A seed shows after it, too: where a delivery began is not recorded when an operator set the position."""
+    if isinstance(position, CheckpointConflict):
+        return Delivered.BEGUN
+    is_seeded = position.author is Author.SEED or position.begun_at is None
+    return Delivered.SEEDED if is_seeded else Delivered.BEGUN
+
+
+def repeated(ways: Ways, destination: str, known: Known) -> Mapping[SourceTopic, str]:
+    """Those of `ways` that are not delivered to `destination`, with the reason."""
+    ranks = {way: known.get((way.region, way.name, destination), Delivered.NEVER) for way in ways}
+    chosen = min(ways, key=ranks.__getitem__)  # of equal ones the first, which is the nearest
+    return {way: _why(chosen, ranks[chosen], way, ranks[way]) for way in ways if way != chosen}
+
+
+def _why(chosen: SourceTopic, its_rank: Delivered, way: SourceTopic, rank: Delivered) -> str:
+    if its_rank == rank:
+        return f"the same records arrive from {chosen.region}, through as few clusters or fewer"
+    decided = "an operator gave them a position" if its_rank is Delivered.SEEDED else "their delivery began"
+    return (
+        f"the same records arrive from {chosen.region}, where {decided}. To deliver them from {way.region} instead, "
+        f"exclude {chosen.name} from the source of {chosen.region}, and then give {way} a position with `{SEED}`"
+    )

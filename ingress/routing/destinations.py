@@ -23,7 +23,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.desired import desired_topics, lineage_of
+from ingress.catalog.desired import SourceTopic, desired_topics, lineage_of
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings
@@ -113,11 +113,14 @@ class DestinationFinder:
     _calls: int = 0
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
     _kept_away: frozenset[str] = frozenset()  # region/path, logged once
+    # the topics that expressions may select, and the settings with which they were found
+    _searched: Collection[SourceTopic] = frozenset()
+    _searched_by: IngressSettings | None = None
     _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and path
 
     def find(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
         """`grown`: region and archive path of topics that have more partitions than at the last call. Raises
-        StoreUnavailable or BrokerUnavailable, and may be repeated then."""
+        StoreUnavailable, BrokerUnavailable or TargetError, and may be repeated then."""
         settings = self.settings.value
         if reason := self._other_cluster():
             return self._elsewhere(reason)
@@ -128,7 +131,7 @@ class DestinationFinder:
         self._log_idle(plan.idle)
         self._log_kept_away(plan.kept_away)
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
-        chosen = plan.chosen
+        chosen = self._searched_for(settings, plan.chosen)
         facts = self._facts(chosen, refused)
         creating, is_unfinished = Deadline(CREATED_WITHIN), False
         for name, archived_topics in chosen.items():
@@ -172,6 +175,19 @@ class DestinationFinder:
             catalogs,
             is_unfinished=is_unfinished,
         )
+
+    def _searched_for(
+        self, settings: IngressSettings, chosen: Mapping[str, Sequence[ArchivedTopic]]
+    ) -> Mapping[str, Sequence[ArchivedTopic]]:
+        """Without the topics that appeared since the settings are in force, where they are not to be searched for."""
+        if settings.finds_new_topics or settings is not self._searched_by:
+            self._searched, self._searched_by = {one.source for some in chosen.values() for one in some}, settings
+            return chosen
+        known = {
+            name: [one for one in some if one.source in self._searched or not one.settings.topic.is_expression]
+            for name, some in chosen.items()
+        }
+        return {name: some for name, some in known.items() if some}
 
     def _elsewhere(self, reason: str) -> RoutingTable:
         """The routing table for another cluster: everything is refused for `reason`."""

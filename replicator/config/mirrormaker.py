@@ -22,6 +22,7 @@ from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treat
 from replicator.config.show import Table, to_toml
 
 FLOW = "->"
+NO_NEW_TOPICS = "0s"  # topic_refresh_interval
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
@@ -235,9 +236,18 @@ class _Flow:
     def _take_interval(self, value: str) -> str:
         seconds = int(value)
         if seconds <= 0:
-            raise ValueError("must be at least 1 s: new topics are always found")
-        self.egress["topic_refresh_interval"] = self.ingress["topic_refresh_interval"] = f"{seconds}s"
+            raise ValueError("must be at least 1 s")
+        if self.ingress.get("topic_refresh_interval") != NO_NEW_TOPICS:
+            self._refresh_every(f"{seconds}s")
         return ""
+
+    def _take_refresh(self, value: str) -> str:
+        if not _is_true(value):
+            self._refresh_every(NO_NEW_TOPICS)
+        return ""
+
+    def _refresh_every(self, interval: str) -> None:
+        self.egress["topic_refresh_interval"] = self.ingress["topic_refresh_interval"] = interval
 
     def _take_heartbeats(self, value: str) -> str:
         self.has_heartbeats &= _is_true(value)
@@ -380,6 +390,7 @@ _MAPPERS: Mapping[str, Callable[[_Flow, str], str]] = {
     "replication.policy.class": _Flow._take_policy,
     "replication.policy.separator": _Flow._take_separator,
     "remote.topic.format": _Flow._take_format,
+    "refresh.topics.enabled": _Flow._take_refresh,
     "refresh.topics.interval.seconds": _Flow._take_interval,
     "replication.factor": _Flow._take_factor,
     "use.defaults.from": _Flow._take_defaults,

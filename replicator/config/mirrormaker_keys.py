@@ -64,7 +64,7 @@ KEYS: Mapping[str, KeyRule] = {
     "sync.topic.configs.interval.seconds": _ignored(_REFRESH),
     "sync.topic.acls.enabled": _mapped("ingress.acls"),
     "sync.topic.acls.interval.seconds": _ignored(_REFRESH),
-    "refresh.topics.enabled": _ignored("new topics that an expression matches are always found: name topics instead"),
+    "refresh.topics.enabled": _mapped("topic_refresh_interval"),
     "refresh.topics.interval.seconds": _mapped("topic_refresh_interval"),
     "refresh.groups.enabled": _ignored("groups are found with their offsets"),
     "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),

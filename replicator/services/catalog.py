@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from infra.archive.archive import Archive
-from infra.archive.last_good import watermarks_in
 from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.internal_topics import Ledger
 from infra.contracts.storage import ObjectStore
@@ -19,7 +18,7 @@ from infra.settings.kafka import ROLES
 from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.settings import CatalogSettings
@@ -54,6 +53,7 @@ def applier_of(
     admin: KafkaAdmin,
     ledger: Ledger,
     archive: Archive,
+    watermarks: WatermarksOf,
     clock: Clock,
 ) -> CatalogApplier:
     settings = current.value
@@ -70,9 +70,7 @@ def applier_of(
             clock=clock,
             own_principals=own_principals(config, settings),
         ),
-        copies=FirstCopies(
-            archive.segments, archive.control, watermarks_in(archive.segments.objects, config.s3.prefix)
-        ),
+        copies=FirstCopies(archive.segments, archive.control, watermarks),
         settings=current,
         clock=clock,
     )

@@ -59,7 +59,7 @@ def control_publisher(
         decode=decode_catalog,
         observe=CatalogObserver(topics, Lineages(partial(_ledger, config, admin)), writer).observe,
         has_same_content=Catalog.has_same_content,
-        interval=settings.topic_refresh_interval,
+        interval=settings.refresh_interval,
         clock=around.clock,
         pool=pool,
     )

@@ -51,7 +51,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
         archive = archive_in(objects, config)
-        properties = with_metadata_refresh(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        properties = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
         isolation = properties.get("isolation.level", "read_committed")
         # one budget for fetched messages, records being collected and encoded, and encoded segments that wait
         budget = settings.memory_budget
@@ -101,7 +101,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service
             clock=around.clock,
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
-        watcher = TopicWatcher(admin, current, own, cluster_id, settings.topic_refresh_interval, pool, claims.claimed)
+        watcher = TopicWatcher(admin, current, own, cluster_id, settings.refresh_interval, pool, claims.claimed)
         controller = EgressController(
             EgressParts(
                 region=config.region,

@@ -85,6 +85,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         malformed = _MalformedKeys(around.metrics)
         objects = around.objects(config.s3, threads=16)
         archive = archive_in(objects, config, malformed)
+        reports = SourceReports(objects, config.s3.prefix)
         event_log = KafkaEventLog(
             config.cluster.properties("consumer"),
             settings.segment_events_topic,
@@ -100,7 +101,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         notes = BackgroundParkedReporter(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
             reader=SegmentRunReader(archive, settings.batch_size, RUN_BYTES, expect=PathOwners(archive.control).expect),
@@ -146,6 +147,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     ArchivedTopics(
                         archive.segments,
                         archive.control,
+                        checkpoints,
                         settings.own_topics,
                         config.region,
                         clock=around.clock,
@@ -159,18 +161,26 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                 ),
                 delivery=delivery,
                 catalog=CatalogSync(
-                    applier_of(config, current, admin=admin, ledger=ledger, archive=archive, clock=around.clock)
+                    applier_of(
+                        config,
+                        current,
+                        admin=admin,
+                        ledger=ledger,
+                        archive=archive,
+                        watermarks=reports.watermarks,
+                        clock=around.clock,
+                    )
                     if settings.alters_cluster
                     else None,
                     around.pool(1, "catalog"),
-                    settings.topic_refresh_interval,
+                    settings.refresh_interval,
                     around.health,
                 ),
                 sources=SourceMetrics(
-                    SourceReports(objects, config.s3.prefix),
+                    reports,
                     around.metrics,
                     around.pool(1, "source"),
-                    settings.topic_refresh_interval,
+                    settings.refresh_interval,
                 ),
                 heartbeats=heartbeats_of(config, current, around, admin=admin, ledger=ledger, objects=objects),
                 pool=around.pool(8, "list"),
@@ -182,7 +192,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                 stop=around.stop,
                 abandon=around.abandon,
                 relist_interval=settings.relist_interval,
-                refresh_interval=settings.topic_refresh_interval,
+                refresh_interval=settings.refresh_interval,
                 shutdown_timeout=settings.shutdown_timeout,
             )
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.errors import TargetError
+from infra.archive.last_good import watermarks_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
@@ -42,6 +43,7 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
             admin=reach.admin,
             ledger=DryLedger(ledger if has_ledger else None),
             archive=reach.archive,
+            watermarks=watermarks_in(reach.objects, config.s3.prefix).refresh,
             clock=SystemClock(),
         )
         plan = applier.plan(

@@ -21,13 +21,14 @@ class Routed:
 
 
 def routed(reach: Clients) -> Routed:
-    """Raises ConfigError, StoreUnavailable and BrokerUnavailable."""
+    """Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
     config, settings = reach.config, reach.ingress
     catalogs = catalogs_in(reach.objects, config.s3.prefix)
     found = catalogs.refresh(settings.regions)
     topics = ArchivedTopics(
         reach.store,
         reach.control,
+        reach.checkpoints,
         config.own_topics,
         config.region,
         cluster_id=reach.admin.cluster_id(),

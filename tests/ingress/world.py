@@ -46,7 +46,7 @@ from infra.settings.current import Current
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.first_copy import FirstCopies
+from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.sync import CatalogSync
@@ -166,6 +166,7 @@ class World:
         return ArchivedTopics(
             self.store,
             self.control,
+            self.target.checkpoint_store(),
             self.settings.own_topics,
             HERE,
             clock=self.clock,
@@ -188,7 +189,9 @@ class World:
     def catalogs(self) -> Catalogs:
         return catalogs_in(self.objects, "data")
 
-    def applier(self, current: Current[IngressSettings] | None = None) -> CatalogApplier:
+    def applier(
+        self, current: Current[IngressSettings] | None = None, watermarks: WatermarksOf | None = None
+    ) -> CatalogApplier:
         current = current or Current(self.settings)
         view = LedgerView(self.ledger)
         return CatalogApplier(
@@ -203,7 +206,7 @@ class World:
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
-            copies=FirstCopies(self.store, self.control, watermarks_in(self.objects, "data")),
+            copies=FirstCopies(self.store, self.control, watermarks or watermarks_in(self.objects, "data").refresh),
             settings=current,
             clock=self.clock,
         )
@@ -441,6 +444,7 @@ class Process:
             reports=reports,
         )
         self.current = Current(world.settings)
+        source_reports = SourceReports(world.objects, "data")
         self.finder = world.finder(self.current)
         self.controller = IngressController(
             IngressParts(
@@ -466,13 +470,16 @@ class Process:
                 finder=self.finder,
                 delivery=self.delivery,
                 catalog=CatalogSync(
-                    world.applier(self.current), self.pool, world.settings.topic_refresh_interval, self.health
+                    world.applier(self.current, source_reports.watermarks),
+                    self.pool,
+                    world.settings.refresh_interval,
+                    self.health,
                 ),
                 sources=SourceMetrics(
-                    SourceReports(world.objects, "data"),
+                    source_reports,
                     self.metrics,
                     self.pool,
-                    world.settings.topic_refresh_interval,
+                    world.settings.refresh_interval,
                 ),
                 heartbeats=Heartbeats(
                     settings=self.current, round=world.heartbeat_round(self.current), pool=self.heartbeat_pool
@@ -486,7 +493,7 @@ class Process:
                 stop=self.stop_signal,
                 abandon=self.abandon,
                 relist_interval=world.settings.relist_interval,
-                refresh_interval=world.settings.topic_refresh_interval,
+                refresh_interval=world.settings.refresh_interval,
                 shutdown_timeout=timedelta(seconds=0.05),
             )
         )

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from formats.errors import ConfigError
+from formats.messages.delivery_checkpoint import SEED, Author, Checkpoint, CheckpointKey
 from formats.policies.acls import AclBinding, mirrored
 from formats.policies.topic_configs import CREATED_WITH, ConfigChange
+from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
@@ -345,8 +347,9 @@ class TestM26Diamond:
         ]
         return World(*sources)
 
-    def observed(self, world: World, region: str) -> None:
-        world.publish_catalog(source_topic("t", partitions=1, lineage=["of-a"]), region=region, cluster_id=region)
+    def observed(self, world: World, region: str, *, partitions: int = 1) -> None:
+        topic = source_topic("t", partitions=partitions, lineage=["of-a"])
+        world.publish_catalog(topic, region=region, cluster_id=region)
 
     def test_m26_each_record_arrives_once(self) -> None:
         world = self.world()
@@ -360,8 +363,8 @@ class TestM26Diamond:
         assert world.offsets(self.T) == [*range(20)]
         assert process.ready
 
-    def test_m26_another_way_found_later_stops_the_topic_and_delivers_nothing_twice(self) -> None:
-        """The way by b counts from then on, although delivery began with the one by c: an operator decides."""
+    def begun_with_c(self) -> tuple[World, Process]:
+        """Delivery began with the way by c; the one by b, which counts more, is known since then."""
         world = self.world()
         self.observed(world, "c")
         world.put(0, 9, region="c", partitions=1)
@@ -370,9 +373,63 @@ class TestM26Diamond:
         self.observed(world, "b")
         world.put(0, 9, region="b", partitions=1)
         process.later(INTERVAL, turns=8)
+        return world, process
+
+    def more(self, world: World, process: Process, start: int) -> None:
         for region in "bc":
-            world.put(10, 19, region=region, partitions=1)
+            world.put(start, start + 9, region=region, partitions=1)
+        process.later(INTERVAL, turns=8)
+
+    def test_m26_another_way_found_later_changes_nothing(self) -> None:
+        world, process = self.begun_with_c()
+        self.more(world, process, 10)
+        assert world.offsets(self.T) == [*range(20)]
+        assert process.ready
+
+    def test_m26_the_way_is_kept_by_the_next_process(self) -> None:
+        world, process = self.begun_with_c()
+        process.stop()
+        following = joined(world, self.T)
+        self.more(world, following, 10)
+        assert world.offsets(self.T) == [*range(20)]
+        assert following.ready
+
+    def test_m26_an_operator_switches_to_the_other_way_and_it_is_kept(self) -> None:
+        world, process = self.begun_with_c()
+        by_b, by_c = world.settings.sources
+        process.current.replace(replace(world.settings, sources=(by_b,)))
+        process.turn(8)
+        self.more(world, process, 10)
+        assert world.offsets(self.T) == [*range(10)], "where b's copy continues is not known"
+        (why,) = process.stopped.values()
+        assert SEED in why
+        position = Checkpoint(10, "id-t", world.clock.at, Author.SEED)
+        world.target.editor().seed(CheckpointKey(SourcePartition("b", "t", 0), "t"), position)
+        process.later(INTERVAL, turns=8)
+        process.current.replace(replace(world.settings, sources=(by_b, by_c)))
+        self.more(world, process, 20)
+        self.more(world, process, 30)
+        assert world.offsets(self.T) == [*range(40)]
+        assert process.ready
+
+    def test_m26_two_processes_that_began_with_different_ways_double_nothing(self) -> None:
+        """Neither saw what the other began: then the way by b counts for both, and an operator is asked for the
+        partition that the other way filled."""
+        world = self.world()
+        other = TopicPartition("t", 1)
+        self.observed(world, "c", partitions=2)
+        world.put(0, 9, region="c")
+        process = joined(world, self.T)
+        assert world.offsets(self.T) == [*range(10)]
+        self.observed(world, "b", partitions=2)
+        world.target.put_checkpoint(
+            CheckpointKey(SourcePartition("b", "t", 1), "t"),
+            Checkpoint(0, "id-t", world.clock.at, Author.EXACTLY_ONCE, begun_at=0),
+        )
+        for partition in range(2):
+            world.put(0, 9, region="b", partition=partition)
+        process.placement.assign(other)
         process.later(INTERVAL, turns=8)
         assert world.offsets(self.T) == [*range(10)]
-        (why,) = process.stopped.values()
-        assert "checkpoints seed" in why
+        assert world.offsets(other) == [*range(10)]
+        assert list(process.stopped) == ["b/t/0"]

@@ -139,3 +139,20 @@ def test_a_refresh_that_fails_is_soon_made_again(two: World) -> None:
     two.admin.away = False
     process.later(1.1)
     assert process.consumer.topics == {"u"}
+
+
+def test_without_a_search_no_topic_is_selected_that_appears_later(make: Make) -> None:
+    """Until the configuration is reloaded; a topic with a name of its own in the file is always selected."""
+    world = make(rule("t"))
+    process = joined(world)
+    off = EgressSettings(topics=(rule("^[tu]"), rule("named")), topic_refresh_interval=timedelta())
+    process.current.replace(off)
+    process.turn(3)
+    for topic in ("u", "named"):
+        world.broker.create(topic, partitions=1)
+    process.later(off.refresh_interval.total_seconds() + 1)
+    process.turn(3)
+    assert process.consumer.topics == {"t", "named"}
+    process.current.replace(replace(off))
+    process.turn(3)
+    assert process.consumer.topics == {"t", "u", "named"}

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from formats.control.keys import watermarks_prefix
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
@@ -67,6 +68,25 @@ def test_configs_are_set_and_unset() -> None:
     world.publish_catalog(source_topic(defaults={"retention.ms": "604800000", "segment.bytes": "1073741824"}))
     follow(process, 2)
     assert "segment.bytes" not in world.admin.settings["copy"]
+
+
+def test_a_first_copy_asks_for_no_watermarks_of_its_own() -> None:
+    world = World(source_settings(first_segment_delay=timedelta(hours=1)))
+    world.publish_catalog(source_topic(configs={"retention.ms": "86400000"}))
+    world.publish_watermarks(10)
+    world.record_begin(0)
+    world.put(0, 3)
+    process = joined(world, P0)
+    follow(process, 2)
+    before = len(world.objects.asked)
+    follow(process)
+    watermarks = watermarks_prefix("data", REGION)
+    asked = [what for what, key in world.objects.asked[before:] if key.startswith(watermarks)]
+    assert world.admin.settings["copy"]["retention.ms"] == "-1", "the first copy is under way"
+    assert asked == ["list"], "for the lag"
+    world.put(4, 9)
+    follow(process, 2)
+    assert world.admin.settings["copy"]["retention.ms"] == "86400000", "by the watermarks"
 
 
 def test_retention_is_the_sources_once_the_first_copy_is_through() -> None:

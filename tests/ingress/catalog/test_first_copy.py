@@ -22,7 +22,9 @@ class Copy:
         self.world = World()
         owned = OwnedTopic(name="copy", topic_id="id", source="a/t", at=self.world.clock.at)
         self.topic = CopiedTopic(owned=owned, sources=[(REGION, Incarnation("t"))], delay=delay)
-        self.copies = FirstCopies(self.world.store, self.world.control, watermarks_in(self.world.objects, "data"))
+        self.copies = FirstCopies(
+            self.world.store, self.world.control, watermarks_in(self.world.objects, "data").refresh
+        )
         self.positions: dict[CheckpointKey, object] = {}
 
     def watermarks(self, *stable: int) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.catalog import MERGED
+from formats.control.catalog import MERGED, Catalog
+from formats.errors import BrokerUnavailable, CheckpointConflict
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
+from formats.segment import SourcePartition
+from ingress.catalog.desired import SourceTopic
 from ingress.routing.archived import RoutingPlan
+from ingress.routing.copies import delivered_ways, repeated, ways_of
 from tests.examples import property_examples
 from tests.ingress.world import World, source_settings, source_topic
 
@@ -92,6 +97,106 @@ def test_records_that_arrive_on_two_ways_are_delivered_once(first: list[str], se
     found = plan(world)
     assert [one.region for one in found.chosen["t"]] == [wanted]
     assert found.refused == []
+
+
+def two_ways() -> World:
+    """The way by b counts, unless one of them was delivered."""
+    world = World(*(source_settings("^.*", "{topic}", region=region, allow_merge=True) for region in "bc"))
+    for region in "bc":
+        world.publish_catalog(source_topic("t", lineage=["o"]), region=region, cluster_id=region)
+    return world
+
+
+def way(region: str, *, partition: int = 0, destination: str = "t", incarnation: str = "") -> CheckpointKey:
+    return CheckpointKey(SourcePartition(region, "t", partition, incarnation), destination)
+
+
+def position(author: Author = Author.EXACTLY_ONCE, begun_at: int | None = 0) -> Checkpoint:
+    return Checkpoint(5, "id-t", datetime(2026, 1, 1, tzinfo=UTC), author, begun_at=begun_at)
+
+
+@pytest.mark.parametrize("key", [way("c"), way("c", partition=7), way("c", incarnation="later")])
+def test_the_way_with_which_delivery_began_is_kept(key: CheckpointKey) -> None:
+    world = two_ways()
+    world.target.checkpoints[key] = position()
+    found = plan(world)
+    assert [one.region for one in found.chosen["t"]] == ["c"]
+    (kept_away,) = found.kept_away
+    assert kept_away.topic.region == "b"
+    assert "where their delivery began" in kept_away.reason
+    assert "exclude t from the source of c, and then give b/t a position" in kept_away.reason
+    assert found.reasons == {}, "nothing stops, and nobody has to decide"
+
+
+def test_a_position_that_is_in_conflict_was_delivered() -> None:
+    world = two_ways()
+    world.target.conflicts[way("c")] = CheckpointConflict("both cannot be true")
+    assert [one.region for one in plan(world).chosen["t"]] == ["c"]
+
+
+@pytest.mark.parametrize("key", [way("c", destination="u"), way("d")])
+def test_positions_of_other_topics_say_nothing_about_the_way(key: CheckpointKey) -> None:
+    world = two_ways()
+    world.target.checkpoints[key] = position()
+    assert [one.region for one in plan(world).chosen["t"]] == ["b"]
+
+
+def test_where_both_were_delivered_the_nearest_counts() -> None:
+    """Both arrived while their origin was not known: each has its position."""
+    world = two_ways()
+    world.target.checkpoints |= {way("b"): position(), way("c"): position()}
+    assert [one.region for one in plan(world).chosen["t"]] == ["b"]
+
+
+@pytest.mark.parametrize("seeded", [position(Author.SEED, None), position(begun_at=None)])
+def test_where_both_were_delivered_the_one_that_an_operator_gave_a_position_counts(seeded: Checkpoint) -> None:
+    """At its seed, and after it."""
+    world = two_ways()
+    world.target.checkpoints |= {way("b"): position(), way("c"): seeded}
+    found = plan(world)
+    assert [one.region for one in found.chosen["t"]] == ["c"]
+    assert "an operator gave them a position" in found.kept_away[0].reason
+
+
+def test_no_way_is_chosen_while_the_checkpoints_cannot_be_read() -> None:
+    world = two_ways()
+    world.target.away = True
+    with pytest.raises(BrokerUnavailable):
+        plan(world)
+
+
+def test_the_checkpoints_are_read_only_where_a_topic_arrives_on_several_ways() -> None:
+    world = World(*(source_settings("^.*", "{topic}", region=region, allow_merge=True) for region in "bc"))
+    for region in "bc":
+        world.publish_catalog(source_topic("t"), region=region, cluster_id=region)
+    world.target.away = True
+    assert len(plan(world).chosen["t"]) == 2
+
+
+@property_examples()
+@given(st.data(), st.dictionaries(st.sampled_from("bcdef"), st.integers(1, 3), min_size=2))
+def test_one_way_is_delivered_and_every_process_chooses_the_same(data: st.DataObject, lengths: dict[str, int]) -> None:
+    """`lengths`: clusters that the records went through, by the region of the way."""
+    catalogs = {
+        region: Catalog(
+            cluster_id=region,
+            writer="test",
+            observed_at=datetime(2026, 1, 1, tzinfo=UTC),
+            topics={"t": source_topic(lineage=[*(f"{region}{n}" for n in range(length - 1)), "o"])},
+        )
+        for region, length in lengths.items()
+    }
+    begun = data.draw(st.sets(st.sampled_from(sorted(lengths))))
+    known = delivered_ways({way(region): position() for region in begun})
+    sources = [SourceTopic(region=region, name="t") for region in lengths]
+    answers = []
+    for seen in (sources, data.draw(st.permutations(sources))):
+        (ways,) = ways_of(seen, catalogs)
+        answers.append({one.region for one in sources} - {one.region for one in repeated(ways, "t", known)})
+    assert answers[0] == answers[1], "the order in which they are seen decides nothing"
+    (chosen,) = answers[0]
+    among = begun or lengths.keys()
+    assert chosen == min(among, key=lambda region: (lengths[region], region))
 
 
 def test_topics_of_different_origin_are_merged_where_that_is_allowed() -> None:

@@ -139,3 +139,20 @@ def test_the_round_that_delivers_a_dropped_partition_ends_by_itself() -> None:
     ending.join()
     assert process.controller._assignment.of(assigned.delivery_target.source) is None
     assert not process.delivery._give_up_round
+
+
+def test_without_a_search_no_topic_is_delivered_that_appears_later() -> None:
+    """Until the configuration is reloaded; a topic with a source of its own in the file is always delivered."""
+    every = source_settings("^.*", "{topic}.copy", first_segment_delay=timedelta())
+    world = World(every, source_settings("named", "other"))
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta())
+    world.put(0, 3)
+    process = joined(world)
+    for topic in ("u", "named"):
+        world.put(0, 5, topic=topic, partitions=1)
+    process.later(31)
+    process.later(31)
+    assert process.placement.topics == {"t.copy", "other"}
+    process.current.replace(replace(process.current.value))
+    process.turn(3)
+    assert process.placement.topics == {"t.copy", "other", "u.copy"}
