@@ -15,6 +15,7 @@ from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import SegmentStored
 from egress.settings import EgressTopicSettings
 from egress.start.resolver import StartAt
+from formats.records.milliseconds import known_time_of_ms
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import SourceConsumer
@@ -22,6 +23,7 @@ from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY, Backoff
+from infra.runtime.stages import observe_stage
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +137,11 @@ def report(metrics: Metrics, assigned: AssignedPartition, stored: SegmentStored)
     metrics.count("egress_bytes", footer.raw_bytes, **labels)
     metrics.count("egress_stored_bytes", stored.stored_bytes, **labels)
     metrics.observe("upload_latency_seconds", stored.seconds, **labels)
-    if not stored.new:
+    if stored.new:
+        segment, sealed_at = footer.segment, footer.origin.created_at
+        observe_stage(metrics, segment, "close", known_time_of_ms(footer.min_timestamp_ms), sealed_at)
+        observe_stage(metrics, segment, "put", sealed_at, sealed_at + timedelta(seconds=stored.seconds))
+    else:
         metrics.count("egress_upload_conflicts", 1, **labels)
     offsets = stored.seal.offsets
     log.info(

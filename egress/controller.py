@@ -269,7 +269,7 @@ class EgressController:
                     self._apply(assigned, session, session.core.reached(next_offset, now), now)
                     if assigned.is_fetched and session.core.next_offset == next_offset:
                         session.points.read(event.point, session.core.open_start)
-            case PartitionFailed(partition=partition, code=code, reason=reason):
+            case PartitionFailed(partition=partition, code=code, reason=reason, offset=offset):
                 assigned = self._assignment.get(partition)
                 if assigned is not None:
                     # the records read are stored all the same: the source may not have them any more
@@ -278,6 +278,8 @@ class EgressController:
                         # trimmed, truncated or created again: the lookup finds out which, once the rest is stored
                         assigned.end(now + RETRY)
                         log.warning("partition_out_of_range", extra=assigned.fields | {log_fields.REASON: reason})
+                    elif offset is not None:
+                        self._assignment.stop(assigned, _leave_out(assigned, offset, reason), now)
                     else:
                         self._assignment.stop(
                             assigned, f"{assigned.partition}: the broker refuses it: {code}, {reason}", now
@@ -453,3 +455,13 @@ class EgressController:
             created_at=now,
             writer=self.parts.writer,
         )
+
+
+def _leave_out(assigned: AssignedPartition, offset: int, reason: str) -> str:
+    """Why the record at `offset` cannot be archived, and how to go on without it."""
+    return (
+        f"{assigned.partition}: {reason}. To archive the others, end every egress process, set the offset of the group "
+        f"for this partition to {offset + 1} (kafka-consumer-groups.sh --reset-offsets), and start with "
+        "egress.on_archive_behind = 'continue'. When the next segment is stored, `replicator status` names the gap; "
+        f"`replicator gaps accept {assigned.source} START-END --reason TEXT --yes` lets its readers pass"
+    )

@@ -53,6 +53,7 @@ from ingress.routing.destinations import DestinationFinder
 from ingress.routing.succession import Succession, SuccessionStep, Switch, succession_step
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
+from ingress.segment_stages import SegmentStages
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.source_metrics import SourceMetrics
 from ingress.stored_lag import StoredLag
@@ -80,6 +81,7 @@ class IngressParts:
     control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
+    stages: SegmentStages
     catalog: CatalogSync
     sources: SourceMetrics
     heartbeats: Heartbeats
@@ -404,7 +406,8 @@ class IngressController:
     def _on_segment_event(self, assigned: AssignedPartition, event: Created | Removed, now: datetime) -> None:
         match event:
             case Created(info=info):
-                assigned.view.created(info)
+                if assigned.view.created(info):
+                    self.parts.stages.announced(event)
             case Removed(segment=segment):
                 assigned.view.removed(segment)
             case _:
@@ -442,6 +445,7 @@ class IngressController:
                     self._foreign_data_check.begin(beginning, appends=appends)
                 case Finished(segment_slice=segment_slice):
                     partition_log.finished(metrics, assigned, segment_slice)
+                    self.parts.stages.finished(segment_slice.segment)
                 case Relist(full=full, reason=reason):
                     self._lister.begin(assigned, sequencer, full=full, reason=reason)
                 case Late(offsets=offsets):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from formats.errors import BrokerUnavailable, QueueUnavailable, TargetError
 from formats.messages.s3_notifications import parse
@@ -19,9 +19,10 @@ from infra.contracts.storage import NotificationQueue
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY, Backoff
+from infra.runtime.stages import observe_stage
 from infra.settings.current import InForce
 from ingress.settings import IngressSettings
 
@@ -47,6 +48,7 @@ class Intake:
     metrics: Metrics
     health: Health
     stop: Stop
+    clock: Clock
     may_begin: Callable[[], bool] = lambda: True  # only a process that may deliver takes notifications from the queue
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
@@ -81,7 +83,8 @@ class Intake:
                 self._publish(self._unpublished)
             return 0
         events: list[SegmentEvent] = []
-        understood = [message for message in messages if self._read(message, events)]
+        received_at = self.clock.now()
+        understood = [message for message in messages if self._read(message, events, received_at)]
         # publish, then delete: a crash in between publishes again, and events may repeat
         if events:
             self._publish(events)
@@ -95,13 +98,14 @@ class Intake:
         self.event_log.publish(events)
         self._unpublished = ()
 
-    def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
+    def _read(self, message: QueueMessage, events: list[SegmentEvent], received_at: datetime) -> bool:
         """False when the message stays in the queue, and moves to the dead-letter queue in the end."""
         parsed = parse(message.body, prefix=self.prefix, regions=self.settings.value.regions)
         foreign = parsed.foreign
         for event in parsed.events:
             if self.wanted(event.segment.source):
                 events.append(event)
+                self._measure(event, message.sent_at, received_at)
                 self.metrics.count("segment_events", 1, type="created" if isinstance(event, Created) else "removed")
             else:
                 foreign += 1
@@ -121,6 +125,12 @@ class Intake:
                 },
             )
         return False
+
+    def _measure(self, event: SegmentEvent, sent_at: datetime | None, received_at: datetime) -> None:
+        """A message that is received again counts again."""
+        if isinstance(event, Created) and sent_at is not None:
+            observe_stage(self.metrics, event.segment, "notify", event.info.stored_at, sent_at)
+            observe_stage(self.metrics, event.segment, "queue", sent_at, received_at)
 
     def _remember(self, message_id: str) -> None:
         self._malformed[message_id] = None

@@ -6,7 +6,7 @@ tombstone: the log's cleanup policy is delete, and readers need the event itself
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from formats.codec import VERSION, dump, load, malformed
@@ -16,6 +16,7 @@ from formats.segment import Segment, SegmentInfo, parse_key
 @dataclass(frozen=True, slots=True)
 class Created:
     info: SegmentInfo
+    published_at: datetime | None = field(default=None, compare=False)  # to the event log; None: not read from there
 
     @property
     def segment(self) -> Segment:
@@ -38,6 +39,7 @@ class QueueMessage:
     message_id: str
     receipt: str  # argument of `delete`; changes each time the same message is received
     body: str
+    sent_at: datetime | None = None  # to the queue, by its clock; None: the queue does not say
 
 
 def encode_key(event: SegmentEvent) -> bytes:
@@ -59,13 +61,14 @@ def encode(event: SegmentEvent) -> bytes:
     return dump(value)
 
 
-def decode(data: bytes) -> SegmentEvent:
-    """Raises MalformedEvent, also for a newer version."""
+def decode(data: bytes, published_at: datetime | None = None) -> SegmentEvent:
+    """`published_at`: the time of the log record. Raises MalformedEvent, also for a newer version."""
     with malformed("a segment event", data):
         fields = load(data)
         segment = parse_key("", fields["segment"])
         if fields["type"] == "created":
-            return Created(SegmentInfo(segment, int(fields["size_bytes"]), datetime.fromisoformat(fields["stored_at"])))
+            info = SegmentInfo(segment, int(fields["size_bytes"]), datetime.fromisoformat(fields["stored_at"]))
+            return Created(info, published_at)
         if fields["type"] == "removed":
             return Removed(segment, datetime.fromisoformat(fields["at"]))
         raise ValueError(f"unknown type {fields['type']!r}")

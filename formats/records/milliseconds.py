@@ -21,3 +21,13 @@ def ms_at_or_before(at: datetime) -> int:
 def time_of_ms(timestamp_ms: int) -> datetime:
     """Raises OverflowError for a time that datetime cannot represent."""
     return EPOCH + timestamp_ms * MILLISECOND
+
+
+def known_time_of_ms(timestamp_ms: int | None) -> datetime | None:
+    """None for None, for a time below 0, such as Kafka's -1 for none, and for one that datetime cannot represent."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    try:
+        return time_of_ms(timestamp_ms)
+    except OverflowError:
+        return None

@@ -85,7 +85,7 @@ def no_end(_source: SourcePartition) -> int:
     return INT64_MAX
 
 
-def no_expectation(_footer: SegmentFooter) -> None:
+def ignored(_footer: SegmentFooter) -> None:
     pass
 
 
@@ -100,9 +100,8 @@ class SegmentRunReader:
     max_bytes: int
     scope: RecordFilter = EVERYTHING
     last_offset: Callable[[SourcePartition], int] = no_end
-    expect: Callable[[SegmentFooter], None] = (
-        no_expectation  # raises ForeignSegment for a segment that does not belong here
-    )
+    expect: Callable[[SegmentFooter], None] = ignored  # raises ForeignSegment for a segment that does not belong here
+    opened: Callable[[SegmentFooter], None] = ignored  # called with each segment that is opened, perhaps repeatedly
 
     def runs(
         self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
@@ -147,6 +146,7 @@ class SegmentRunReader:
         """Batches of one slice; stops after the last offset in scope."""
         with self.archive.open(segment_slice.segment) as reader:
             self.expect(reader.footer)
+            self.opened(reader.footer)
             if not self.scope.may_match(reader.footer):
                 return
             bound = EVERYTHING if last == segment_slice.segment.offsets.end else RecordFilter(offsets=IntRange(0, last))

@@ -51,11 +51,13 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailed:
-    """The broker rejects this partition: the offset is out of range, the topic is unauthorised or unknown, …"""
+    """The broker rejects this partition: the offset is out of range, the topic is unauthorised or unknown, …; or the
+    client cannot deliver a record of it."""
 
     partition: TopicPartition
     code: str  # Kafka's error name, "OFFSET_OUT_OF_RANGE"
     reason: str
+    offset: int | None = None  # of the record that the client cannot deliver
 
 
 @dataclass(frozen=True, slots=True)

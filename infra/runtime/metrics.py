@@ -82,6 +82,8 @@ GaugeName = Literal[
 HistogramName = Literal[
     "upload_latency_seconds",
     "produce_latency_seconds",
+    # egress and ingress
+    "segment_stage_seconds",
     # ingress, KIP-382 names
     "record_size_bytes",
     "record_age_seconds",
@@ -237,6 +239,11 @@ TABLE: dict[MetricName, Metric] = {
     "upload_latency_seconds": Metric(PARTITION, "from sealing a segment until it is stored"),
     "produce_latency_seconds": Metric(
         SOURCE, "from passing a run to the producer until it is acknowledged, with its checkpoint"
+    ),
+    "segment_stage_seconds": Metric(
+        (*REGION, "stage"),
+        "duration of a stage of a segment's way; label stage: close, put (of egress), replicate, notify, queue, share, "
+        "deliver (of ingress)",
     ),
     "record_size_bytes": Metric(
         RECORDS, "KIP-382: size of each record acknowledged by the target: key, value, header keys and header values"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from formats.errors import QueueUnavailable
 from formats.messages.segment_events import QueueMessage
+from formats.records.milliseconds import known_time_of_ms
 from infra.storage.aws import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
@@ -26,6 +27,7 @@ from infra.storage.aws import (
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
+    from mypy_boto3_sqs.literals import MessageSystemAttributeNameType
 
 BATCH = 10  # SQS's limit
 MAX_WAIT = timedelta(seconds=20)  # SQS's limit
@@ -80,9 +82,19 @@ class SqsQueue:
         seconds = int(min(max(wait, timedelta()), MAX_WAIT).total_seconds())
         url = self._found_url()
         with self._translated("ReceiveMessage"):
-            answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=seconds)
+            answer = self._client.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=BATCH,
+                WaitTimeSeconds=seconds,
+                MessageSystemAttributeNames=["SentTimestamp"],
+            )
         return [
-            QueueMessage(message_id=one["MessageId"], receipt=one["ReceiptHandle"], body=one.get("Body", ""))
+            QueueMessage(
+                message_id=one["MessageId"],
+                receipt=one["ReceiptHandle"],
+                body=one.get("Body", ""),
+                sent_at=_sent_at(one.get("Attributes", {})),
+            )
             for one in answer.get("Messages", ())
         ]
 
@@ -131,3 +143,9 @@ class SqsQueue:
         if status(error) == 403:
             return f"allow {_PERMISSIONS[operation]} on the queue to these credentials, or repair them"
         return ""
+
+
+def _sent_at(attributes: Mapping[MessageSystemAttributeNameType, str]) -> datetime | None:
+    """None for a server that is not SQS and sends no such attribute."""
+    sent = attributes.get("SentTimestamp", "")
+    return known_time_of_ms(int(sent)) if sent.isascii() and sent.isdigit() else None

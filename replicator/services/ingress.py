@@ -42,6 +42,7 @@ from ingress.notification_intake import Intake
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
+from ingress.segment_stages import SegmentStages
 from ingress.source_metrics import SourceMetrics
 from replicator.config import Config, IngressSettings, SettingsFile
 from replicator.config.reload import INGRESS
@@ -103,8 +104,15 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         around.resources.callback(writer.close, timedelta(seconds=2))
         member = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
+        stages = SegmentStages(around.metrics, around.clock)
         delivery = Delivery(
-            reader=SegmentRunReader(archive, settings.batch_size, RUN_BYTES, expect=PathOwners(archive.control).expect),
+            reader=SegmentRunReader(
+                archive,
+                settings.batch_size,
+                RUN_BYTES,
+                expect=PathOwners(archive.control).expect,
+                opened=stages.opened,
+            ),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),
             pool=around.pool(2, "read"),
@@ -160,6 +168,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     cluster_id=cluster_id,
                 ),
                 delivery=delivery,
+                stages=stages,
                 catalog=CatalogSync(
                     applier_of(
                         config,
@@ -206,6 +215,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             around.metrics,
             around.health,
             around.stop,
+            around.clock,
             lambda: controller.has_begun,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}

@@ -11,6 +11,7 @@ from infra.contracts.internal_topics import EventLog, LogReset
 from infra.runtime.lifecycle import Deadline
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
+ROUNDING = timedelta(milliseconds=10)  # Kafka counts milliseconds
 PATIENCE = timedelta(seconds=20)
 
 
@@ -53,6 +54,17 @@ class EventLogContract:
         two.publish(after)
         assert read(one, 5) == [*before, *after]
         assert read(two, 3) == after
+
+    def test_events_have_the_time_of_their_publication(self, open_log: Callable[[], EventLog]) -> None:
+        log = open_log()
+        log.start()
+        before = datetime.now(UTC)
+        log.publish([created(0)])
+        after = datetime.now(UTC)
+        [event] = read(log, 1)
+        assert isinstance(event, Created)
+        assert event.published_at is not None
+        assert before - ROUNDING <= event.published_at <= after + ROUNDING
 
     def test_one_segment_keeps_its_order(self, open_log: Callable[[], EventLog]) -> None:
         log = open_log()

@@ -9,6 +9,7 @@ import pytest
 
 from formats.errors import BrokerUnavailable
 from formats.log_point import LogPoint
+from formats.records.milliseconds import ms_at_or_before, time_of_ms
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Fetched, Run
@@ -202,6 +203,25 @@ def test_stored_records_are_counted(world: World) -> None:
     process.turn()
     assert metrics.value("egress_lag_records", **LABELS) is None
     assert metrics.value("assigned_partitions") == 1
+
+
+def test_the_stages_to_the_bucket_are_measured_from_the_oldest_record(world: World) -> None:
+    stamp = ms_at_or_before(world.clock.at)
+    world.broker.append(P, *[FakeRecord(timestamp_ms=stamp + n) for n in range(2)])
+    process = joined(world)
+    process.later(20)  # sealed by its age
+    stages = process.metrics.stages(source(P).region)
+    [close], [put] = stages["close"], stages["put"]
+    assert close == (world.clock.at - time_of_ms(stamp)).total_seconds()
+    assert put == pytest.approx(process.metrics.observed["upload_latency_seconds"][0], abs=1e-6)
+
+
+@pytest.mark.parametrize("stamp", [-1, 2**62])
+def test_without_a_usable_timestamp_there_is_no_stage_before_sealing(world: World, stamp: int) -> None:
+    world.broker.append(P, FakeRecord(timestamp_ms=stamp))
+    process = joined(world)
+    process.later(20)
+    assert process.metrics.stages(source(P).region).keys() == {"put"}
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from io import BytesIO
 
+from formats.gap_acceptance import acceptable
 from formats.segment import OffsetRange, Segment
+from infra.archive.forward_listing import covered
+from infra.contracts.cluster import Committed
 from tests.egress.two_partitions import P, Q, joined
 from tests.egress.world import AGE, World, rule, source
 
@@ -102,6 +105,25 @@ def test_refused_partition_continues_by_itself_when_the_broker_allows_it(world: 
     assert process.stopped == {}
     world.expect(P)
     world.expect(Q)
+
+
+def test_a_record_that_the_client_cannot_deliver_is_left_out_as_the_reason_says(world: World) -> None:
+    process = joined(world)
+    world.produce(P, 2)
+    process.turn(2)
+    process.consumer.fail(P, "UNDECODABLE_HEADER", "not UTF-8", offset=2)
+    process.turn(2)
+    reason = process.stopped[str(source(P))]
+    for part in ("not UTF-8", "to 3 (kafka-consumer-groups", "on_archive_behind = 'continue'", f"accept {source(P)}"):
+        assert part in reason
+    world.produce(P, 3)
+    process.stop()
+    world.broker.committed("group")[P] = Committed(3, "")
+    process = joined(world, accept_missing_archive=True)
+    process.later()
+    assert process.stopped == {}
+    assert world.ranges(P) == [(0, 1), (3, 4)]
+    assert acceptable((), (), covered(world.peek, source(P)), None) == [OffsetRange(2, 2)]
 
 
 def test_segment_that_could_not_be_judged_is_tried_again(world: World) -> None:

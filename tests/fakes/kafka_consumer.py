@@ -249,8 +249,8 @@ class FakeSourceConsumer:
         """With `drop`, the next `poll` loses what it fetched, as when the client's own call raised."""
         self._disturbances.append((reason, drop))
 
-    def fail(self, partition: TopicPartition, code: str, reason: str = "planned") -> None:
-        self._failures.append(PartitionFailed(partition, code, reason))
+    def fail(self, partition: TopicPartition, code: str, reason: str = "planned", offset: int | None = None) -> None:
+        self._failures.append(PartitionFailed(partition, code, reason, offset))
 
     def fail_commits(self, *partitions: TopicPartition, reason: str = "planned") -> None:
         self._failing_commits.update(dict.fromkeys(partitions, reason))

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ from formats.messages.segment_events import SegmentEvent, decode, encode
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.contracts.internal_topics import LogReset
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.runtime.lifecycle import Clock, SystemClock
 
 
 class Crashed(Exception):
@@ -286,7 +287,8 @@ class FakeEditor:
 class FakeLog:
     away: bool = False
     refuses: str = ""
-    _records: list[bytes] = field(default_factory=list)
+    clock: Clock = field(default_factory=SystemClock)
+    _records: list[tuple[bytes, datetime]] = field(default_factory=list)  # with the time of publication
     _start: int = 0  # first record still held
     _reason: str = ""
 
@@ -294,7 +296,7 @@ class FakeLog:
         return FakeEventLog(self)
 
     def put(self, value: bytes) -> None:
-        self._records.append(value)
+        self._records.append((value, self.clock.now()))
 
     def lose(self, reason: str = "retention") -> None:
         """Drop everything that is in the log now, read or not."""
@@ -332,9 +334,9 @@ class FakeEventLog:
             return (LogReset(self.log._reason),)
         values, self._position = self.log._records[self._position :], self.log.end
         events: list[SegmentEvent] = []
-        for value in values:
+        for value, published_at in values:
             try:
-                events.append(decode(value))
+                events.append(decode(value, published_at))
             except MalformedEvent:
                 continue
         return events

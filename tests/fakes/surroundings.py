@@ -38,6 +38,9 @@ class CountedMetrics:
     labelled: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=lambda: defaultdict(int))
     gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
     observed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    observed_of: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     counted: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[tuple[int, ...], float]] = field(default_factory=dict)
 
     def count(self, name: CounterName, value: float = 1, **of: str) -> None:
@@ -48,8 +51,8 @@ class CountedMetrics:
         self.gauges[_checked(name, of)] = value
 
     def observe(self, name: HistogramName, value: float, **of: str) -> None:
-        _checked(name, of)
         self.observed[name].append(value)
+        self.observed_of[_checked(name, of)].append(value)
 
     def observe_many(self, name: HistogramName, counts: Sequence[int], total: float, **of: str) -> None:
         buckets = len(BUCKETS[name]) + 1
@@ -72,6 +75,14 @@ class CountedMetrics:
     def sum_of(self, name: HistogramName, **of: str) -> float:
         """Of the values that `observe_many` added."""
         return self.counted[_checked(name, of)][1]
+
+    def stages(self, region: str) -> dict[str, list[float]]:
+        """The seconds of each stage of the region's segments, in the order in which they were observed."""
+        return {
+            dict(of)["stage"]: seconds
+            for (name, of), seconds in self.observed_of.items()
+            if name == "segment_stage_seconds" and dict(of)["region"] == region
+        }
 
     def by_label(self, name: CounterName, **of: str) -> float:
         return self.labelled[_checked(name, of)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -18,11 +18,12 @@ from infra.settings.current import Current
 from ingress.notification_intake import REMEMBERED, Intake
 from replicator.config import IngressSettings
 from tests.fakes.kafka_target import FakeLog
-from tests.fakes.surroundings import CountedMetrics
+from tests.fakes.surroundings import CountedMetrics, HandClock
 from tests.ingress.world import source_settings
 
 START, END = "00000000000000000000", "00000000000000000009"
 KEY = f"data/a/t/0/0/{START}-{END}"
+STORED = datetime(2026, 1, 1, tzinfo=UTC)  # the time of the events of `s3`
 WAIT = timedelta(seconds=1)
 
 
@@ -47,16 +48,16 @@ class FakeQueue:
         done = {m.receipt for m in messages}
         self.messages = [m for m in self.messages if m.receipt not in done]
 
-    def send(self, body: object, name: str = "m") -> None:
+    def send(self, body: object, name: str = "m", sent_at: datetime | None = None) -> None:
         number = len(self.messages)
         text = body if isinstance(body, str) else json.dumps(body)
-        self.messages.append(QueueMessage(f"{name}{number}", f"r-{name}{number}", text))
+        self.messages.append(QueueMessage(f"{name}{number}", f"r-{name}{number}", text, sent_at))
 
 
 class Bench:
     def __init__(self) -> None:
         self.queue, self.log, self.metrics, self.stop = FakeQueue(), FakeLog(), CountedMetrics(), Stop()
-        self.health = Health()
+        self.health, self.clock = Health(), HandClock(STORED)
         self.reader = self.log.open()
         self.reader.start()
         self.intake = Intake(
@@ -69,6 +70,7 @@ class Bench:
             self.metrics,
             self.health,
             self.stop,
+            self.clock,
         )
 
     @staticmethod
@@ -109,6 +111,21 @@ def test_created_and_removed_are_published_and_the_message_is_deleted(bench: Ben
     assert bench.queue.messages == []
     assert bench.metrics.by_label("segment_events", type="created") == 1
     assert bench.metrics.by_label("segment_events", type="removed") == 1
+
+
+def test_the_stages_into_the_queue_and_out_of_it_are_measured(bench: Bench) -> None:
+    merged = KEY.replace("/0/0/", "/0/1/")
+    events = s3(("ObjectCreated:Put", KEY), ("ObjectRemoved:Delete", KEY), ("ObjectCreated:Put", merged))
+    bench.queue.send(events, sent_at=STORED + timedelta(seconds=2))
+    bench.clock.advance(5)
+    bench.intake.receive_once()
+    assert bench.metrics.stages("a") == {"notify": [2], "queue": [3]}
+
+
+def test_what_the_queue_does_not_say_is_not_measured(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    bench.intake.receive_once()
+    assert bench.metrics.stages("a") == {}
 
 
 def test_nothing_is_deleted_that_was_not_published(bench: Bench) -> None:

@@ -58,6 +58,7 @@ from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
+from ingress.segment_stages import SegmentStages
 from ingress.source_metrics import SourceMetrics
 from replicator.config import IngressSettings, IngressSource
 from replicator.status.ingress import IngressSources, IngressStatus, Planned
@@ -148,7 +149,7 @@ class World:
         self.heartbeats = FakeHeartbeats(self.broker)
         self.groups = FakeGroups()
         self.target = FakeTarget()
-        self.log = FakeLog()
+        self.log = FakeLog(clock=self.clock)
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
         self.control = ControlStore(self.objects, "data")
@@ -422,6 +423,7 @@ class Process:
         self.pool, self.reading, self.checkpoint_pool = HandExecutor(), HandExecutor(), HandExecutor()
         self.heartbeat_pool = HandExecutor()
         self.metrics, self.health = CountedMetrics(), Health()
+        self.stages = SegmentStages(self.metrics, world.clock)
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
         self.notes = BackgroundParkedReporter(self.checkpoints, world.target.editor(), self.stop_signal)
@@ -432,6 +434,7 @@ class Process:
                 run_records,
                 run_bytes,
                 expect=PathOwners(world.control, timedelta()).expect,
+                opened=self.stages.opened,
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
@@ -469,6 +472,7 @@ class Process:
                 control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
+                stages=self.stages,
                 catalog=CatalogSync(
                     world.applier(self.current, source_reports.watermarks),
                     self.pool,

@@ -159,9 +159,9 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
         offset = messages[len(headers)].offset()
         reason = (
             f"the name of a header of the record at offset {offset} is not UTF-8; the client cannot deliver it "
-            f"({error.__cause__ or error}). Skip the record by starting after it, or repair the topic"
+            f"({error.__cause__ or error})"
         )
-        return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason)
+        return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason, offset)
     return headers, None
 
 

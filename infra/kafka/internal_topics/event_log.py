@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from formats.errors import BrokerUnavailable, MalformedEvent, TargetError
 from formats.messages.segment_events import SegmentEvent, decode, encode, encode_key
+from formats.records.milliseconds import known_time_of_ms
 from infra.contracts.internal_topics import LogReset
 from infra.kafka.client.acknowledged_writer import AcknowledgedWriter
 from infra.kafka.client.idempotent_producer import producer_properties
@@ -111,7 +112,7 @@ class KafkaEventLog:
         malformed: list[tuple[Message, MalformedEvent]] = []
         for message in messages:
             try:
-                events.append(decode(message.value() or b""))
+                events.append(decode(message.value() or b"", _published_at(message)))
             except MalformedEvent as error:
                 malformed.append((message, error))
         if malformed:
@@ -128,3 +129,8 @@ class KafkaEventLog:
                 },
             )
         return events
+
+
+def _published_at(message: Message) -> datetime | None:
+    kind, milliseconds = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else known_time_of_ms(milliseconds)

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from infra.contracts.cluster import ClusterAdmin
 from infra.contracts.producer import Checked
-from infra.kafka.client.encode import EARLIEST, LATEST, clamp_timestamps, unsupported_timestamps
+from infra.kafka.client.encode import (
+    EARLIEST,
+    LATEST,
+    UnsupportedTimestamps,
+    clamp_timestamps,
+    unsupported_timestamps,
+)
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 
@@ -48,19 +54,7 @@ class TargetTimestamps:
         for batch in batches:
             bad = unsupported_timestamps(batch, before_max_ms=before_max_ms, after_max_ms=after_max_ms, now_ms=now_ms)
             if bad is not None and not clamp:
-                timestamp_ms = bad.first_timestamp_ms
-                why = (
-                    "which the Kafka client replaces by the current time"
-                    if timestamp_ms == 0
-                    else "which the topic rejects"
-                )
-                return Checked(
-                    (),
-                    0,
-                    f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_as_text(timestamp_ms)}), {why}; "
-                    f"the same holds for {bad.count - 1} more records. Raise {topic}'s message.timestamp.before.max.ms "
-                    "and after.max.ms, or set on_timestamp = 'clamp' for this source",
-                )
+                return Checked((), 0, _refusal(topic, bad))
             if bad is not None:
                 low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
                 high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
@@ -85,6 +79,21 @@ class TargetTimestamps:
 
 def _with_slack(limit_ms: int) -> int:
     return limit_ms if limit_ms >= LATEST else limit_ms - min(SLACK_MS, limit_ms // 2)
+
+
+def _refusal(topic: str, bad: UnsupportedTimestamps) -> str:
+    timestamp_ms = bad.first_timestamp_ms
+    what = f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_as_text(timestamp_ms)})"
+    more = f"{bad.count - 1} more records of the run have timestamps that {topic} would not get as they are"
+    if timestamp_ms == 0:  # no config of the topic helps: librdkafka takes 0 for none (its issue 1153)
+        return (
+            f"{what}, which the Kafka client replaces by the current time; {more}. Set on_timestamp = 'clamp' for this "
+            "source, which makes it 1"
+        )
+    return (
+        f"{what}, which the topic rejects; {more}. Raise {topic}'s message.timestamp.before.max.ms and after.max.ms, "
+        "or set on_timestamp = 'clamp' for this source"
+    )
 
 
 def _as_text(timestamp_ms: int) -> str:

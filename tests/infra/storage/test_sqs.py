@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,21 @@ class TestOnMoto:
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         )
         assert set(left["Attributes"].values()) == {"0"}
+
+    def test_messages_say_when_they_were_sent(self, client: SQSClient, url: str) -> None:
+        before = datetime.now(UTC)
+        client.send_message(QueueUrl=url, MessageBody="body")
+        (message,) = SqsQueue(client, url).receive(NOW)
+        assert message.sent_at is not None
+        assert abs(message.sent_at - before) < timedelta(minutes=1)
+
+    def test_a_server_that_does_not_say_when(self, client: SQSClient, url: str) -> None:
+        client.send_message(QueueUrl=url, MessageBody="body")
+        client.meta.events.register(
+            "after-call.sqs.ReceiveMessage", lambda parsed, **_: [one.pop("Attributes") for one in parsed["Messages"]]
+        )
+        (message,) = SqsQueue(client, url).receive(NOW)
+        assert message.sent_at is None
 
     def test_ten_at_once(self, client: SQSClient, url: str) -> None:
         for number in range(12):

@@ -428,6 +428,7 @@ def test_a_header_that_cannot_be_decoded_stops_the_partition_there(world: Broker
         member.until(lambda: member.of(PartitionFailed))
         (failed,) = member.of(PartitionFailed)
         assert failed.code == "UNDECODABLE_HEADER"
+        assert failed.offset == 2
         assert "offset 2" in failed.reason
         world.append(p, b"4")
         for _ in range(5):
