@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from formats.control.catalog import Catalog
 from formats.errors import ReplicatorError, TargetError
@@ -28,12 +29,14 @@ from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
 from ingress.catalog.creator import TopicCreator, is_unfinished
-from ingress.catalog.desired import KeptTopic, desired_topics, lineage_of
+from ingress.catalog.data_age import OldestRecords
+from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_of
 from ingress.catalog.differ import (
     ActualTopic,
     CatalogPlan,
     Change,
     ChangeConfigs,
+    DataAge,
     DesiredTopic,
     Drift,
     GrowTopic,
@@ -78,6 +81,7 @@ class CatalogApplier:
     creator: TopicCreator
     acls: AclApplier
     copies: FirstCopies
+    records: OldestRecords
     settings: InForce[CatalogSettings]
     clock: Clock
 
@@ -100,6 +104,7 @@ class CatalogApplier:
         keep = {
             name: self._not_compared(kept[name], owned.get(name), configs.get(name, {}), positions) for name in facts
         }
+        ages = {name: self._age(kept[name], one) for name, one in owned.items() if configs.get(name)}
         actual = {
             name: ActualTopic(
                 name=name, topic_id=one.topic_id, partitions=one.partition_count, configs=configs.get(name)
@@ -107,7 +112,7 @@ class CatalogApplier:
             for name, one in facts.items()
         }
         topics = plan_changes(
-            [one for one in desired if one.name not in refused],
+            [guarded(one, ages.get(one.name), self.settings.value) for one in desired if one.name not in refused],
             actual,
             {name: one.topic_id for name, one in owned.items()},
             keep=keep,
@@ -199,9 +204,22 @@ class CatalogApplier:
         copied = CopiedTopic(owned=owned, sources=kept.archived, delay=kept.first_segment_delay)
         if not self.copies.is_through(copied, positions, self.clock.now()):
             return {*unknown, *RETENTION, "cleanup.policy"}  # a backlog may have records that the new policy refuses
+        now = self.clock.now()
+        self.records.forget(owned)  # what arrived since then may be older
+        oldest = self.records.oldest(owned, kept.archived, now)
         # before the retention changes: from now on it is the source's
-        self.ledger.replaced(replace(owned, is_copied=True))
+        self.ledger.replaced(replace(owned, is_copied=True, copied_at=now, oldest_at=oldest))
+        self.records.forget(owned)
         return unknown
+
+    def _age(self, kept: KeptTopic, owned: OwnedTopic) -> DataAge | None:
+        """None when nothing is archived, and for copies that an earlier version completed."""
+        owned = self.ledger.table.topic(owned.name, owned.topic_id) or owned
+        until = owned.copied_at if owned.is_copied else self.clock.now()
+        oldest = owned.oldest_at if owned.is_copied else self.records.oldest(owned, kept.archived, self.clock.now())
+        if until is None or oldest is None:
+            return None
+        return DataAge(oldest, max(0, (until - oldest) // timedelta(milliseconds=1)))
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:
         if self.settings.value.add_partitions:

@@ -15,8 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from formats.policies.topic_configs import RETENTION_MS, ConfigChange, ConfigValue, config_change
+from formats.policies.topic_configs import RETENTION_MS, ConfigChange, ConfigSource, ConfigValue, config_change
+
+CLEANUP = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class DataAge:
+    """How old the oldest record of a first copy is: as it is now while the copy is under way, then as it was at its
+    end."""
+
+    oldest_at: datetime  # UTC
+    age_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +41,7 @@ class DesiredTopic:
     configs: Mapping[str, str] | None = None  # None: not known, or not mirrored, so those it has are kept
     without: frozenset[str] = frozenset()  # configs that it should not have as its own
     source_retention_ms: int | None = None  # in force at the source, also by its default; None: not known; -1: for ever
+    age: DataAge | None = None  # of what is delivered to it; None: not known
     is_removed: bool = False  # the source has it no longer
 
 
@@ -151,16 +164,47 @@ def _differences(
     elif change:
         names = ", ".join(sorted({*change.set, *change.unset}))
         yield Drift(topic.name, f"its configs {names} differ from those of {topic.source}, and we did not create it")
-    retention = change.set.get(RETENTION_MS) or (found.value if (found := here.configs.get(RETENTION_MS)) else None)
-    wanted = topic.source_retention_ms
-    if retention is None or wanted is None or RETENTION_MS in (*keep, *change.unset):
-        return  # not known, for ever until the first copy is through, or known with the next comparison
-    if _is_shorter(int(retention), wanted):
+    yield from _retention_reports(topic, here.configs, change, keep)
+
+
+def _retention_reports(
+    topic: DesiredTopic, actual: Mapping[str, ConfigValue], change: ConfigChange, keep: Collection[str]
+) -> Iterator[Drift]:
+    """Where records are kept for less time than at the source, or than those that are delivered are old."""
+    policy = change.set.get(CLEANUP) or (found.value if (found := actual.get(CLEANUP)) else "delete")
+    if "delete" not in policy:
+        return
+    if (retention := _retention_to_be(topic, actual, change)) is None:
+        return
+    wanted, age = topic.source_retention_ms, topic.age
+    # before the first copy is through it has no other retention than for ever
+    if wanted is not None and RETENTION_MS not in keep and _is_shorter(retention, wanted):
         yield Drift(
             topic.name,
             f"keeps records for {retention} ms, {topic.source} for {wanted} ms: set retention_guard = 'raise' or "
             "use_defaults_from = 'source', if they shall be kept as long",
         )
+    if age is not None and _is_shorter(retention, age.age_ms):
+        yield Drift(
+            topic.name,
+            f"keeps records for {retention} ms from the end of its first copy on, and its archive goes back to "
+            f"{age.oldest_at.isoformat(timespec='seconds')}: older ones are deleted once they are delivered. Set "
+            "retention_guard = 'raise', if they shall be kept",
+        )
+
+
+def _retention_to_be(topic: DesiredTopic, actual: Mapping[str, ConfigValue], change: ConfigChange) -> int | None:
+    """The retention.ms that the topic has once it is as its source says; None: this cluster's default, known with the
+    next comparison."""
+    found = actual.get(RETENTION_MS)
+    text = (topic.configs or {}).get(RETENTION_MS) or (found.value if found is not None else None)
+    is_default = RETENTION_MS in topic.without and found is not None and found.source is ConfigSource.TOPIC
+    if text is None or RETENTION_MS in change.unset or is_default:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _is_shorter(retention_ms: int, other_ms: int) -> bool:

@@ -64,8 +64,8 @@ class CatalogSettings:
     retention_guard: Literal["warn", "raise"] = field(
         default="warn",
         metadata=setting(
-            "when a destination keeps records for less time than the source does: warn = the log and plan say so; "
-            "raise = it gets the source's retention"
+            "when a destination keeps records for less time than the source does, or than its first copy is "
+            "old: warn = the log and plan say so; raise = it gets the source's retention, and that age in addition"
         ),
     )
     acls: AclMode = field(

@@ -19,6 +19,7 @@ from infra.settings.kafka import ROLES
 from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
+from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
@@ -73,6 +74,7 @@ def applier_of(
         copies=FirstCopies(
             archive.segments, archive.control, watermarks_in(archive.segments.objects, config.s3.prefix)
         ),
+        records=OldestRecords(archive),
         settings=current,
         clock=clock,
     )

@@ -79,8 +79,8 @@ class AuditedWorld(World):
 
 
 def delivered(world: World) -> Process:
-    """Partition 0 of t is delivered, and its first copy is through."""
-    world.put(0, 3)
+    """Partition 0 of t is delivered, and its first copy is through. Its records are of now."""
+    world.put(0, 3, stamp=int(world.clock.at.timestamp() * 1000))
     process = joined(world, P0)
     process.later(DELAY, turns=8)
     one_interval(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from ingress.catalog.differ import (
     CatalogPlan,
     ChangeConfigs,
     CreateTopic,
+    DataAge,
     DesiredTopic,
     GrowTopic,
     plan_changes,
@@ -71,6 +73,24 @@ def test_configs_are_set_and_unset_where_the_topic_is_ours() -> None:
 def test_a_topic_that_is_gone_at_the_source_stays() -> None:
     found = plan(replace(WANTED, is_removed=True), HERE)
     assert (found.changes, len(found.reports)) == ((), 1)
+
+
+def aged(retention: str, source: ConfigSource, age_ms: int, *, keep: bool, policy: str = "delete") -> list[str]:
+    """What is reported of a topic with this retention now, whose source keeps records for 5 ms."""
+    wanted = replace(WANTED, age=DataAge(datetime(2026, 1, 2, tzinfo=UTC), age_ms))
+    configs = {"retention.ms": ConfigValue(retention, source), "cleanup.policy": ConfigValue(policy, source)}
+    here = replace(HERE, configs=configs)
+    kept = {here.name: ["retention.ms"]} if keep else {}
+    return [str(one) for one in plan_changes([wanted], {here.name: here}, OURS, keep=kept).reports]
+
+
+def test_a_retention_below_the_age_of_what_is_delivered_is_reported_before_it_holds_and_while_it_does() -> None:
+    for keep, now in ((True, "-1"), (False, "-1"), (False, "5")):
+        [report] = aged(now, ConfigSource.TOPIC, 6, keep=keep)
+        assert "keeps records for 5 ms from the end of its first copy on" in report
+        assert "2026-01-02T00:00:00+00:00" in report
+        assert aged(now, ConfigSource.TOPIC, 5, keep=keep) == []
+    assert aged("5", ConfigSource.TOPIC, 6, keep=False, policy="compact") == [], "it deletes nothing by age"
 
 
 names = st.sampled_from(["a", "b", "c"])
