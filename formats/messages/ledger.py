@@ -45,6 +45,7 @@ class OwnedTopic:
     is_copied: bool = False  # everything that the archive held when it was first complete here was delivered
     copied_at: datetime | None = None  # UTC; when that was found
     oldest_at: datetime | None = None  # UTC; the timestamp of the oldest record that the archive held then
+    configs: tuple[str, ...] | None = None  # names of those that we set, which may be unset again; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ _TOPIC = Codec(
     OwnedTopic,
     "the owner of a topic",
     outside=("name", "topic_id"),
-    omitted=("lineage", "is_copied", "copied_at", "oldest_at"),
+    omitted=("lineage", "is_copied", "copied_at", "oldest_at", "configs"),
 )
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
 

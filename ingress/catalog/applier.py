@@ -43,7 +43,7 @@ from ingress.catalog.differ import (
     plan_changes,
 )
 from ingress.catalog.first_copy import CopiedTopic, FirstCopies
-from ingress.catalog.ownership import LedgerView
+from ingress.catalog.ownership import LedgerView, with_configs_here, with_configs_set
 from ingress.catalog.settings import CatalogSettings
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class CatalogApplier:
         problems |= {name: str(error) for name, error in refused.items()}
         configs = self._configs((one for one in desired if one.name in facts), problems)
         self.ledger.refresh({(one.name, one.topic_id) for one in facts.values()})
-        owned = self._owned(kept, facts, configs, catalogs)
+        owned = self._with_configs(self._owned(kept, facts, configs, catalogs), desired, configs)
         keep = {
             name: self._not_compared(kept[name], owned.get(name), configs.get(name, {}), positions) for name in facts
         }
@@ -117,6 +117,9 @@ class CatalogApplier:
             {name: one.topic_id for name, one in owned.items()},
             keep=keep,
             created_with=CREATED_WITH,
+            set_by_us=None
+            if self.settings.value.configs == "authoritative"
+            else {name: one.configs or () for name, one in owned.items()},
         )
         try:
             acls = self.acls.plan(destinations, catalogs, owned.keys(), self.settings.value.regions)
@@ -147,7 +150,8 @@ class CatalogApplier:
                 case GrowTopic(name, _, partitions):
                     with durable(Step.GROW_TOPIC):
                         self.catalog_admin.grow(name, partitions)
-                case ChangeConfigs(name, configs):
+                case ChangeConfigs(name, configs, topic_id):
+                    self._record(name, topic_id, configs.set.keys())
                     with durable(Step.CHANGE_CONFIGS):
                         left = self.catalog_admin.change_configs(name, configs)
                     refused = "; ".join(f"{key}: {reason}" for key, reason in sorted(left.items()))
@@ -157,6 +161,12 @@ class CatalogApplier:
             return str(error)
         log.info("destination_changed", extra={log_fields.DESTINATION: change.name, log_fields.REASON: str(change)})
         return f"the cluster refuses configs of its source: {refused}" if refused else ""
+
+    def _record(self, name: str, topic_id: str, configs: Collection[str]) -> None:
+        """Before they are set: one of ours that the ledger does not have would count as an operator's."""
+        owned = self.ledger.table.topic(name, topic_id)
+        if owned is not None and (changed := with_configs_set(owned, configs)) != owned:
+            self.ledger.replaced(changed)
 
     def _configs(
         self, desired: Iterable[DesiredTopic], problems: dict[str, str]
@@ -189,6 +199,21 @@ class CatalogApplier:
                 self.ledger.replaced(replace(found, lineage=lineage))  # it was not known when the topic was created
         owned = {name: self.ledger.table.topic(name, one.topic_id) for name, one in facts.items() if one.topic_id}
         return {name: one for name, one in owned.items() if one is not None}
+
+    def _with_configs(
+        self,
+        owned: Mapping[str, OwnedTopic],
+        desired: Iterable[DesiredTopic],
+        configs: Mapping[str, Mapping[str, ConfigValue]],
+    ) -> Mapping[str, OwnedTopic]:
+        found = dict(owned)
+        for topic in desired:
+            if (one := owned.get(topic.name)) is None or topic.configs is None or topic.name not in configs:
+                continue
+            found[topic.name] = with_configs_here(one, configs[topic.name], topic.configs.keys())
+            if found[topic.name] != one:
+                self.ledger.replaced(found[topic.name])
+        return found
 
     def _not_compared(
         self,

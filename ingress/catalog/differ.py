@@ -5,6 +5,8 @@
     fewer partitions  grow           reported: records of the missing ones wait
     more partitions   reported       -
     other configs     change         reported as drift
+    configs of its    reported       reported as drift: they are unset where configs = "authoritative" and it is ours
+      own
     gone at source    reported       -
 
 Nothing shrinks and nothing is removed. A topic is ours if the ledger has it with the id that it has now: only what we
@@ -14,10 +16,10 @@ created is ever altered. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from formats.policies.topic_configs import RETENTION_MS, ConfigChange, ConfigSource, ConfigValue, config_change
+from formats.policies.topic_configs import RETENTION_MS, ConfigChange, ConfigValue, config_change
 
 CLEANUP = "cleanup.policy"
 
@@ -80,6 +82,7 @@ class GrowTopic:
 class ChangeConfigs:
     name: str
     change: ConfigChange
+    topic_id: str
 
     def __str__(self) -> str:
         parts = [f"set {name}={value}" for name, value in sorted(self.change.set.items())]
@@ -116,9 +119,11 @@ def plan_changes(
     *,
     keep: Mapping[str, Collection[str]],
     created_with: Mapping[str, str] | None = None,
+    set_by_us: Mapping[str, Collection[str]] | None = None,
 ) -> CatalogPlan:
     """`owned`: topic → id that it had when we created it. `keep`: configs of a topic that are decided elsewhere, such
-    as its retention until the first copy is through. `created_with`: configs of every new topic, over the source's."""
+    as its retention until the first copy is through. `created_with`: configs of every new topic, over the source's.
+    `set_by_us`: configs of topics of ours that are unset when the source has them no longer; None: all are."""
     created_with = created_with or {}
     changes: list[Change] = []
     reports: list[Drift] = []
@@ -132,7 +137,8 @@ def plan_changes(
             reports.append(Drift(topic.name, f"{topic.source} is gone at the source; this topic is kept"))
             continue
         is_ours = owned.get(topic.name) == here.topic_id
-        found = _differences(topic, here, keep.get(topic.name, ()), is_ours=is_ours)
+        may_unset = None if set_by_us is None else set_by_us.get(topic.name, ())
+        found = _differences(topic, here, keep.get(topic.name, ()), may_unset, is_ours=is_ours)
         for one in found:
             if isinstance(one, Drift):
                 reports.append(one)
@@ -143,7 +149,12 @@ def plan_changes(
 
 
 def _differences(
-    topic: DesiredTopic, here: ActualTopic, keep: Collection[str], *, is_ours: bool
+    topic: DesiredTopic,
+    here: ActualTopic,
+    keep: Collection[str],
+    may_unset: Collection[str] | None,
+    *,
+    is_ours: bool,
 ) -> Iterator[Change | Drift]:
     if here.partitions > topic.partitions:
         text = f"has {here.partitions} partitions, {topic.source} has {topic.partitions}; topics never shrink"
@@ -159,9 +170,17 @@ def _differences(
     if here.configs is None or topic.configs is None:
         return
     change = config_change(topic.configs, topic.without, here.configs, keep=keep)
+    if is_ours and may_unset is not None and (others := change.unset.difference(may_unset)):
+        names = ", ".join(f"{name}={here.configs[name].value}" for name in sorted(others))
+        yield Drift(
+            topic.name,
+            f"has {names}, which {topic.source} has not and ingress did not set: kept. Set configs = 'authoritative', "
+            "if ingress shall unset it, or exclude it in config_properties_exclude",
+        )
+        change = replace(change, unset=change.unset - others)
     if change and is_ours:
-        yield ChangeConfigs(topic.name, change)
-    elif change:
+        yield ChangeConfigs(topic.name, change, here.topic_id)
+    elif change and not is_ours:
         names = ", ".join(sorted({*change.set, *change.unset}))
         yield Drift(topic.name, f"its configs {names} differ from those of {topic.source}, and we did not create it")
     yield from _retention_reports(topic, here.configs, change, keep)
@@ -174,7 +193,7 @@ def _retention_reports(
     policy = change.set.get(CLEANUP) or (found.value if (found := actual.get(CLEANUP)) else "delete")
     if "delete" not in policy:
         return
-    if (retention := _retention_to_be(topic, actual, change)) is None:
+    if (retention := _retention_to_be(topic, actual, change, keep)) is None:
         return
     wanted, age = topic.source_retention_ms, topic.age
     # before the first copy is through it has no other retention than for ever
@@ -193,13 +212,14 @@ def _retention_reports(
         )
 
 
-def _retention_to_be(topic: DesiredTopic, actual: Mapping[str, ConfigValue], change: ConfigChange) -> int | None:
+def _retention_to_be(
+    topic: DesiredTopic, actual: Mapping[str, ConfigValue], change: ConfigChange, keep: Collection[str]
+) -> int | None:
     """The retention.ms that the topic has once it is as its source says; None: this cluster's default, known with the
     next comparison."""
     found = actual.get(RETENTION_MS)
     text = (topic.configs or {}).get(RETENTION_MS) or (found.value if found is not None else None)
-    is_default = RETENTION_MS in topic.without and found is not None and found.source is ConfigSource.TOPIC
-    if text is None or RETENTION_MS in change.unset or is_default:
+    if text is None or RETENTION_MS in change.unset or (RETENTION_MS in keep and RETENTION_MS in topic.without):
         return None
     try:
         return int(text)

@@ -41,11 +41,12 @@ class CatalogSettings:
             "whether partitions are added to destination topics that we created, when the source has more"
         ),
     )
-    configs: Literal["mirror", "off"] = field(
+    configs: Literal["mirror", "authoritative", "off"] = field(
         default="mirror",
         metadata=setting(
-            "configs of destinations that we created: mirror = those of the source's topics, set and unset; off = they "
-            "stay as they were created, with retention.ms = -1"
+            "configs of destinations that we created: mirror = those of the source's topics, set and unset, and what "
+            "only an operator set here is reported and stays; authoritative = that is unset, too; off = they stay as "
+            "they were created, with retention.ms = -1"
         ),
     )
     use_defaults_from: UseDefaults = field(

@@ -43,6 +43,7 @@ topics = st.builds(
     is_copied=st.booleans(),
     copied_at=st.none() | times,
     oldest_at=st.none() | times,
+    configs=st.none() | st.lists(words, max_size=2).map(tuple),
 )
 entries: st.SearchStrategy[LedgerEntry] = (
     st.builds(CreationIntent, name=words, at=times) | topics | st.builds(OwnedAcl, binding=st.just(ACL), at=times)

@@ -62,12 +62,30 @@ def test_configs_are_set_and_unset_where_the_topic_is_ours() -> None:
     wanted = replace(WANTED, without=frozenset({"segment.bytes"}))
     here = replace(HERE, configs=actual)
     change = ConfigChange({"retention.ms": "5"}, frozenset({"segment.bytes"}))
-    assert plan(wanted, here).changes == (ChangeConfigs("a.orders", change),)
+    assert plan(wanted, here).changes == (ChangeConfigs("a.orders", change, "id"),)
     found = plan(wanted, here, {})
     assert found.changes == ()
     assert "its configs retention.ms, segment.bytes differ" in str(found.reports[0])
     kept = plan_changes([wanted], {here.name: here}, OURS, keep={"a.orders": ["retention.ms", "segment.bytes"]})
     assert kept == CatalogPlan()
+
+
+def test_what_only_an_operator_set_is_reported_and_kept() -> None:
+    actual = {"retention.ms": ConfigValue("9", ConfigSource.TOPIC), "segment.bytes": FIVE, "segment.ms": FIVE}
+    wanted = replace(WANTED, without=frozenset({"segment.bytes", "segment.ms"}))
+    here = replace(HERE, configs=actual)
+
+    def found(set_by_us: dict[str, list[str]] | None, owned: dict[str, str] = OURS) -> CatalogPlan:
+        return plan_changes([wanted], {here.name: here}, owned, keep={}, set_by_us=set_by_us)
+
+    some = found({"a.orders": ["segment.ms"]})
+    change = ConfigChange({"retention.ms": "5"}, frozenset({"segment.ms"}))
+    assert some.changes == (ChangeConfigs("a.orders", change, "id"),)
+    [report] = some.reports
+    assert "has segment.bytes=5, which a/orders has not and ingress did not set: kept" in str(report)
+    both = ConfigChange({"retention.ms": "5"}, frozenset({"segment.bytes", "segment.ms"}))
+    assert found(None) == CatalogPlan((ChangeConfigs("a.orders", both, "id"),))
+    assert found({}, owned={}).changes == ()
 
 
 def test_a_topic_that_is_gone_at_the_source_stays() -> None:
@@ -138,7 +156,8 @@ def test_applied_once_nothing_is_left_and_only_what_is_ours_is_altered(
                 assert owned[name] == here[name].topic_id
                 assert before == here[name].partitions < partitions
                 after[name] = replace(after[name], partitions=partitions)
-            case ChangeConfigs(name, change_):
+            case ChangeConfigs(name, change_, topic_id):
+                assert topic_id == here[name].topic_id
                 assert owned[name] == here[name].topic_id
                 known = {n: v for n, v in (after[name].configs or {}).items() if n not in change_.unset}
                 known |= {n: ConfigValue(value, ConfigSource.TOPIC) for n, value in change_.set.items()}
