@@ -150,7 +150,8 @@ def desired_acls(
             for source in sources:
                 if source.region == region:
                     names.setdefault(source.name, []).append(destination)
-        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names))
+        every = {one for some in names.values() for one in some}
+        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names), every)
     return frozenset(found)
 
 

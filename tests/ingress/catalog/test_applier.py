@@ -176,6 +176,21 @@ def test_acls_follow_and_so_do_revocations() -> None:
     assert world.catalog_admin.bindings == {foreign}
 
 
+def test_under_dr_full_a_binding_of_all_topics_concerns_the_destinations_of_its_source_only() -> None:
+    world = World(source_settings(), source_settings("u", "copy-u", region="z"))
+    world.settings = replace(world.settings, acls="dr-full", protect=False)
+    world.broker.create("local", partitions=1)
+    world.publish_catalog(source_topic("u"), region="z", acls=[replace(READ, resource_name="u")])
+    world.publish_catalog(source_topic(), acls=[replace(READ, resource_name="*")])
+    process = joined(world, P0, TopicPartition("copy-u", 0))
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {COPY_READ, replace(READ, resource_name="copy-u")}
+    assert len(world.catalog_admin.bindings) == 2
+    world.publish_catalog(source_topic(), acls=[replace(READ, resource_name="other")])
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {replace(READ, resource_name="copy-u")}
+
+
 def test_an_acl_that_was_there_before_is_not_ours() -> None:
     world = World()
     world.catalog_admin.bindings.add(COPY_READ)
