@@ -1,6 +1,7 @@
 """What the source cluster has now: the selected topics with their configs, and the ACLs of topics and groups.
 
-Needs DESCRIBE and DESCRIBE_CONFIGS on the topics, and DESCRIBE on the cluster for ACLs. A right that is missing leaves
+Needs DESCRIBE and DESCRIBE_CONFIGS on the topics, and DESCRIBE on the cluster for ACLs; to believe that there are none,
+DESCRIBE_CONFIGS on the cluster, too. A right that is missing leaves
 out what it is for, and the catalogue says so.
 """
 
@@ -19,8 +20,8 @@ from infra.contracts.catalog import CatalogAdmin, TopicShape
 from infra.contracts.cluster import ClusterAdmin
 
 NONE_LISTED = (
-    "the cluster lists no ACL of a topic or a group: there is none, there is no authorizer, or this principal has no "
-    "DESCRIBE on the cluster, which the client does not tell apart; nothing is revoked at the target"
+    "the cluster lists no ACL of a topic or a group, and whether it has none is not known: there is no authorizer, or "
+    "this principal lacks DESCRIBE or DESCRIBE_CONFIGS on the cluster; nothing is revoked at the target"
 )
 
 
@@ -96,12 +97,17 @@ class CatalogObserver:
 
     def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why they are not known. A principal that may not list them gets an empty list (librdkafka
-        2.16 drops the error): taken for an answer, that would revoke all of them at the target."""
+        2.16 drops the error): taken for an answer, that would revoke all of them at the target. So an empty list is
+        believed only between two of which the admin says that they are complete."""
+        admin = self.topics.catalog_admin
         try:
-            found = self.topics.catalog_admin.acls()
+            if found := admin.acls():
+                return found, ""
+            if not admin.sees_all_acls():
+                return None, NONE_LISTED
+            return admin.acls(), ""  # the right may have come after the first answer
         except TargetError as error:
             return None, str(error)
-        return (found, "") if found else (None, NONE_LISTED)
 
 
 def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> dict[str, str]:

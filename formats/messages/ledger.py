@@ -43,6 +43,9 @@ class OwnedTopic:
     at: datetime  # UTC
     lineage: tuple[str, ...] = ()  # ids of the clusters that its records went through, the nearest first
     is_copied: bool = False  # everything that the archive held when it was first complete here was delivered
+    copied_at: datetime | None = None  # UTC; when that was found
+    oldest_at: datetime | None = None  # UTC; the timestamp of the oldest record that the archive held then
+    configs: tuple[str, ...] | None = None  # names of those that we set, which may be unset again; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,12 @@ class Ownership:
 
 
 _INTENT = Codec(CreationIntent, "the intent to create a topic", outside=("name",))
-_TOPIC = Codec(OwnedTopic, "the owner of a topic", outside=("name", "topic_id"), omitted=("lineage", "is_copied"))
+_TOPIC = Codec(
+    OwnedTopic,
+    "the owner of a topic",
+    outside=("name", "topic_id"),
+    omitted=("lineage", "is_copied", "copied_at", "oldest_at", "configs"),
+)
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
 
 

@@ -2,7 +2,9 @@
 
     mirror        the rules of MirrorMaker 2: bindings of one literal topic, ALLOW WRITE left out, ALLOW ALL as READ
     strict-read   ALLOW READ for principals that may READ the source (KIP-382's words), and nothing else
-    dr-full       also WRITE, ALL, prefixed patterns and bindings of groups, as they are: for a region that takes over
+    dr-full       also WRITE, ALL, prefixed patterns and bindings of groups, as they are: for a region that takes over.
+                  A binding of all topics becomes one for each remote topic: `*` at the target would cover that
+                  cluster's own topics, too, and the replicator's
     off           none
 
 Pure. Names of operations, permissions, patterns and resources are Kafka's own, in upper case.
@@ -48,15 +50,21 @@ class AclBinding:
 
 
 def mirrored(
-    bindings: Iterable[AclBinding], mode: AclMode, destinations: Callable[[str], Collection[str]]
+    bindings: Iterable[AclBinding],
+    mode: AclMode,
+    destinations: Callable[[str], Collection[str]],
+    every: Collection[str] = (),
 ) -> frozenset[AclBinding]:
     """The bindings that the target should have for its remote topics. `destinations`: the remote topics of a source
-    topic, empty for one that is not replicated."""
-    return frozenset(_mirrored(bindings, mode, destinations))
+    topic, empty for one that is not replicated. `every`: all remote topics of the source."""
+    return frozenset(_mirrored(bindings, mode, destinations, every))
 
 
 def _mirrored(
-    bindings: Iterable[AclBinding], mode: AclMode, destinations: Callable[[str], Collection[str]]
+    bindings: Iterable[AclBinding],
+    mode: AclMode,
+    destinations: Callable[[str], Collection[str]],
+    every: Collection[str],
 ) -> Iterator[AclBinding]:
     for binding in bindings:
         kept = _crossing(binding, mode)
@@ -65,7 +73,8 @@ def _mirrored(
         if kept.resource_type == GROUP or kept.pattern_type == PREFIXED:
             yield kept  # group ids and prefixes are not renamed
             continue
-        for name in destinations(kept.resource_name):
+        is_of_all = mode == "dr-full" and kept.resource_name == WILDCARD
+        for name in every if is_of_all else destinations(kept.resource_name):
             yield replace(kept, resource_name=name)
 
 

@@ -2,7 +2,7 @@
 
     source                                  target has      change
     set at the source's topic               another value   set
-    default there, use_defaults = target    a topic config  unset     also one that was set by hand: see `drift`
+    default there, use_defaults = target    a topic config  unset     if we set it: `ingress.catalog.differ`
     default there, use_defaults = source    another value   set
     excluded, or of the source's brokers    anything        none
 
@@ -13,7 +13,7 @@ Pure. The rules are MirrorMaker 2's, with one difference: configs that the sourc
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -149,18 +149,3 @@ def _is_there(name: str, value: str, now: ConfigValue | None) -> bool:
     if name in FLOORS and value.isdecimal() and now.value.isdecimal():
         return int(now.value) >= int(value)
     return now.value == value
-
-
-def drift(
-    wanted: Mapping[str, str], unwanted: Collection[str], actual: Mapping[str, ConfigValue], ours: Iterable[str]
-) -> Mapping[str, str]:
-    """Topic configs of the target that differ although nothing of ours set them last: name → the target's value.
-    `ours`: names that the ledger records as set by us."""
-    own = frozenset(ours)
-    return {
-        name: config.value
-        for name, config in actual.items()
-        if config.source is ConfigSource.TOPIC
-        and name not in own
-        and ((name in wanted and wanted[name] != config.value) or name in unwanted)
-    }

@@ -40,6 +40,10 @@ class CatalogAdmin(Protocol):
         """Every binding of a topic or a group. Raises NoAuthorizer when the cluster has none, if the client can tell:
         else none are listed."""
 
+    def sees_all_acls(self) -> bool:
+        """Whether an empty answer of `acls` means that there is none: the cluster has an authorizer, and this principal
+        may list ACLs. False when either is not known."""
+
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions until there are so many. No error when there are as many or more already."""
 

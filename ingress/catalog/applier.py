@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from formats.control.catalog import Catalog
 from formats.errors import ReplicatorError, TargetError
@@ -28,19 +29,21 @@ from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
 from ingress.catalog.creator import TopicCreator, is_unfinished
-from ingress.catalog.desired import KeptTopic, desired_topics, lineage_of
+from ingress.catalog.data_age import OldestRecords
+from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_of
 from ingress.catalog.differ import (
     ActualTopic,
     CatalogPlan,
     Change,
     ChangeConfigs,
+    DataAge,
     DesiredTopic,
     Drift,
     GrowTopic,
     plan_changes,
 )
 from ingress.catalog.first_copy import CopiedTopic, FirstCopies
-from ingress.catalog.ownership import LedgerView
+from ingress.catalog.ownership import LedgerView, with_configs_here, with_configs_set
 from ingress.catalog.settings import CatalogSettings
 
 log = logging.getLogger(__name__)
@@ -78,6 +81,7 @@ class CatalogApplier:
     creator: TopicCreator
     acls: AclApplier
     copies: FirstCopies
+    records: OldestRecords
     settings: InForce[CatalogSettings]
     clock: Clock
 
@@ -96,10 +100,11 @@ class CatalogApplier:
         problems |= {name: str(error) for name, error in refused.items()}
         configs = self._configs((one for one in desired if one.name in facts), problems)
         self.ledger.refresh({(one.name, one.topic_id) for one in facts.values()})
-        owned = self._owned(kept, facts, configs, catalogs)
+        owned = self._with_configs(self._owned(kept, facts, configs, catalogs), desired, configs)
         keep = {
             name: self._not_compared(kept[name], owned.get(name), configs.get(name, {}), positions) for name in facts
         }
+        ages = {name: self._age(kept[name], one) for name, one in owned.items() if configs.get(name)}
         actual = {
             name: ActualTopic(
                 name=name, topic_id=one.topic_id, partitions=one.partition_count, configs=configs.get(name)
@@ -107,11 +112,14 @@ class CatalogApplier:
             for name, one in facts.items()
         }
         topics = plan_changes(
-            [one for one in desired if one.name not in refused],
+            [guarded(one, ages.get(one.name), self.settings.value) for one in desired if one.name not in refused],
             actual,
             {name: one.topic_id for name, one in owned.items()},
             keep=keep,
             created_with=CREATED_WITH,
+            set_by_us=None
+            if self.settings.value.configs == "authoritative"
+            else {name: one.configs or () for name, one in owned.items()},
         )
         try:
             acls = self.acls.plan(destinations, catalogs, owned.keys(), self.settings.value.regions)
@@ -142,7 +150,8 @@ class CatalogApplier:
                 case GrowTopic(name, _, partitions):
                     with durable(Step.GROW_TOPIC):
                         self.catalog_admin.grow(name, partitions)
-                case ChangeConfigs(name, configs):
+                case ChangeConfigs(name, configs, topic_id):
+                    self._record(name, topic_id, configs.set.keys())
                     with durable(Step.CHANGE_CONFIGS):
                         left = self.catalog_admin.change_configs(name, configs)
                     refused = "; ".join(f"{key}: {reason}" for key, reason in sorted(left.items()))
@@ -152,6 +161,12 @@ class CatalogApplier:
             return str(error)
         log.info("destination_changed", extra={log_fields.DESTINATION: change.name, log_fields.REASON: str(change)})
         return f"the cluster refuses configs of its source: {refused}" if refused else ""
+
+    def _record(self, name: str, topic_id: str, configs: Collection[str]) -> None:
+        """Before they are set: one of ours that the ledger does not have would count as an operator's."""
+        owned = self.ledger.table.topic(name, topic_id)
+        if owned is not None and (changed := with_configs_set(owned, configs)) != owned:
+            self.ledger.replaced(changed)
 
     def _configs(
         self, desired: Iterable[DesiredTopic], problems: dict[str, str]
@@ -185,6 +200,21 @@ class CatalogApplier:
         owned = {name: self.ledger.table.topic(name, one.topic_id) for name, one in facts.items() if one.topic_id}
         return {name: one for name, one in owned.items() if one is not None}
 
+    def _with_configs(
+        self,
+        owned: Mapping[str, OwnedTopic],
+        desired: Iterable[DesiredTopic],
+        configs: Mapping[str, Mapping[str, ConfigValue]],
+    ) -> Mapping[str, OwnedTopic]:
+        found = dict(owned)
+        for topic in desired:
+            if (one := owned.get(topic.name)) is None or topic.configs is None or topic.name not in configs:
+                continue
+            found[topic.name] = with_configs_here(one, configs[topic.name], topic.configs.keys())
+            if found[topic.name] != one:
+                self.ledger.replaced(found[topic.name])
+        return found
+
     def _not_compared(
         self,
         kept: KeptTopic,
@@ -199,9 +229,22 @@ class CatalogApplier:
         copied = CopiedTopic(owned=owned, sources=kept.archived, delay=kept.first_segment_delay)
         if not self.copies.is_through(copied, positions, self.clock.now()):
             return {*unknown, *RETENTION, "cleanup.policy"}  # a backlog may have records that the new policy refuses
+        now = self.clock.now()
+        self.records.forget(owned)  # what arrived since then may be older
+        oldest = self.records.oldest(owned, kept.archived, now)
         # before the retention changes: from now on it is the source's
-        self.ledger.replaced(replace(owned, is_copied=True))
+        self.ledger.replaced(replace(owned, is_copied=True, copied_at=now, oldest_at=oldest))
+        self.records.forget(owned)
         return unknown
+
+    def _age(self, kept: KeptTopic, owned: OwnedTopic) -> DataAge | None:
+        """None when nothing is archived, and for copies that an earlier version completed."""
+        owned = self.ledger.table.topic(owned.name, owned.topic_id) or owned
+        until = owned.copied_at if owned.is_copied else self.clock.now()
+        oldest = owned.oldest_at if owned.is_copied else self.records.oldest(owned, kept.archived, self.clock.now())
+        if until is None or oldest is None:
+            return None
+        return DataAge(oldest, max(0, (until - oldest) // timedelta(milliseconds=1)))
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:
         if self.settings.value.add_partitions:

@@ -9,7 +9,7 @@ that has what only we create topics with, is ours, too: whoever finds it complet
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -51,7 +51,7 @@ class TopicCreator:
         log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: partitions})
         facts = self.admin.describe([name]).get(name)
         if facts is not None and facts.topic_id:
-            self.own(name, facts.topic_id, source=source, lineage=lineage)
+            self.own(name, facts.topic_id, source=source, lineage=lineage, configs={*configs, *CREATED_WITH})
 
     def _intend(self, name: str) -> None:
         now, before = self.clock.now(), self._intended.get(name)
@@ -59,8 +59,24 @@ class TopicCreator:
             self.ledger.write([CreationIntent(name=name, at=now)])
             self._intended[name] = now
 
-    def own(self, name: str, topic_id: str, *, source: str, lineage: tuple[str, ...]) -> None:
-        owned = OwnedTopic(name=name, topic_id=topic_id, source=source, at=self.clock.now(), lineage=lineage)
+    def own(
+        self,
+        name: str,
+        topic_id: str,
+        *,
+        source: str,
+        lineage: tuple[str, ...],
+        configs: Collection[str] | None = None,
+    ) -> None:
+        """`configs`: names of those that it was created with; None: not known."""
+        owned = OwnedTopic(
+            name=name,
+            topic_id=topic_id,
+            source=source,
+            at=self.clock.now(),
+            lineage=lineage,
+            configs=None if configs is None else tuple(sorted(configs)),
+        )
         self.ledger.write([owned])
         self._intended.pop(name, None)
 

@@ -3,7 +3,7 @@
     source topic       destination
     partitions         as many, or as the source's setting `partitions` says
     configs            `formats.policies.topic_configs`, and what keeps every timestamp
-    retention          -1 until the first copy is through; then the source's
+    retention          -1 until the first copy is through; then the source's, or what the data's age needs
     ACLs               `formats.policies.acls`
 
 Of several sources with one destination (allow_merge), the largest partition count counts, and the configs of the first.
@@ -12,7 +12,7 @@ Of several sources with one destination (allow_merge), the largest partition cou
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -20,7 +20,7 @@ from formats.control.catalog import MERGED, Catalog, CatalogTopic
 from formats.incarnation import Incarnation
 from formats.policies.acls import AclBinding, mirrored
 from formats.policies.topic_configs import KEEPS_TIMESTAMPS, RETENTION_MS, ConfigValue, wanted_configs, with_floors
-from ingress.catalog.differ import DesiredTopic
+from ingress.catalog.differ import DataAge, DesiredTopic
 from ingress.catalog.settings import CatalogSettings
 
 
@@ -113,12 +113,28 @@ def _configs(
     return {**configs, **KEEPS_TIMESTAMPS}, without
 
 
+def guarded(topic: DesiredTopic, age: DataAge | None, settings: CatalogSettings) -> DesiredTopic:
+    """With the age of its data. Where that is more than the source's retention, and the guard is `raise`, the
+    destination keeps records for both together: so the oldest stays as long as a new one does."""
+    found = replace(topic, age=age)
+    if age is None or topic.configs is None or settings.retention_guard != "raise":
+        return found
+    wanted = _milliseconds(topic.configs.get(RETENTION_MS, ""))
+    if wanted is None or not 0 <= wanted < age.age_ms:
+        return found
+    return replace(found, configs={**topic.configs, RETENTION_MS: str(wanted + age.age_ms)})
+
+
 def retention_ms(configs: Mapping[str, ConfigValue] | None) -> int | None:
     """The retention in force; -1: for ever; None: not known."""
     if configs is None or (found := configs.get(RETENTION_MS)) is None:
         return None
+    return _milliseconds(found.value)
+
+
+def _milliseconds(value: str) -> int | None:
     try:
-        return int(found.value)
+        return int(value)
     except ValueError:
         return None
 
@@ -134,7 +150,8 @@ def desired_acls(
             for source in sources:
                 if source.region == region:
                     names.setdefault(source.name, []).append(destination)
-        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names))
+        every = {one for some in names.values() for one in some}
+        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names), every)
     return frozenset(found)
 
 

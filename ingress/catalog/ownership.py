@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from formats.messages.ledger import LedgerEntry, OwnedAcl, OwnedTopic, Ownership
 from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import ConfigSource, ConfigValue
 from infra.contracts.internal_topics import Ledger
 
 
@@ -68,3 +69,16 @@ class LedgerView:
             return
         self.ledger.remove_acls(sorted(bindings))
         self.table = replace(self.table, acls=self.table.acls - frozenset(bindings))
+
+
+def with_configs_here(owned: OwnedTopic, actual: Mapping[str, ConfigValue], wanted: Collection[str]) -> OwnedTopic:
+    """With the names of the configs that are still ours: one that is neither set at the topic any more nor wanted may
+    be an operator's from now on. Where nothing is known of who set them, all that are set are ours."""
+    is_set = {name for name, config in actual.items() if config.source is ConfigSource.TOPIC}
+    ours = is_set if owned.configs is None else {one for one in owned.configs if one in is_set or one in wanted}
+    return replace(owned, configs=tuple(sorted(ours)))
+
+
+def with_configs_set(owned: OwnedTopic, names: Collection[str]) -> OwnedTopic:
+    """Before they are set."""
+    return replace(owned, configs=tuple(sorted({*(owned.configs or ()), *names})))

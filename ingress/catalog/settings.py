@@ -41,11 +41,12 @@ class CatalogSettings:
             "whether partitions are added to destination topics that we created, when the source has more"
         ),
     )
-    configs: Literal["mirror", "off"] = field(
+    configs: Literal["mirror", "authoritative", "off"] = field(
         default="mirror",
         metadata=setting(
-            "configs of destinations that we created: mirror = those of the source's topics, set and unset; off = they "
-            "stay as they were created, with retention.ms = -1"
+            "configs of destinations that we created: mirror = those of the source's topics, set and unset, and what "
+            "only an operator set here is reported and stays; authoritative = that is unset, too; off = they stay as "
+            "they were created, with retention.ms = -1"
         ),
     )
     use_defaults_from: UseDefaults = field(
@@ -64,16 +65,16 @@ class CatalogSettings:
     retention_guard: Literal["warn", "raise"] = field(
         default="warn",
         metadata=setting(
-            "when a destination keeps records for less time than the source does: warn = the log and plan say so; "
-            "raise = it gets the source's retention"
+            "when a destination keeps records for less time than the source does, or than its first copy is "
+            "old: warn = the log and plan say so; raise = it gets the source's retention, and that age in addition"
         ),
     )
     acls: AclMode = field(
         default="mirror",
         metadata=setting(
             "ACLs of destinations: mirror = those of the source's topics, as MirrorMaker 2 does: no WRITE, READ for "
-            "ALL; strict-read = READ for those who may read the source; dr-full = all, also WRITE, prefixed ones and "
-            "those of groups; off = none"
+            "ALL; strict-read = READ for those who may read the source; dr-full = all, also WRITE, prefixed ones, "
+            "those of groups, and those of all topics, for each destination; off = none"
         ),
     )
     protect: bool | None = field(

@@ -18,6 +18,7 @@ from infra.settings.kafka import ROLES
 from ingress.catalog.acl_applier import AclApplier, principals_of
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
+from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
@@ -71,6 +72,7 @@ def applier_of(
             own_principals=own_principals(config, settings),
         ),
         copies=FirstCopies(archive.segments, archive.control, watermarks),
+        records=OldestRecords(archive),
         settings=current,
         clock=clock,
     )

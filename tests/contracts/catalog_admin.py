@@ -92,6 +92,9 @@ class CatalogAdminContract:
         assert admin.create_acls([]) == {}
         admin.delete_acls([])
 
+    def test_where_acls_may_be_listed_an_empty_list_means_none(self, admin: CatalogAdmin) -> None:
+        assert admin.sees_all_acls()
+
 
 class LogEndContract:
     """Every LogEndReader passes these. Subclasses give the fixtures `reader` and `partition`, an empty one."""

@@ -6,6 +6,7 @@ catalog.configs["t"] = {"retention.ms": "1"}      configs of the topic itself; t
 catalog.refuses_configs["t"] = "why"          t's configs may not be described
 catalog.bindings.add(AclBinding(...))
 catalog.no_acls = "why"                       there is no authorizer
+catalog.sees_all = True                       it may list ACLs, and there is an authorizer
 catalog.refuses_acls = "why"                  ACLs may not be created
 
 ends = FakeLogEnds(broker)
@@ -37,6 +38,7 @@ class FakeCatalogAdmin:
     bindings: set[AclBinding] = field(default_factory=set)
     no_acls: str = ""
     refuses_acls: str = ""
+    sees_all: bool = False
 
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
         visible = [name for name in names if name not in self.admin.hides]
@@ -61,6 +63,11 @@ class FakeCatalogAdmin:
         if self.no_acls:
             raise NoAuthorizer(self.no_acls)
         return frozenset(self.bindings)
+
+    def sees_all_acls(self) -> bool:
+        if self.admin.away:
+            raise BrokerUnavailable("sees_all_acls: planned")
+        return self.sees_all and not self.no_acls
 
     def grow(self, topic: str, partitions: int) -> None:
         if topic not in self.shapes([topic]):

@@ -46,6 +46,7 @@ from infra.settings.current import Current
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
+from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
@@ -208,6 +209,7 @@ class World:
                 own_principals={"User:replicator"},
             ),
             copies=FirstCopies(self.store, self.control, watermarks or watermarks_in(self.objects, "data").refresh),
+            records=OldestRecords(self.archive),
             settings=current,
             clock=self.clock,
         )

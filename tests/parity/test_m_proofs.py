@@ -81,8 +81,8 @@ class AuditedWorld(World):
 
 
 def delivered(world: World) -> Process:
-    """Partition 0 of t is delivered, and its first copy is through."""
-    world.put(0, 3)
+    """Partition 0 of t is delivered, and its first copy is through. Its records are of now."""
+    world.put(0, 3, stamp=int(world.clock.at.timestamp() * 1000))
     process = joined(world, P0)
     process.later(DELAY, turns=8)
     one_interval(process)
@@ -139,14 +139,51 @@ class TestM09Configs:
         one_interval(process)
         assert world.admin.settings["copy"]["min.insync.replicas"] == "1"
 
-    def test_m09_what_an_operator_sets_is_unset_where_we_created_the_topic(self) -> None:
+    DEFAULTS: Mapping[str, str] = {"retention.ms": "604800000", "segment.bytes": "1073741824"}
+
+    def test_m09_what_only_an_operator_set_is_reported_and_stays(self, caplog: pytest.LogCaptureFixture) -> None:
+        world = World()
+        world.publish_catalog(source_topic(defaults=self.DEFAULTS))
+        process = delivered(world)
+        world.admin.settings["copy"] |= {"segment.bytes": "12345", "retention.ms": "1000000000000"}
+        for _ in range(2):
+            one_interval(process)
+            assert world.admin.settings["copy"]["segment.bytes"] == "12345"
+            assert world.admin.settings["copy"]["retention.ms"] == "1000000000000"
+        [reason] = [vars(one)["reason"] for one in caplog.records if one.message == "destination_differs"]
+        assert (
+            "has retention.ms=1000000000000, segment.bytes=12345, which a/t has not and ingress did not set" in reason
+        )
+
+    def test_m09_what_only_an_operator_set_is_unset_under_the_authoritative_mode(self) -> None:
         """MirrorMaker 2 does so at every topic."""
         world = World()
-        world.publish_catalog(source_topic(defaults={"retention.ms": "604800000", "segment.bytes": "1073741824"}))
+        world.settings = replace(world.settings, configs="authoritative")
+        world.publish_catalog(source_topic(defaults=self.DEFAULTS))
         process = delivered(world)
         world.admin.settings["copy"]["segment.bytes"] = "12345"
         one_interval(process)
         assert "segment.bytes" not in world.admin.settings["copy"]
+
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_m09_what_the_source_had_set_is_unset_whoever_set_it_here_before(self, *, restarts: bool) -> None:
+        world = World()
+        world.publish_catalog(source_topic(defaults=self.DEFAULTS))
+        process = delivered(world)
+        world.admin.settings["copy"]["segment.bytes"] = "12345"
+        for configs in ({"segment.bytes": "2000"}, {}):
+            world.publish_catalog(source_topic(configs=configs, defaults=self.DEFAULTS))
+            if restarts:
+                process.stop()
+                process = joined(world, P0)
+            one_interval(process)
+            assert world.admin.settings["copy"].get("segment.bytes") == configs.get("segment.bytes")
+        one_interval(process)
+        world.admin.settings["copy"]["segment.bytes"] = "777"
+        one_interval(process)
+        assert world.admin.settings["copy"]["segment.bytes"] == "777", (
+            "the source has it no longer: it is the operator's"
+        )
 
 
 class TestM10Creation:

@@ -33,6 +33,7 @@ from infra.runtime.lifecycle import Deadline, Stop
 
 T = TypeVar("T")
 BATCH = 500  # topics of one request: a broker answers with every config of each
+AUTHORIZER = "authorizer.class.name"  # a broker's config
 _SOURCES = {
     ClientSource.DYNAMIC_TOPIC_CONFIG: ConfigSource.TOPIC,
     ClientSource.DYNAMIC_BROKER_CONFIG: ConfigSource.DYNAMIC_BROKER,
@@ -113,6 +114,36 @@ class KafkaCatalogAdmin:
                     )
                 )
         return frozenset(found)
+
+    def sees_all_acls(self) -> bool:
+        # the brokers first: librdkafka 2.16 aborts the process when the answer to describe_cluster names no live broker
+        # (see `KafkaAdmin.cluster_id`), and where there is no authorizer the question is not asked at all
+        return self._has_authorizer() and self._may_describe_cluster()
+
+    def _has_authorizer(self) -> bool:
+        operation = "ask a broker for its authorizer"
+        try:
+            brokers = self._connection.wait_for(
+                lambda: self._connection.client.list_topics(timeout=self._seconds), operation
+            ).brokers
+            if not brokers:
+                return False
+            broker = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+            futures = self._connection.client.describe_configs([broker], request_timeout=self._seconds)
+            entry = self._connection.wait(futures[broker], operation).get(AUTHORIZER)
+        except KafkaException:
+            return False  # refused: it is not known
+        return entry is not None and bool(entry.value)
+
+    def _may_describe_cluster(self) -> bool:
+        future = self._connection.client.describe_cluster(
+            include_authorized_operations=True, request_timeout=self._seconds
+        )
+        try:
+            found = self._connection.wait(future, "ask for the operations that are allowed on the cluster")
+        except KafkaException:
+            return False
+        return AclOperation.DESCRIBE in (found.authorized_operations or ())
 
     def grow(self, topic: str, partitions: int) -> None:
         operation = f"grow topic {topic} to {partitions} partitions"

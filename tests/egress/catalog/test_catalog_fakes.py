@@ -23,7 +23,7 @@ def broker() -> FakeBroker:
 class TestFakeCatalogAdmin(CatalogAdminContract):
     @pytest.fixture
     def admin(self, broker: FakeBroker) -> FakeCatalogAdmin:
-        self.made = FakeCatalogAdmin(FakeAdmin(broker))
+        self.made = FakeCatalogAdmin(FakeAdmin(broker), sees_all=True)
         return self.made
 
     @pytest.fixture

@@ -40,6 +40,7 @@ from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.schema_registry import FakeRegistry
 from tests.fakes.surroundings import FailingStore, HandClock
+from tests.ingress.acls import READ
 
 INTERVAL, REFRESH = timedelta(seconds=5), timedelta(seconds=30)
 
@@ -305,6 +306,22 @@ class TestRights:
         found = region.catalogs()[-1]
         assert found.acls is None
         assert "nothing is revoked at the target" in found.problems["acls"]
+
+    def test_that_the_last_acl_was_revoked_is_believed_where_all_are_seen(self, region: Region) -> None:
+        one = region.process("one")
+        one.source.bindings.add(READ)
+        region.turn(one, times=2)
+        assert region.catalogs()[-1].acls == {READ}
+        one.source.bindings.clear()
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls is None, "the right to list them may have gone"
+        one.source.sees_all = True
+        region.turn(one, times=7)
+        found = region.catalogs()[-1]
+        assert (found.acls, found.problems) == (frozenset(), {})
+        one.source.no_acls = "the authorizer is gone"
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls is None
 
     def test_without_rights_on_configs_and_acls(self, region: Region) -> None:
         one = region.process("one")

@@ -41,6 +41,9 @@ topics = st.builds(
     at=times,
     lineage=st.lists(words, max_size=2).map(tuple),
     is_copied=st.booleans(),
+    copied_at=st.none() | times,
+    oldest_at=st.none() | times,
+    configs=st.none() | st.lists(words, max_size=2).map(tuple),
 )
 entries: st.SearchStrategy[LedgerEntry] = (
     st.builds(CreationIntent, name=words, at=times) | topics | st.builds(OwnedAcl, binding=st.just(ACL), at=times)

@@ -73,6 +73,17 @@ def test_strict_read_gives_nothing_else(change: dict[str, str]) -> None:
     assert one(replace(ALICE, **change), "strict-read") is None
 
 
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
+def test_dr_full_gives_a_binding_of_all_topics_for_each_remote_topic(permission: str) -> None:
+    every = replace(ALICE, resource_name="*", operation="ALL", permission=permission)
+    remote = {REMOTE, "a.t"}
+    assert mirrored([every], "dr-full", only_orders, remote) == {replace(every, resource_name=one) for one in remote}
+    for mode in ("mirror", "strict-read", "off"):
+        assert mirrored([every], mode, only_orders, remote) == frozenset()
+    groups = replace(every, resource_type="GROUP")
+    assert mirrored([groups], "dr-full", only_orders, remote) == {groups}
+
+
 def test_dr_full_keeps_what_a_region_needs_that_takes_over() -> None:
     write = replace(ALICE, operation="WRITE")
     prefixed = replace(ALICE, resource_name="ord", pattern_type="PREFIXED")

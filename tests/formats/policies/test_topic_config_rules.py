@@ -12,7 +12,6 @@ from formats.policies.topic_configs import (
     ConfigValue,
     UseDefaults,
     config_change,
-    drift,
     wanted_configs,
 )
 
@@ -67,10 +66,3 @@ def test_what_is_decided_elsewhere_is_kept() -> None:
     actual = {"retention.ms": ConfigValue("-1", TOPIC)}
     assert not config_change({"retention.ms": "5"}, [], actual, keep=["retention.ms"])
     assert not config_change({}, ["retention.ms"], actual, keep=["retention.ms"])
-
-
-def test_drift_is_what_somebody_else_set() -> None:
-    actual = {"a": ConfigValue("1", TOPIC), "b": ConfigValue("2", TOPIC), "c": ConfigValue("3", DEFAULT)}
-    assert drift({"a": "9"}, ["b", "c"], actual, ours=[]) == {"a": "1", "b": "2"}
-    assert drift({"a": "9"}, ["b", "c"], actual, ours=["a"]) == {"b": "2"}
-    assert drift({"a": "1"}, [], actual, ours=[]) == {}

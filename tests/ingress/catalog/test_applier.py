@@ -26,8 +26,8 @@ def follow(process: Process, times: int = 1) -> None:
 
 
 def delivered(world: World) -> Process:
-    """Partition 0 of t is delivered, and its first copy is through."""
-    world.put(0, 3)
+    """Partition 0 of t is delivered, and its first copy is through. Its records are of now."""
+    world.put(0, 3, stamp=int(world.clock.at.timestamp() * 1000))
     process = joined(world, P0)
     process.later(DELAY, turns=8)
     follow(process, 2)
@@ -196,6 +196,21 @@ def test_acls_follow_and_so_do_revocations() -> None:
     assert world.catalog_admin.bindings == {foreign}
 
 
+def test_under_dr_full_a_binding_of_all_topics_concerns_the_destinations_of_its_source_only() -> None:
+    world = World(source_settings(), source_settings("u", "copy-u", region="z"))
+    world.settings = replace(world.settings, acls="dr-full", protect=False)
+    world.broker.create("local", partitions=1)
+    world.publish_catalog(source_topic("u"), region="z", acls=[replace(READ, resource_name="u")])
+    world.publish_catalog(source_topic(), acls=[replace(READ, resource_name="*")])
+    process = joined(world, P0, TopicPartition("copy-u", 0))
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {COPY_READ, replace(READ, resource_name="copy-u")}
+    assert len(world.catalog_admin.bindings) == 2
+    world.publish_catalog(source_topic(), acls=[replace(READ, resource_name="other")])
+    follow(process, 2)
+    assert world.catalog_admin.bindings == {replace(READ, resource_name="copy-u")}
+
+
 def test_an_acl_that_was_there_before_is_not_ours() -> None:
     world = World()
     world.catalog_admin.bindings.add(COPY_READ)
@@ -237,10 +252,54 @@ def test_a_shorter_retention_is_reported_or_raised(guard: Literal["warn", "raise
     world.publish_catalog(source_topic(defaults={"retention.ms": "700000000"}))
     process = delivered(world)
     assert world.admin.settings["copy"].get("retention.ms") == wanted
+    reports = reports_of(world, process)
+    assert ["keeps records for 604800000 ms" in report for report in reports] == [True] * (guard == "warn")
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(("guard", "wanted"), [("warn", 7 * DAY), ("raise", 37 * DAY)])
+def test_retention_does_not_silently_delete_what_the_first_copy_delivers(
+    guard: Literal["warn", "raise"], wanted: int
+) -> None:
+    """The archive keeps a month, the source a week."""
+    world = World()
+    world.settings = replace(world.settings, retention_guard=guard)
+    world.publish_catalog(source_topic(configs={"retention.ms": str(7 * DAY)}))
+    month_ago = int(world.clock.at.timestamp() * 1000) - 30 * DAY
+    world.put(0, 3, stamp=month_ago)
+    process = joined(world, P0)
+    early = reports_of(world, process)
+    assert world.admin.settings["copy"]["retention.ms"] == "-1"
+    process.later(DELAY, turns=8)
+    follow(process, 2)
+    now = int(world.admin.settings["copy"]["retention.ms"])
+    assert wanted <= now <= wanted + 10 * 60_000, "the age is that at the end of the first copy"
+    for _ in range(2):
+        assert [f"keeps records for {7 * DAY} ms from the end" in one for one in early] == [True] * (guard == "warn")
+        early = reports_of(world, process)  # and so it says afterwards
+    process.later(86_400)
+    follow(process, 2)
+    assert int(world.admin.settings["copy"]["retention.ms"]) == now, "it does not grow with the clock"
+
+
+def test_the_retention_waits_while_the_age_of_the_data_cannot_be_read() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"retention.ms": str(7 * DAY)}))
+    world.put(0, 3)
+    process = joined(world, P0)
+    world.objects.away = {"open"}
+    process.later(DELAY, turns=8)
+    follow(process, 2)
+    assert world.admin.settings["copy"]["retention.ms"] == "-1"
+
+
+def reports_of(world: World, process: Process) -> list[str]:
+    """What `replicator plan` leaves as it is."""
     kept = kept_like_sources({name: one.routes for name, one in process.controller._watcher.found.destinations.items()})
     plan = world.applier().plan(kept, world.catalogs().refresh([REGION]), process.controller._checkpoints.positions)
-    assert plan.changes == []
-    assert ["keeps records for 604800000 ms" in report for report in plan.reports] == [True] * (guard == "warn")
+    return list(plan.reports)
 
 
 def test_the_delay_before_the_first_copy_counts_from_the_creation() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from ingress.catalog.differ import (
     CatalogPlan,
     ChangeConfigs,
     CreateTopic,
+    DataAge,
     DesiredTopic,
     GrowTopic,
     plan_changes,
@@ -60,7 +62,7 @@ def test_configs_are_set_and_unset_where_the_topic_is_ours() -> None:
     wanted = replace(WANTED, without=frozenset({"segment.bytes"}))
     here = replace(HERE, configs=actual)
     change = ConfigChange({"retention.ms": "5"}, frozenset({"segment.bytes"}))
-    assert plan(wanted, here).changes == (ChangeConfigs("a.orders", change),)
+    assert plan(wanted, here).changes == (ChangeConfigs("a.orders", change, "id"),)
     found = plan(wanted, here, {})
     assert found.changes == ()
     assert "its configs retention.ms, segment.bytes differ" in str(found.reports[0])
@@ -68,9 +70,45 @@ def test_configs_are_set_and_unset_where_the_topic_is_ours() -> None:
     assert kept == CatalogPlan()
 
 
+def test_what_only_an_operator_set_is_reported_and_kept() -> None:
+    actual = {"retention.ms": ConfigValue("9", ConfigSource.TOPIC), "segment.bytes": FIVE, "segment.ms": FIVE}
+    wanted = replace(WANTED, without=frozenset({"segment.bytes", "segment.ms"}))
+    here = replace(HERE, configs=actual)
+
+    def found(set_by_us: dict[str, list[str]] | None, owned: dict[str, str] = OURS) -> CatalogPlan:
+        return plan_changes([wanted], {here.name: here}, owned, keep={}, set_by_us=set_by_us)
+
+    some = found({"a.orders": ["segment.ms"]})
+    change = ConfigChange({"retention.ms": "5"}, frozenset({"segment.ms"}))
+    assert some.changes == (ChangeConfigs("a.orders", change, "id"),)
+    [report] = some.reports
+    assert "has segment.bytes=5, which a/orders has not and ingress did not set: kept" in str(report)
+    both = ConfigChange({"retention.ms": "5"}, frozenset({"segment.bytes", "segment.ms"}))
+    assert found(None) == CatalogPlan((ChangeConfigs("a.orders", both, "id"),))
+    assert found({}, owned={}).changes == ()
+
+
 def test_a_topic_that_is_gone_at_the_source_stays() -> None:
     found = plan(replace(WANTED, is_removed=True), HERE)
     assert (found.changes, len(found.reports)) == ((), 1)
+
+
+def aged(retention: str, source: ConfigSource, age_ms: int, *, keep: bool, policy: str = "delete") -> list[str]:
+    """What is reported of a topic with this retention now, whose source keeps records for 5 ms."""
+    wanted = replace(WANTED, age=DataAge(datetime(2026, 1, 2, tzinfo=UTC), age_ms))
+    configs = {"retention.ms": ConfigValue(retention, source), "cleanup.policy": ConfigValue(policy, source)}
+    here = replace(HERE, configs=configs)
+    kept = {here.name: ["retention.ms"]} if keep else {}
+    return [str(one) for one in plan_changes([wanted], {here.name: here}, OURS, keep=kept).reports]
+
+
+def test_a_retention_below_the_age_of_what_is_delivered_is_reported_before_it_holds_and_while_it_does() -> None:
+    for keep, now in ((True, "-1"), (False, "-1"), (False, "5")):
+        [report] = aged(now, ConfigSource.TOPIC, 6, keep=keep)
+        assert "keeps records for 5 ms from the end of its first copy on" in report
+        assert "2026-01-02T00:00:00+00:00" in report
+        assert aged(now, ConfigSource.TOPIC, 5, keep=keep) == []
+    assert aged("5", ConfigSource.TOPIC, 6, keep=False, policy="compact") == [], "it deletes nothing by age"
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -118,7 +156,8 @@ def test_applied_once_nothing_is_left_and_only_what_is_ours_is_altered(
                 assert owned[name] == here[name].topic_id
                 assert before == here[name].partitions < partitions
                 after[name] = replace(after[name], partitions=partitions)
-            case ChangeConfigs(name, change_):
+            case ChangeConfigs(name, change_, topic_id):
+                assert topic_id == here[name].topic_id
                 assert owned[name] == here[name].topic_id
                 known = {n: v for n, v in (after[name].configs or {}).items() if n not in change_.unset}
                 known |= {n: ConfigValue(value, ConfigSource.TOPIC) for n, value in change_.set.items()}

@@ -103,7 +103,8 @@ def expect_like_the_source(first: State, second: State, deaths: list[int]) -> No
     world.broker.create("foreign", partitions=1)
     world.admin.settings["foreign"] = {"segment.bytes": "7"}
     world.catalog_admin.bindings.add(FOREIGN)
-    for partitions, settings, principals in (first, second):
+    unset: State = (second[0], {}, second[2])
+    for partitions, settings, principals in (first, second, unset):
         publish(world, (max(partitions, first[0]), settings, principals))
         for number in deaths:
             with dies_at(number):

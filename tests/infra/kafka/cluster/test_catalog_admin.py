@@ -28,7 +28,7 @@ from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.local.stack import LocalStack
 from tests.contracts.catalog_admin import CatalogAdminContract, LogEndContract
 from tests.infra.cluster import Cluster
-from tests.infra.principal import DESCRIBE, TOPIC, Principal
+from tests.infra.principal import DESCRIBE, DESCRIBE_CONFIGS, TOPIC, Principal
 
 pytestmark = pytest.mark.integration
 
@@ -96,6 +96,19 @@ class TestKafkaCatalogAdminByPrefix(TestKafkaCatalogAdmin):
 
     def grant(self, topic: str, pattern: str = "PREFIXED") -> AclBinding:
         return super().grant(topic, pattern)
+
+
+@pytest.mark.parametrize("missing", ["DESCRIBE", "DESCRIBE_CONFIGS", ""])
+def test_an_empty_list_of_acls_means_none_only_with_both_rights_on_the_cluster(
+    stack: LocalStack, unique: Callable[[str], str], missing: str
+) -> None:
+    """The client lists none to a principal without DESCRIBE, too."""
+    limited = Principal(stack.brokers["a"], unique("limited"))
+    for operation in (DESCRIBE, DESCRIBE_CONFIGS):
+        if operation.name != missing:
+            limited.allow(ResourceType.BROKER, "kafka-cluster", operation)
+    admin = KafkaCatalogAdmin(AdminConnection(limited.properties, timeout=TIMEOUT))
+    assert admin.sees_all_acls() is (not missing)
 
 
 class TestKafkaLogEnds(LogEndContract):
