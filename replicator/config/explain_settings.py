@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from formats.topic_selection import TopicRule
 from infra.settings.field import dotted, of, settings_of
 from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.secrets import Path, references
+from replicator.config.flows import RegionTables
 from replicator.config.load import flattened
 from replicator.config.reference import Entry, entries
 from replicator.config.settings import Config
@@ -18,6 +19,7 @@ from replicator.config.show import kafka_table, table_of, toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+DEFAULT = "the default"
 _ABSENT = object()
 
 
@@ -38,10 +40,23 @@ class SettingExplanation:
         return f"{head}\n    {self.doc}\n    {self.origin}; {change}"
 
 
-def explain_settings(config: Config, tree: Mapping[str, object]) -> Iterator[SettingExplanation]:
-    """All settings of the sections that `config` has, in their order. `tree`: the file that it was parsed from, as
-    TOML's tables, before variables are replaced."""
-    yield from _of(config, (), tree, reloads=False)
+def explain_settings(config: Config, file: RegionTables) -> Iterator[SettingExplanation]:
+    """All settings of the sections that `config` has, in their order. `file`: what it was parsed from, before variables
+    are replaced."""
+    for one in _of(config, (), file.tables, reloads=False):
+        yield replace(one, origin=_placed(one, file)) if file.written else one
+
+
+def _placed(one: SettingExplanation, file: RegionTables) -> str:
+    """Where it is, in a file of several regions."""
+    origin, by, path = one.origin.partition(", by ")
+    if one.name in file.assumed:
+        return f"{DEFAULT} of a flow"
+    if origin == DEFAULT:
+        return origin
+    if not by and one.name == "region":
+        return f"the name of the cluster, in {file.where('s3').rpartition('.')[0]}"
+    return f"{origin}, by {file.where(path or one.name)}"
 
 
 def named(name: str, found: Sequence[SettingExplanation]) -> list[SettingExplanation]:
@@ -120,7 +135,7 @@ def _origin(tree: Mapping[str, object], path: Path) -> str:
     for other in _defaults(path):
         if (raw := _lookup(tree, other)) is not _ABSENT:
             return f"{_written(raw)}, by {dotted(other)}"
-    return "the default"
+    return DEFAULT
 
 
 def _defaults(path: Path) -> Iterator[Path]:
@@ -134,7 +149,7 @@ def _defaults(path: Path) -> Iterator[Path]:
 
 def _written(raw: object) -> str:
     if raw is _ABSENT:
-        return "the default"
+        return DEFAULT
     variables = list(dict.fromkeys(_variables(raw)))
     return f"from the environment, {', '.join(variables)}" if variables else "from the file"
 
