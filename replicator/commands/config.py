@@ -1,4 +1,4 @@
-"""`replicator config …` and `replicator explain …`: check, show and explain the configuration."""
+"""`replicator config …` and `replicator explain …`: check, show, explain and import the configuration."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.errors import ConfigError
+from replicator.commands.config_import import import_mm1, import_mm2
 from replicator.terminal.output import (
-    DIFFERENCES,
     USAGE,
     AsJson,
     ConfigFile,
@@ -174,41 +174,8 @@ def config_explain(
         print_text("\n".join(one.text for one in found))
 
 
-@config_app.command("import-mm2")
-def config_import_mm2(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Of connect-mirror-maker.sh, or of a connector; also its JSON.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow; default: each that is enabled.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the files for what a MirrorMaker 2 configuration says.
-
-    For each flow one of the source's half and one of the target's. What has no counterpart is a comment with the
-    reason; exit code 3 when some of it would change what is replicated.
-    """
-    from replicator.config.java_properties import read_properties
-    from replicator.config.load import read
-    from replicator.config.mirrormaker import imported_flows
-
-    try:
-        found = imported_flows(read_properties(read(file)))
-    except ValueError as error:
-        raise ConfigError([str(error)], source=str(file)) from error
-    chosen = [one for one in found if flow in (None, one.name)]
-    if not chosen:
-        known = ", ".join(one.name for one in found) or "none"
-        raise typer.BadParameter(f"{flow or 'no flow'} is not enabled in {file}; enabled are: {known}")
-    if as_json:
-        print_json([asdict(one) for one in chosen])
-    else:
-        print_text("\n".join(text for one in chosen for text in (one.source_file, one.target_file)), end="")
-    for refused in [finding for one in chosen for finding in one.refused]:
-        complain(refused.text)
-    if any(one.refused for one in chosen):
-        raise typer.Exit(DIFFERENCES)
+config_app.command("import-mm2")(import_mm2)
+config_app.command("import-mm1")(import_mm1)
 
 
 @explain_app.command("topic")
