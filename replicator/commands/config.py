@@ -81,7 +81,9 @@ def _loaded(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError], dic
     from replicator.config import SettingsFile
     from replicator.config.flows import tables_of
 
-    found, refused, places = [], [], {}
+    found: list[Config] = []
+    refused: list[ConfigError] = []
+    places: dict[str, Callable[[str], str]] = {}
     for path in paths:
         try:
             regions = SettingsFile.of(path, region_option(), refused_by_client, HINT).by_region()

@@ -32,6 +32,7 @@ class SettingExplanation:
     origin: str
     doc: str
     reloads: bool
+    place: str = ""  # in a file of several regions
 
     @property
     def text(self) -> str:
@@ -44,25 +45,25 @@ def explain_settings(config: Config, file: RegionTables) -> Iterator[SettingExpl
     """All settings of the sections that `config` has, in their order. `file`: what it was parsed from, before variables
     are replaced."""
     for one in _of(config, (), file.tables, reloads=False):
-        yield replace(one, origin=_placed(one, file)) if file.written else one
+        yield _placed(one, file) if file.written else one
 
 
-def _placed(one: SettingExplanation, file: RegionTables) -> str:
-    """Where it is, in a file of several regions."""
-    origin, by, path = one.origin.partition(", by ")
+def _placed(one: SettingExplanation, file: RegionTables) -> SettingExplanation:
+    """With where it is, in a file of several regions."""
+    origin, _, path = one.origin.partition(", by ")
+    place = file.where(path or one.name)
     if one.name in file.assumed:
-        return f"{DEFAULT} of a flow"
-    if origin == DEFAULT:
-        return origin
-    if not by and one.name == "region":
-        return f"the name of the cluster, in {file.where('s3').rpartition('.')[0]}"
-    return f"{origin}, by {file.where(path or one.name)}"
+        return replace(one, origin=f"{DEFAULT} of a flow", place=place)
+    if one.name == "region":
+        return replace(one, origin="the name of the cluster", place=place.removesuffix(".region"))
+    return replace(one, origin=origin if origin == DEFAULT else f"{origin}, by {place}", place=place)
 
 
 def named(name: str, found: Sequence[SettingExplanation]) -> list[SettingExplanation]:
-    """Those that `name` stands for: a path, with or without quotes, what lies below a path, or the last word of paths.
-    Of sections that the file does not have, too. Empty when there is no such setting."""
-    of_file = [one for one in found if _matches(name, one.name)]
+    """Those that `name` stands for: a path, with or without quotes, what lies below a path, or the last word of paths;
+    also a path of a file of several regions. Of sections that the file does not have, too. Empty when there is no such
+    setting."""
+    of_file = [one for one in found if _matches(name, one.name) or (one.place and _matches(name, one.place))]
     return of_file or [_absent(entry) for entry in entries() if _matches(name, _path(entry))]
 
 

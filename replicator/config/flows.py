@@ -94,7 +94,7 @@ def tables_of(tree: Tree, region: str | None, *, hint: str = "") -> RegionTables
             raise Invalid([*found, ("", f"has several regions: name one of them{hint}: {', '.join(known)}")])
         return expanded(tree, region if region is not None or not known else known[0])
     if region is not None and tree.get("region", region) != region:
-        raise Invalid([("region", f"is {tree['region']!r}: this is not the file of {region!r}{hint and f' ({hint})'}")])
+        raise Invalid([("region", f"is {tree['region']!r}: this is not the file of the region {region!r}")])
     return RegionTables(region=str(tree.get("region", "")), tables=tree)
 
 

@@ -113,11 +113,11 @@ def settings_file(given: Path | None) -> SettingsFile:
     return replace(file, region=file.region or os.environ.get(REGION_VARIABLE) or None)
 
 
-def load_other_config(path: Path) -> Config:
+def load_other_config(path: Path | None) -> Config:
     """The configuration of an option that names another file: FILE, or FILE#REGION. Raises ConfigError."""
     from replicator.config import SettingsFile
 
-    return SettingsFile.of(path, None, refused_by_client, ", as FILE#REGION").load()
+    return SettingsFile.of(path or config_path(None), None, refused_by_client, ", as FILE#REGION").load()
 
 
 def load_config_of_archive(given: Path | None) -> Config:

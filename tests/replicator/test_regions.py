@@ -85,7 +85,7 @@ def test_a_file_of_one_region_is_not_taken_for_another(run: Run, file: Path, mon
     assert run("config", "show", "--config", str(file), "--region", "us-east-1")[0] == 0
     code, _, err = run("status", "--config", str(file), "--region", "us-west-1")
     assert code == 2
-    assert "region: is 'us-east-1': this is not the file of 'us-west-1'" in err
+    assert "region: is 'us-east-1': this is not the file of the region 'us-west-1'" in err
     monkeypatch.setenv(REGION_VARIABLE, "us-west-1")
     assert run("config", "show", "--config", str(file))[0] == 2
 

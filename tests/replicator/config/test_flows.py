@@ -17,7 +17,7 @@ from formats.errors import ConfigError
 from infra.settings.field import Invalid
 from replicator.config import Config, SettingsFile, from_mapping, load, parse
 from replicator.config.across import between_files
-from replicator.config.explain_settings import explain_settings
+from replicator.config.explain_settings import explain_settings, named
 from replicator.config.flows import FLOW_KEYS, expanded, problems, regions_of, tables_of
 from replicator.config.show import to_toml
 from tests.examples import property_examples
@@ -318,7 +318,7 @@ class TestRefused:
 
     def test_another_file_of_one_region(self) -> None:
         [one] = refused(EAST, "us-west")
-        assert "region: is 'us-east': this is not the file of 'us-west'" in one
+        assert "region: is 'us-east': this is not the file of the region 'us-west'" in one
 
     @pytest.mark.parametrize(
         ("before", "after", "wanted"),
@@ -423,4 +423,18 @@ class TestFiles:
         assert told["ingress.sources[0].on_recreate"] == "the default"
         assert told["s3.bucket"] == "from the file, by clusters.us-east.s3.bucket"
         assert told['kafka."security.protocol"'] == 'from the file, by cluster_defaults.kafka."security.protocol"'
-        assert told["region"] == "the name of the cluster, in clusters.us-east"
+        assert told["region"] == "the name of the cluster"
+
+    @pytest.mark.parametrize(
+        ("name", "wanted"),
+        [
+            ("flows.us-west->us-east.exclude", ["ingress.sources[0].exclude"]),
+            ('flows."us-west->us-east".topics', ["ingress.sources[0].topic"]),
+            ("flow_defaults", ["egress.exclude"]),
+            ("clusters.us-east.s3.bucket", ["s3.bucket"]),
+            ("s3.bucket", ["s3.bucket"]),
+        ],
+    )
+    def test_a_setting_may_be_named_as_the_file_has_it(self, name: str, wanted: list[str]) -> None:
+        found = list(explain_settings(region(TWO, "us-east"), tables_of(tomllib.loads(TWO), "us-east")))
+        assert [one.name for one in named(name, found)] == wanted
