@@ -60,7 +60,7 @@ def import_mm2(
 
 def import_mm1(  # noqa: PLR0917 -- options of a command
     consumer: Annotated[
-        Path, typer.Option("--consumer", "--consumer.config", metavar="FILE", help="Of the source: its consumer.")
+        list[Path], typer.Option("--consumer", "--consumer.config", metavar="FILE", help="Of the source: its consumer.")
     ],
     producer: Annotated[
         Path, typer.Option("--producer", "--producer.config", metavar="FILE", help="Of the target: its producer.")
@@ -111,7 +111,9 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
         "--new.consumer": "true" if new_consumer else None,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    consumer_properties, producer_properties = (read_properties(read(one)) for one in (consumer, producer))
+    if len(consumer) > 1:
+        raise typer.BadParameter("--consumer: one source is one flow: import each by itself, with another --source")
+    consumer_properties, producer_properties = (read_properties(read(one)) for one in (*consumer, producer))
     try:
         flow = imported_flow(options, consumer_properties, producer_properties, source=source, target=target)
     except ValueError as error:

@@ -10,8 +10,8 @@ from formats.topic_selection import TopicRule
 from infra.settings.field import dotted, of, settings_of
 from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.secrets import Path, references
+from replicator.config.convert import flattened
 from replicator.config.flows import RegionTables
-from replicator.config.load import flattened
 from replicator.config.reference import Entry, entries
 from replicator.config.settings import Config
 from replicator.config.show import kafka_table, table_of, toml_value

@@ -17,10 +17,11 @@ from egress.settings import EgressSettings, EgressTopicSettings
 from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern
 from infra.settings.field import Invalid, Problem, dotted, region_name, setting, settings_of, suggestion
+from infra.settings.kafka import ROLES
 from infra.settings.secrets import Path
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
-from replicator.config.convert import kind
+from replicator.config.convert import flattened, kind
 from replicator.config.settings import Config
 from replicator.config.show import Table
 
@@ -52,6 +53,7 @@ _LISTS = ("topics", "groups", "groups_exclude")
 SOURCE_KEYS = tuple(name for name in settings_of(IngressSource) if name not in ("region", "topic"))
 FLOW_KEYS = (*settings_of(FlowSettings), *SOURCE_KEYS)
 _SECTIONS = tuple(settings_of(Config))
+_PROPERTIES: tuple[Path, ...] = (("kafka",), *(("kafka", role) for role in ROLES), ("compaction", "spark"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class RegionTables:
     """`tables`: those of a file of one region. `written`: where the file has a path of them and what is below.
     `assumed`: paths that the file does not have, since a flow has a default of its own."""
 
-    region: str
+    region: str | None  # that is asked for
     tables: Tree
     written: Mapping[str, str] = field(default_factory=dict)
     assumed: frozenset[str] = frozenset()
@@ -85,17 +87,16 @@ def regions_of(tree: Tree) -> Sequence[str]:
 
 
 def tables_of(tree: Tree, region: str | None, *, hint: str = "") -> RegionTables:
-    """What a file says of `region`, whether it has one or several; None: of its only one. `hint`: how a region is
-    named, for messages. Raises Invalid."""
+    """What a file of several regions says of `region`; None: of its only one. Of a file of one region what it says,
+    though its `region` may be another, which shows when its variables are replaced. `hint`: how a region is named, for
+    messages. Raises Invalid."""
     if is_flows(tree):
         known = regions_of(tree)
         if region is None and len(known) > 1:
             found = list(problems(tree))
             raise Invalid([*found, ("", f"has several regions: name one of them{hint}: {', '.join(known)}")])
         return expanded(tree, region if region is not None or not known else known[0])
-    if region is not None and tree.get("region", region) != region:
-        raise Invalid([("region", f"is {tree['region']!r}: this is not the file of the region {region!r}")])
-    return RegionTables(region=str(tree.get("region", "")), tables=tree)
+    return RegionTables(region=region, tables=tree)
 
 
 def expanded(tree: Tree, region: str | None) -> RegionTables:
@@ -245,6 +246,8 @@ class _Region:
 
     def _merged(self, defaults: Tree, own: Tree, path: Path) -> Table:
         """Tables within tables are merged, too; notes what comes from the defaults."""
+        if path in _PROPERTIES:  # `a.b` without quotes is the same as "a.b"
+            defaults, own = _flat(defaults), _flat(own)
         found = dict(own)
         for key, value in defaults.items():
             here = (*path, key)
@@ -332,6 +335,12 @@ def _names_topics(flow: _Flow, ingress: Tree) -> bool:
     return bool(says & (_source_settings(flow).keys() | _table(ingress.get("defaults")).keys())) or (
         "replication_policy" in ingress
     )
+
+
+def _flat(table: Tree) -> Tree:
+    """Properties by their whole names; the tables of roles stay tables."""
+    roles = {role: value for role, value in table.items() if role in ROLES and isinstance(value, dict)}
+    return {**dict(flattened({key: value for key, value in table.items() if key not in roles})), **roles}
 
 
 def _shared(flows: Sequence[_Flow], key: str) -> list[str]:

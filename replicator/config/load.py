@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -26,7 +26,7 @@ from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
-from replicator.config.convert import convert, kind
+from replicator.config.convert import convert, flattened, kind
 from replicator.config.flows import is_flows, problems, regions_of, tables_of
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 
@@ -165,6 +165,9 @@ def _config(
         raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
     if config is None or reader.problems or reader.variables:
         raise ConfigError(reader.messages(found.where), source=source)
+    if region not in (None, config.region):
+        what = f"region: is {config.region!r}: this is not the file of the region {region!r}"
+        raise ConfigError([what], source=source)
     return config
 
 
@@ -423,15 +426,6 @@ def _defaults_of(table: object, defaults: Mapping[str, object]) -> Mapping[str, 
 
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
-    """The values of nested tables, by dotted names."""
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from flattened(value, f"{head}{key}.")
-        else:
-            yield f"{head}{key}", value
 
 
 def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> str:

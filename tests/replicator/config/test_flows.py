@@ -226,6 +226,14 @@ class TestDefaults:
         assert one.cluster.base == {"client.id": "x", "bootstrap.servers": "a:1"}
         assert (one.log.level, other.log.level) == ("error", "debug")
 
+    def test_of_properties_with_and_without_quotes(self) -> None:
+        text = TWO.replace('"security.protocol" = "SASL_SSL"', 'security.protocol = "SASL_SSL"\nconsumer.a.b = 1')
+        text = text.replace('"sasl.password" = "${US_EAST', 'consumer."a.b" = 2\n"sasl.password" = "${US_EAST')
+        text = text.replace('"sasl.password" = "${US_WEST', '"security.protocol" = "SSL"\n"sasl.password" = "${US_WEST')
+        east, west = (region(text, name).cluster for name in ("us-east", "us-west"))
+        assert (east.base["security.protocol"], east.consumer) == ("SASL_SSL", {"a.b": "2"})
+        assert (west.base["security.protocol"], west.consumer) == ("SSL", {"a.b": "1"})
+
     def test_of_a_section_that_a_cluster_has_no_use_for(self) -> None:
         tree = {**flows("a->b"), "cluster_defaults": {"ingress": {"group_id": "x"}, "egress": {"group_id": "y"}}}
         source, target, other = (from_mapping(tree, region=name) for name in "abc")
@@ -317,6 +325,9 @@ class TestRefused:
         assert one == "has no region 'us-eats' (did you mean 'us-east'?); its regions are: us-east, us-west"
 
     def test_another_file_of_one_region(self) -> None:
+        assert parse(EAST, region="us-east", environment=VARIABLES).region == "us-east"
+        variable = EAST.replace('"us-east"', '"${REGION}"')
+        assert parse(variable, region="us-east", environment={**VARIABLES, "REGION": "us-east"}).region == "us-east"
         [one] = refused(EAST, "us-west")
         assert "region: is 'us-east': this is not the file of the region 'us-west'" in one
 

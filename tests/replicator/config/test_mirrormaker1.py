@@ -199,6 +199,13 @@ def test_names_that_are_no_two_regions(run: Run, source: str, target: str) -> No
     assert done.out == ""
 
 
+def test_several_sources_are_several_imports(run: Run) -> None:
+    more = ("--consumer", str(SAMPLES / "old" / "consumer.properties"))
+    done = run("config", "import-mm1", *arguments("kip382"), *more)
+    assert done.code == 2
+    assert "import each by itself" in done.err
+
+
 if __name__ == "__main__":
     import subprocess
     import sys
