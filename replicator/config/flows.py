@@ -40,7 +40,12 @@ class FlowSettings:
     topics: tuple[TopicPattern, ...] = field(
         metadata=setting("topics that cross: names or ^expressions", reloads=True),
     )
-    enabled: bool = field(default=True, metadata=setting("whether the flow exists", reloads=True))
+    enabled: bool = field(
+        default=True,
+        metadata=setting(
+            "whether the flow exists; the first and the last flow of a service need its restart", reloads=True
+        ),
+    )
     groups: tuple[GroupPattern, ...] = field(
         default=(), metadata=setting("as egress.groups, with those of the source's other flows", reloads=True)
     )

@@ -40,6 +40,7 @@ CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """Maps librdkafka properties to those that the client refuses, each with the reason."""
 
 REGION_SIGN = "#"  # FILE#REGION
+AS_PATH = f", as FILE{REGION_SIGN}REGION"  # behind "name one of them", where a path may name it
 SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
 
 
@@ -49,7 +50,7 @@ def load(path: Path | str, *, region: str | None = None, check_client: CheckClie
 
     Without `check_client`, unknown librdkafka properties are refused when the client is created, one at a time.
     """
-    return SettingsFile.of(path, region, check_client).load()
+    return SettingsFile.of(path, region, check_client, AS_PATH).load()
 
 
 @dataclass(frozen=True, slots=True)

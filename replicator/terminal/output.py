@@ -115,9 +115,9 @@ def settings_file(given: Path | None) -> SettingsFile:
 
 def load_other_config(path: Path | None) -> Config:
     """The configuration of an option that names another file: FILE, or FILE#REGION. Raises ConfigError."""
-    from replicator.config import SettingsFile
+    from replicator.config.load import load
 
-    return SettingsFile.of(path or config_path(None), None, refused_by_client, ", as FILE#REGION").load()
+    return load(path or config_path(None), check_client=refused_by_client)
 
 
 def load_config_of_archive(given: Path | None) -> Config:

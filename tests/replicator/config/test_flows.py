@@ -405,6 +405,10 @@ class TestFiles:
     def test_the_path_may_name_the_region(self, path: Path) -> None:
         assert load(f"{path}#us-east") == load(path, region="us-east") == load(f"{path}#us-west", region="us-east")
 
+    def test_without_a_region_the_message_says_how_to_name_one(self, path: Path) -> None:
+        with pytest.raises(ConfigError, match="name one of them, as FILE#REGION: us-east, us-west"):
+            load(path)
+
     def test_a_file_may_have_the_sign_in_its_name(self, path: Path) -> None:
         other = path.rename(path.with_name("all#1.toml"))
         assert load(other, region="us-east").region == "us-east"

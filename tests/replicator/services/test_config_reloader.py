@@ -250,7 +250,9 @@ def test_a_flow_that_changes_is_taken_over_by_its_source(tmp_path: Path) -> None
     assert not health.snapshot().problems.get(SUBJECT)
     assert now(FLOWS.replace("clusters.us.", "clusters.useast.")) == ["orders", "payments"]
     assert "there is no cluster 'us'" in health.snapshot().problems[SUBJECT]
-    assert now(FLOWS.replace("us->eu", "us->ue")) == ["orders", "payments"]
-    assert "there is no cluster 'ue' (did you mean 'eu'?)" in health.snapshot().problems[SUBJECT]
+    assert now(FLOWS.replace("us->eu", "us->eur")) == ["orders", "payments"]
+    assert "there is no cluster 'eur' (did you mean 'eu'?)" in health.snapshot().problems[SUBJECT]
+    assert now(FLOWS + "enabled = false") == ["orders", "payments"]
+    assert health.snapshot().problems[SUBJECT] == "needs a restart: egress", "the last flow is gone"
     assert now(FLOWS) == ["orders"]
     assert not health.snapshot().problems.get(SUBJECT)
