@@ -103,6 +103,7 @@ PURE = (
     "ingress/sequencer.py",
     "ingress/undelivered.py",
     "replicator/config/flows.py",
+    "replicator/config/flows_form.py",
     "replicator/config/java_properties.py",
     "replicator/config/mirrormaker.py",
     "replicator/config/mirrormaker1.py",

@@ -10,54 +10,29 @@ only: its values may need variables of the environment that other processes have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from egress.settings import EgressSettings, EgressTopicSettings
-from formats.group_selection import GroupPattern
-from formats.topic_selection import TopicPattern
-from infra.settings.field import Invalid, Problem, dotted, region_name, setting, settings_of, suggestion
+from infra.settings.field import Invalid, dotted, suggestion
 from infra.settings.kafka import ROLES
 from infra.settings.secrets import Path
-from ingress.settings import IngressSettings
-from ingress.source_settings import IngressSource
-from replicator.config.convert import flattened, kind
-from replicator.config.settings import Config
+from replicator.config.convert import flattened
+from replicator.config.flows_form import (
+    CLUSTER_DEFAULTS,
+    CLUSTERS,
+    FLOW_DEFAULTS,
+    FLOWS,
+    SOURCE_KEYS,
+    Tree,
+    ends,
+    is_flows,
+    problems,
+    regions_of,
+    table_in,
+)
 from replicator.config.show import Table
 
-ARROW = "->"
-CLUSTERS, CLUSTER_DEFAULTS, FLOWS, FLOW_DEFAULTS = "clusters", "cluster_defaults", "flows", "flow_defaults"
-TABLES = (CLUSTERS, CLUSTER_DEFAULTS, FLOWS, FLOW_DEFAULTS)
 DEFAULT_POLICY = "default"  # of a flow
-
-Tree = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowSettings:
-    """What crosses from the cluster A to the cluster B, of a file of several regions."""
-
-    topics: tuple[TopicPattern, ...] = field(
-        metadata=setting("topics that cross: names or ^expressions", reloads=True),
-    )
-    enabled: bool = field(
-        default=True,
-        metadata=setting(
-            "whether the flow exists; the first and the last flow of a service need its restart", reloads=True
-        ),
-    )
-    groups: tuple[GroupPattern, ...] = field(
-        default=(), metadata=setting("as egress.groups, with those of the source's other flows", reloads=True)
-    )
-    groups_exclude: tuple[GroupPattern, ...] = field(
-        default=(), metadata=setting("as egress.groups_exclude, where all flows of the source have it", reloads=True)
-    )
-
-
-_LISTS = ("topics", "groups", "groups_exclude")
-SOURCE_KEYS = tuple(name for name in settings_of(IngressSource) if name not in ("region", "topic"))
-FLOW_KEYS = (*settings_of(FlowSettings), *SOURCE_KEYS)
-_SECTIONS = tuple(settings_of(Config))
 _PROPERTIES: tuple[Path, ...] = (("kafka",), *(("kafka", role) for role in ROLES), ("compaction", "spark"))
 
 
@@ -82,15 +57,6 @@ class RegionTables:
         return f"{place}.{rest}" if rest and not longest else place + rest
 
 
-def is_flows(tree: Tree) -> bool:
-    return any(name in tree for name in TABLES)
-
-
-def regions_of(tree: Tree) -> Sequence[str]:
-    """Of a file of several regions, in its order."""
-    return list(_table(tree.get(CLUSTERS)))
-
-
 def tables_of(tree: Tree, region: str | None, *, hint: str = "") -> RegionTables:
     """What a file of several regions says of `region`; None: of its only one. Of a file of one region what it says,
     though its `region` may be another, which shows when its variables are replaced. `hint`: how a region is named, for
@@ -113,88 +79,6 @@ def expanded(tree: Tree, region: str | None) -> RegionTables:
     if found or region is None:
         raise Invalid(found)
     return _Region(tree, region).expanded()
-
-
-# --- the form of the file --------------------------------------------------------------------------------------------
-
-
-def problems(tree: Tree) -> Iterator[Problem]:
-    """All that is wrong with the file, besides values of settings."""
-    for key in tree:
-        if key in _SECTIONS:
-            yield dotted((key,)), f"belongs to a cluster: [{CLUSTERS}.NAME], or [{CLUSTER_DEFAULTS}] for all of them"
-        elif key not in TABLES:
-            yield dotted((key,)), f"unknown key{suggestion(key, TABLES) or '; known here: ' + ', '.join(TABLES)}"
-    for name in TABLES:
-        if not isinstance(tree.get(name, {}), dict):
-            yield name, f"must be a table, not {kind(tree[name])}"
-    if not regions_of(tree):
-        yield CLUSTERS, f"missing: a table for each region, [{CLUSTERS}.NAME]"
-    if "region" in _table(tree.get(CLUSTER_DEFAULTS)):
-        yield f"{CLUSTER_DEFAULTS}.region", "is the name of a cluster; remove it"
-    for name, table in _table(tree.get(CLUSTERS)).items():
-        where = dotted((CLUSTERS, name))
-        if what := region_name(name):
-            yield where, what
-        if not isinstance(table, dict):
-            yield where, f"must be a table, not {kind(table)}"
-        elif "region" in table:
-            yield f"{where}.region", f"is the name of the cluster, {name}; remove it"
-    yield from _flow_problems(tree)
-
-
-def _flow_problems(tree: Tree) -> Iterator[Problem]:
-    clusters, defaults = regions_of(tree), _table(tree.get(FLOW_DEFAULTS))
-    yield from _key_problems(defaults, (FLOW_DEFAULTS,), f"{CLUSTERS}.NAME", f"{CLUSTERS}.NAME")
-    seen: dict[tuple[str, str], str] = {}
-    for name, table in _table(tree.get(FLOWS)).items():
-        path = (FLOWS, name)
-        where = dotted(path)
-        source, target = ends(name)
-        if not source or not target:
-            yield where, f'is no flow: write "SOURCE{ARROW}TARGET", two of: {", ".join(clusters)}'
-            continue
-        for end, other in dict.fromkeys(((source, target), (target, source))):
-            if end not in clusters:
-                near = suggestion(end, [one for one in clusters if one != other])
-                yield where, f"there is no cluster {end!r}{near}; the file has: {', '.join(clusters)}"
-        if (source, target) in seen:
-            yield where, f"is the same flow as {dotted((FLOWS, seen[source, target]))}"
-        seen[source, target] = name
-        if not isinstance(table, dict):
-            yield where, f"must be a table, not {kind(table)}"
-            continue
-        yield from _key_problems(table, path, dotted((CLUSTERS, source)), dotted((CLUSTERS, target)))
-        if "topics" not in table and "topics" not in defaults:
-            yield dotted((*path, "topics")), "missing: the topics that cross, names or ^expressions"
-
-
-def _key_problems(table: Tree, path: Path, source: str, target: str) -> Iterator[Problem]:
-    """`source`, `target`: where the settings of either side belong."""
-    for key, value in table.items():
-        where = dotted((*path, key))
-        if key in FLOW_KEYS:
-            if key == "enabled" and not isinstance(value, bool):
-                yield where, f"must be true or false, not {kind(value)}"
-            elif key in _LISTS and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-                yield where, f"must be a list of names and ^expressions, not {kind(value)}"
-            elif key == "topics" and not value:
-                yield where, "is empty: no topic would cross; enabled = false ends a flow"
-        elif key in settings_of(IngressSettings):
-            yield where, f"is one setting for all flows to a cluster: write it into [{target}.ingress]"
-        elif key in settings_of(EgressTopicSettings):
-            yield where, f"is about the archive: write it into [{source}.egress.topics] or [{source}.egress.defaults]"
-        elif key in settings_of(EgressSettings):
-            yield where, f"is one setting for all flows from a cluster: write it into [{source}.egress]"
-        else:
-            near = suggestion(key, FLOW_KEYS) or "; known here: " + ", ".join(sorted(FLOW_KEYS))
-            yield where, f"unknown key{near}"
-
-
-def ends(name: str) -> tuple[str, str]:
-    """Source and target of a flow's name; empty where it has none."""
-    source, _, target = name.partition(ARROW)
-    return source.strip(), target.strip()
 
 
 # --- what it says of one region --------------------------------------------------------------------------------------
@@ -225,17 +109,17 @@ class _Flow:
 class _Region:
     def __init__(self, tree: Tree, region: str) -> None:
         self._region = region
-        self._own = _table(_table(tree[CLUSTERS])[region])
-        defaults = _table(tree.get(FLOW_DEFAULTS))
+        self._own = table_in(table_in(tree[CLUSTERS])[region])
+        defaults = table_in(tree.get(FLOW_DEFAULTS))
         flows = [
-            _Flow(*ends(name), dotted((FLOWS, name)), _table(table), defaults)
-            for name, table in _table(tree.get(FLOWS)).items()
+            _Flow(*ends(name), dotted((FLOWS, name)), table_in(table), defaults)
+            for name, table in table_in(tree.get(FLOWS)).items()
         ]
         self._flows = [one for one in flows if one.get("enabled") is not False]
         self._ended = [one for one in flows if one.get("enabled") is False]
         self._written = {"": dotted((CLUSTERS, region))}
         self._assumed: set[str] = set()
-        self._tables = self._merged(_table(tree.get(CLUSTER_DEFAULTS)), self._own, ())
+        self._tables = self._merged(table_in(tree.get(CLUSTER_DEFAULTS)), self._own, ())
 
     def expanded(self) -> RegionTables:
         self._add_topics([one for one in self._flows if one.source == self._region])
@@ -260,7 +144,7 @@ class _Region:
                 found[key] = value
                 self._written[dotted(here)] = dotted((CLUSTER_DEFAULTS, *here))
             elif isinstance(value, dict) and isinstance(own[key], dict):
-                found[key] = self._merged(value, _table(own[key]), here)
+                found[key] = self._merged(value, table_in(own[key]), here)
         return {key: found[key] for key in dict.fromkeys([*defaults, *own])}
 
     def _drop(self, section: str, content: str, *, is_ended: bool) -> None:
@@ -274,7 +158,7 @@ class _Region:
     def _add_topics(self, flows: Sequence[_Flow]) -> None:
         if not flows or not isinstance(self._tables.get("egress", {}), dict):
             return
-        egress = dict(_table(self._tables.get("egress")))
+        egress = dict(table_in(self._tables.get("egress")))
         topics = egress.get("topics", {})
         if not isinstance(topics, dict):
             return
@@ -310,7 +194,7 @@ class _Region:
     def _add_sources(self, flows: Sequence[_Flow]) -> None:
         if not flows or not isinstance(self._tables.get("ingress", {}), dict):
             return
-        ingress = dict(_table(self._tables.get("ingress")))
+        ingress = dict(table_in(self._tables.get("ingress")))
         given = ingress.get("sources", [])
         if not isinstance(given, list):
             return
@@ -337,7 +221,7 @@ def _source_settings(flow: _Flow) -> Table:
 def _names_topics(flow: _Flow, ingress: Tree) -> bool:
     """Whether the file says what the flow's topics are called."""
     says = {"replication_policy", "destination_topic"}
-    return bool(says & (_source_settings(flow).keys() | _table(ingress.get("defaults")).keys())) or (
+    return bool(says & (_source_settings(flow).keys() | table_in(ingress.get("defaults")).keys())) or (
         "replication_policy" in ingress
     )
 
@@ -352,10 +236,6 @@ def _shared(flows: Sequence[_Flow], key: str) -> list[str]:
     """What every flow has in this list: of the other entries, some flow wants what they exclude."""
     first, *rest = flows
     return [one for one in first.words(key) if all(one in flow.words(key) for flow in rest)]
-
-
-def _table(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 def _is_below(path: str, head: str) -> bool:

@@ -27,7 +27,8 @@ from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 from replicator.config.convert import convert, flattened, kind
-from replicator.config.flows import is_flows, problems, regions_of, tables_of
+from replicator.config.flows import tables_of
+from replicator.config.flows_form import is_flows, problems, regions_of
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from formats.incarnation import LEGAL_NAME
 from formats.policies.named_policies import replication_policy
 from formats.policies.topic_configs import DEFAULT_EXCLUDES
 from formats.topic_selection import TopicPattern
+from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
-from replicator.config.flows import ARROW as FLOW
 from replicator.config.flows import DEFAULT_POLICY
+from replicator.config.flows_form import ARROW as FLOW
 from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
@@ -50,10 +51,14 @@ class _Key:
 
 
 def imported_flows(properties: Mapping[str, str]) -> list[ImportedFlow]:
-    """Those that are enabled. Raises ValueError for a file that names no flow: neither `clusters` nor a connector's
-    `source.cluster.alias`."""
+    """Those that are enabled. Raises ValueError for a file that names no flow (neither `clusters` nor a connector's
+    `source.cluster.alias`), and for an alias that cannot be a region's name."""
     keys = list(_keys(properties))
-    return [_Flow(source, target, keys).imported() for source, target in _flows(properties, keys)]
+    pairs = _flows(properties, keys)
+    for alias in dict.fromkeys(alias for pair in pairs for alias in pair):
+        if what := region_name(alias):
+            raise ValueError(f"the alias {alias!r} {what}, since it becomes the name of its archive")
+    return [_Flow(source, target, keys).imported() for source, target in pairs]
 
 
 def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:

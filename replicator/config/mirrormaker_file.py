@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from infra.settings.units import parse_duration
-from replicator.config.flows import ARROW, tables_of
+from replicator.config.flows import tables_of
+from replicator.config.flows_form import ARROW
 from replicator.config.mirrormaker_clients import ClientProperties, imported_toml, kafka_table, variable
 from replicator.config.mirrormaker_keys import Treatment
 from replicator.config.show import Table

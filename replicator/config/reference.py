@@ -22,7 +22,7 @@ from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
-from replicator.config.flows import FlowSettings
+from replicator.config.flows_form import FlowSettings
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.show import toml_value
 

@@ -123,7 +123,7 @@ def load_other_config(path: Path | None) -> Config:
 def load_config_of_archive(given: Path | None) -> Config:
     """As `load_config`. Of a file of one region, --region names the archive that is read, as it did before files had
     several: see `replicator.terminal.options.selected`."""
-    from replicator.config.flows import is_flows
+    from replicator.config.flows_form import is_flows
 
     file = settings_file(given)
     text = file.read()

@@ -22,7 +22,7 @@ from infra.runtime.metrics import COUNTERS, HISTOGRAMS, TABLE
 from replicator import main
 from replicator.config import parse
 from replicator.config.across import between_files
-from replicator.config.flows import is_flows, regions_of
+from replicator.config.flows_form import is_flows, regions_of
 from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
 
 ALL = [block for page in pages() for block in blocks(page)]

@@ -18,7 +18,8 @@ from infra.settings.field import Invalid
 from replicator.config import Config, SettingsFile, from_mapping, load, parse
 from replicator.config.across import between_files
 from replicator.config.explain_settings import explain_settings, named
-from replicator.config.flows import FLOW_KEYS, expanded, problems, regions_of, tables_of
+from replicator.config.flows import expanded, tables_of
+from replicator.config.flows_form import FLOW_KEYS, problems, regions_of
 from replicator.config.show import to_toml
 from tests.examples import property_examples
 from tests.replicator.config.config_texts import SMALL, WHOLE

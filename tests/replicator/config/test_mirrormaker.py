@@ -262,6 +262,12 @@ def test_clusters_and_a_connector() -> None:
         imported(FLOW + "source.cluster.alias = a\n")
 
 
+@pytest.mark.parametrize("alias", ["a b", "a/b", "x" * 65])
+def test_an_alias_that_is_no_name_of_a_region(alias: str) -> None:
+    with pytest.raises(ValueError, match=f"the alias '{alias}' must be a region name"):
+        imported(f"clusters = {alias}, c")
+
+
 def test_neither_clusters_nor_a_connector() -> None:
     with pytest.raises(ValueError, match="names no flow"):
         imported("topics = .*")
