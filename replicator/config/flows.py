@@ -228,7 +228,7 @@ def _names_topics(flow: _Flow, ingress: Tree) -> bool:
 
 def _flat(table: Tree) -> Tree:
     """Properties by their whole names; the tables of roles stay tables."""
-    roles = {role: value for role, value in table.items() if role in ROLES and isinstance(value, dict)}
+    roles: Table = {role: value for role, value in table.items() if role in ROLES and isinstance(value, dict)}
     return {**dict(flattened({key: value for key, value in table.items() if key not in roles})), **roles}
 
 
