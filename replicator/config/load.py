@@ -40,6 +40,7 @@ S = TypeVar("S", bound="DataclassInstance")
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """Maps librdkafka properties to those that the client refuses, each with the reason."""
 
+TOO_DEEP = "tables or lists are nested too deeply"
 REGION_SIGN = "#"  # FILE#REGION
 AS_PATH = f", as FILE{REGION_SIGN}REGION"  # behind "name one of them", where a path may name it
 SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
@@ -157,6 +158,8 @@ def _config(
         found = tables_of(mapping, region, hint=hint)
     except Invalid as invalid:
         raise _refused(invalid.problems, source) from invalid
+    except RecursionError:
+        raise ConfigError([TOO_DEEP], source=source) from None
     source = f"{source}{REGION_SIGN}{found.region}" if is_flows(mapping) else source
     reader = _Reader(check_client)
     try:
@@ -164,7 +167,7 @@ def _config(
         tree = substitute(found.tables, environment, reader.problem, reader.unset, literal_secrets=literal_secrets)
         config = reader.config(tree, source)
     except RecursionError:
-        raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
+        raise ConfigError([TOO_DEEP], source=source) from None
     if config is None or reader.problems or reader.variables:
         raise ConfigError(reader.messages(found.where), source=source)
     if region not in (None, config.region):

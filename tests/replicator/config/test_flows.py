@@ -375,6 +375,14 @@ class TestRefused:
         with pytest.raises(Invalid):
             tables_of(tree, None)
 
+    def test_tables_without_an_end(self) -> None:
+        deep: dict[str, Any] = {}
+        for _ in range(100_000):
+            deep = {"x": deep}
+        tree = {**flows("a->b"), "cluster_defaults": {"kafka": deep}}
+        with pytest.raises(ConfigError, match="nested too deeply"):
+            from_mapping(tree, region="a")
+
     @property_examples()
     @given(
         st.recursive(
