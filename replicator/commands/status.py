@@ -34,6 +34,7 @@ from replicator.terminal.output import (
     print_text,
     table,
 )
+from replicator.terminal.region_option import region_option
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
@@ -64,6 +65,7 @@ def status(
         destinations = None if found is None else compared(reach, found)
         compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
+    option += [] if (region := region_option()) is None else ["--region", region]
     if as_json:
         print_json(
             {

@@ -9,7 +9,9 @@ from typing import Literal
 
 from infra.settings.secrets import is_secret
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, ROLES, Treatment
+from replicator.config.show import to_toml
 
+OPEN = "@{"  # of a variable, until all other texts are escaped
 Side = Literal["source", "target", "both"]
 
 _HEADS: Mapping[str, Side] = {"source.cluster.": "source", "source.": "source", "target.cluster.": "target"}
@@ -56,32 +58,48 @@ class ClientProperties:
     """Of the cluster `alias`. Secrets become variables of the environment, named after it."""
 
     alias: str
-    _base: dict[str, object] = field(default_factory=dict)
-    _roles: dict[str, dict[str, object]] = field(default_factory=dict)
+    values: dict[tuple[str, str], str] = field(default_factory=dict)  # by role, which is empty for all, and name
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # what each was made of
 
-    def take(self, role: str, name: str, value: str) -> tuple[Treatment, str]:
-        """Add one property. Returns what became of it."""
+    def take(self, role: str, name: str, value: str, key: str) -> tuple[Treatment, str]:
+        """Add one property. `key`: as it is written. Returns what became of it."""
         rule = CLIENT_KEYS[name]
         if rule.treatment is not Treatment.MAPPED or name == "auto.offset.reset":
             return rule.treatment, rule.reason
-        table = self._roles.setdefault(role, {}) if role else self._base
+        found = {rule.reason: value.strip()}
         if name == "sasl.jaas.config":
             login = login_of(value)
             if login is None:
                 return Treatment.REFUSED, NO_JAAS
-            table["sasl.username"], table["sasl.password"] = login[0], self._variable("sasl.password")
+            found = {"sasl.username": login[0], "sasl.password": variable(self.alias, "sasl.password")}
         elif is_secret(name):
-            table[rule.reason] = self._variable(name)
+            found = {rule.reason: variable(self.alias, name)}
         elif name == "ssl.endpoint.identification.algorithm" and not value.strip():
-            table[name] = "none"
-        else:
-            table[rule.reason] = value.strip()
+            found = {name: "none"}
+        for target, text in found.items():
+            self.put(role, target, text, key)
         return rule.treatment, f"kafka.{rule.reason}"
 
-    def table(self) -> dict[str, object]:
-        """[kafka], with a variable for brokers that the file does not name."""
-        base = {"bootstrap.servers": self._variable("bootstrap.servers"), **self._base}
-        return {**base, **{role: self._roles[role] for role in ROLES if self._roles.get(role)}}
+    def put(self, role: str, name: str, value: str, key: str) -> None:
+        """`name`: of librdkafka."""
+        self.values[role, name], self.keys[role, name] = value, key
 
-    def _variable(self, name: str) -> str:
-        return f"@{{{re.sub(r'[^A-Z0-9]+', '_', f'{self.alias}_{name}'.upper())}}}"
+
+def kafka_table(alias: str, values: Mapping[tuple[str, str], str]) -> dict[str, object]:
+    """[kafka], with a variable for brokers that nothing names."""
+    base = {name: value for (role, name), value in values.items() if not role}
+    tables = {
+        role: {name: value for (one, name), value in values.items() if one == role}
+        for role in ROLES
+        if any(one == role for one, _ in values)
+    }
+    return {"bootstrap.servers": variable(alias, "bootstrap.servers"), **base, **tables}
+
+
+def variable(alias: str, name: str) -> str:
+    """A reference to the environment, for `imported_toml`."""
+    return f"{OPEN}{re.sub(r'[^A-Z0-9]+', '_', f'{alias}_{name}'.upper())}}}"
+
+
+def imported_toml(tables: Mapping[str, object]) -> str:
+    return to_toml(tables).replace(f'"{OPEN}', '"${')

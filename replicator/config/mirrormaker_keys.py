@@ -40,24 +40,24 @@ _BYTES = "records are copied byte for byte, without converters"
 _OFFSETS = "positions are kept with the delivered records, in ingress.checkpoint_topic"
 _EXACT = "the archive keeps every offset, so nothing is sampled into a topic"
 _INTERNAL = "this internal topic does not exist here; of ours, ingress.internal_replication_factor says it"
-_CHAINS = "heartbeats of clusters further away are records of a topic, and cross where egress.topics selects it"
+_CHAINS = "heartbeats of clusters further away are records of a topic, and cross where flows.topics selects it"
 _REFRESH = "changes are applied within topic_refresh_interval"
 _JAVA = "a Java class cannot be loaded"
 
 KEYS: Mapping[str, KeyRule] = {
     # clusters and flows
-    "clusters": _mapped("region"),
-    "enabled": _mapped("the flow"),
-    "source.cluster.alias": _mapped("ingress.sources.region"),
-    "target.cluster.alias": _mapped("region"),
+    "clusters": _mapped("clusters"),
+    "enabled": _mapped("flows"),
+    "source.cluster.alias": _mapped("clusters, flows"),
+    "target.cluster.alias": _mapped("clusters, flows"),
     # what is replicated
-    "topics": _mapped("egress.topics"),
-    "topics.exclude": _mapped("egress.exclude"),
-    "groups": _mapped("egress.groups"),
-    "groups.exclude": _mapped("egress.groups_exclude"),
+    "topics": _mapped("flows.topics"),
+    "topics.exclude": _mapped("flows.exclude"),
+    "groups": _mapped("flows.groups"),
+    "groups.exclude": _mapped("flows.groups_exclude"),
     "config.properties.exclude": _mapped("ingress.config_properties_exclude"),
-    "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, egress.topic_filter"),
-    "group.filter.class": _refused(f"{_JAVA}: write the groups into egress.groups and groups_exclude"),
+    "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, flows.topic_filter"),
+    "group.filter.class": _refused(f"{_JAVA}: write the groups into flows.groups and groups_exclude"),
     "config.property.filter.class": _refused(f"{_JAVA}: write the names into ingress.config_properties_exclude"),
     "use.defaults.from": _mapped("ingress.use_defaults_from"),
     "sync.topic.configs.enabled": _mapped("ingress.configs"),
@@ -69,10 +69,10 @@ KEYS: Mapping[str, KeyRule] = {
     "refresh.groups.enabled": _ignored("groups are found with their offsets"),
     "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),
     # heartbeats, checkpoints, offsets
-    "emit.heartbeats.enabled": _mapped("ingress.sources.heartbeats"),
+    "emit.heartbeats.enabled": _mapped("flows.heartbeats"),
     "emit.heartbeats.interval.seconds": _mapped("ingress.heartbeat_interval"),
     "heartbeats.replication.enabled": _ignored(_CHAINS),
-    "emit.checkpoints.enabled": _mapped("egress.groups"),
+    "emit.checkpoints.enabled": _mapped("flows.groups"),
     "emit.checkpoints.interval.seconds": _ignored("offsets of groups have no interval of their own"),
     "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),
     "sync.group.offsets.enabled": _refused("offsets of groups are not written to the target's groups yet"),
@@ -87,10 +87,10 @@ KEYS: Mapping[str, KeyRule] = {
     "heartbeats.topic.retention.ms": _ignored(_INTERNAL),
     "offset-syncs.topic.retention.ms": _ignored(_INTERNAL),
     # names
-    "replication.policy.class": _mapped("ingress.replication_policy"),
-    "replication.policy.separator": _mapped("ingress.replication_policy_separator"),
+    "replication.policy.class": _mapped("flows.replication_policy"),
+    "replication.policy.separator": _mapped("flows.replication_policy_separator"),
     "replication.policy.internal.topic.separator.enabled": _ignored("no internal topic is named by the policy here"),
-    "remote.topic.format": _mapped("ingress.replication_policy"),
+    "remote.topic.format": _mapped("flows.replication_policy"),
     # how
     "replication.factor": _mapped("ingress.replication_factor"),
     "exactly.once.source.support": _mapped("ingress.delivery"),
@@ -195,7 +195,7 @@ CLIENT_KEYS: Mapping[str, KeyRule] = {
     "receive.buffer.bytes": _mapped("socket.receive.buffer.bytes"),
     "ssl.cipher.suites": _mapped("ssl.cipher.suites"),
     "group.id": _ignored("the groups of ours are egress.group_id and ingress.group_id"),
-    "auto.offset.reset": _mapped("egress.topics.start"),
+    "auto.offset.reset": _mapped("egress.defaults.start"),
     "sasl.jaas.config": _mapped("sasl.username, sasl.password"),
     **dict.fromkeys(("acks", "enable.idempotence", "transactional.id", "enable.auto.commit"), _ignored(_OURS)),
     "max.in.flight.requests.per.connection": _ignored("the idempotent producer keeps the order with several, too"),
