@@ -10,7 +10,7 @@ every key means is data: `replicator.config.mirrormaker_keys`. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.incarnation import LEGAL_NAME
@@ -28,13 +28,18 @@ from replicator.config.show import Table
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
+_SELECTION = ("topics", "topics.exclude", "topic.filter.class")
+"""Properties without which more would cross than is meant to."""
 _JAVA_ONLY = (
     (re.compile(r"\\[pP]\{"), r"\p{…}"),
     (re.compile(r"\\Q"), r"\Q…\E"),
     (re.compile(r"\[[^\]]*&&"), "&& in a class"),
     (re.compile(r"\(\?<[A-Za-z]"), "(?<name>…)"),
     (re.compile(r"\(\?[a-zA-Z]+\)"), "(?i) and other flags"),
-    (re.compile(r"\\[hHRXzG]"), r"\h, \R, \X, \z or \G"),
+    (re.compile(r"(?<!\\)\[(?:\\.|[^\]\\\[])*\["), "a class in a class"),
+    (re.compile(r"\\[bB]\{"), r"\b{…}"),
+    (re.compile(r"\\[xk0ce]"), r"\x{…}, \k<…>, \0…, \c… or \e"),
+    (re.compile(r"\\[hHvVRXzG]"), r"\h, \v, \R, \X, \z or \G"),
 )
 
 
@@ -58,7 +63,23 @@ def imported_flows(properties: Mapping[str, str]) -> list[ImportedFlow]:
     for alias in dict.fromkeys(alias for pair in pairs for alias in pair):
         if what := region_name(alias):
             raise ValueError(f"the alias {alias!r} {what}, since it becomes the name of its archive")
-    return [_Flow(source, target, keys).imported() for source, target in pairs]
+    unread = _unread(keys, pairs, known={*_aliases(properties), *(alias for pair in pairs for alias in pair)})
+    return [_Flow(source, target, keys, findings=[*unread]).imported() for source, target in pairs]
+
+
+def _unread(keys: Sequence[_Key], pairs: Sequence[tuple[str, str]], known: Collection[str]) -> Iterator[Finding]:
+    """What becomes of keys that no enabled flow reads."""
+    flows = {f"{source}{FLOW}{target}" for source, target in pairs}
+    read = {"", *flows, *(alias for pair in pairs for alias in pair)}
+    for key in keys:
+        if key.scope in read:
+            continue
+        unknown = [one for one in key.scope.split(FLOW) if one not in known]
+        if unknown:
+            why = f"there is no cluster {unknown[0]!r}; the file has: {', '.join(sorted(known))}"
+            yield Finding(key.text, key.shown, Treatment.REFUSED, why)
+        else:
+            yield Finding(key.text, key.shown, Treatment.IGNORED, "is about no flow that is enabled")
 
 
 def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
@@ -70,15 +91,20 @@ def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
             alias = next((one for one in _longest(aliases) if tail.startswith(f"{one}.")), tail.partition(".")[0])
             scope, rest = f"{head.strip()}{FLOW}{alias}", tail[len(alias) + 1 :]
         else:
-            plain = text.removeprefix("cluster.")  # as in a first draft: cluster.primary.bootstrap.servers
-            alias = next((one for one in _longest(aliases) if plain.startswith(f"{one}.")), "")
-            if alias:
-                scope, rest = alias, plain[len(alias) + 1 :]
+            for plain in (text, text.removeprefix("cluster.")):  # cluster.primary.bootstrap.servers: of a first draft
+                alias = next((one for one in _longest(aliases) if plain.startswith(f"{one}.")), "")
+                if alias:
+                    scope, rest = alias, plain[len(alias) + 1 :]
+                    break
         yield _Key(text, scope, SPELLINGS.get(rest, rest), value)
 
 
 def _aliases(properties: Mapping[str, str]) -> Sequence[str]:
-    return [one.strip() for one in properties.get("clusters", "").split(",") if one.strip()]
+    """Of `clusters`; without it, as in the sample of KIP-545, those that keys of flows name."""
+    if "clusters" in properties:
+        return [one.strip() for one in properties["clusters"].split(",") if one.strip()]
+    ends = (text.partition(FLOW) for text in properties if FLOW in text)
+    return list(dict.fromkeys(one for head, _, tail in ends for one in (head.strip(), tail.partition(".")[0])))
 
 
 def _longest(aliases: Sequence[str]) -> Sequence[str]:
@@ -95,7 +121,10 @@ def _flows(properties: Mapping[str, str], keys: Sequence[_Key]) -> list[tuple[st
     if not aliases:
         raise ValueError("names no flow: neither clusters = …, nor the source.cluster.alias of a connector")
     enabled = {key.scope: key.value.strip().lower() == "true" for key in keys if key.name == "enabled"}
-    pairs = [(a, b) for a in aliases for b in aliases if a != b]
+    named = {key.scope for key in keys}
+    pairs = [
+        (a, b) for a in aliases for b in aliases if a != b and ("clusters" in properties or f"{a}{FLOW}{b}" in named)
+    ]
     default = enabled.get("", not enabled)
     return [(a, b) for a, b in pairs if enabled.get(f"{a}{FLOW}{b}", default)]
 
@@ -110,6 +139,7 @@ class _Flow:
     ingress: dict[str, SideSetting] = field(default_factory=dict)
     topics: list[str] = field(default_factory=lambda: ["^.*"])  # MirrorMaker 2's defaults
     groups: list[str] = field(default_factory=lambda: ["^.*"])
+    has_checkpoints: bool = True
     has_heartbeats: bool = True
     clients: dict[str, ClientProperties] = field(default_factory=dict)  # by alias
     findings: list[Finding] = field(default_factory=list)
@@ -127,7 +157,7 @@ class _Flow:
                     self._found(key, Treatment.IGNORED, f"{last[key.name].text} beats it")
             elif key.scope in (*ours, self.source):
                 self._take_client(key)
-        groups: Table = {"groups": self.groups} if self.groups else {}
+        groups: Table = {"groups": self.groups} if self.has_checkpoints else {}
         heartbeats: Table = {} if self.has_heartbeats else {"heartbeats": False}
         return ImportedFlow(
             source=self.source,
@@ -162,6 +192,9 @@ class _Flow:
                 reason = take(self, key.value.strip()) or reason
             except ValueError as error:
                 treatment, reason = Treatment.REFUSED, str(error)
+        if treatment is Treatment.REFUSED and key.name in _SELECTION:
+            self.settings["enabled"] = False
+            reason += "; until the flow says which topics cross, it is off"
         self._found(key, treatment, reason)
 
     def _take_topics(self, value: str) -> str:
@@ -185,8 +218,7 @@ class _Flow:
         return "flows.groups_exclude; the default excludes hold for expressions in any case"
 
     def _take_checkpoints(self, value: str) -> str:
-        if not _is_true(value):
-            self.groups = []
+        self.has_checkpoints = _is_true(value)
         return "flows.groups; none without checkpoints"
 
     def _take_config_excludes(self, value: str) -> str:
@@ -205,7 +237,7 @@ class _Flow:
             self.settings["replication_policy"] = policy
 
     def _take_format(self, value: str) -> str:
-        match = re.fullmatch(r"(\$\{cluster\}(?P<separator>[A-Za-z0-9._-]+))?\$\{topic\}", value)
+        match = re.fullmatch(r"(\$\{cluster\}(?P<separator>[A-Za-z0-9._-]+))?\$\{topic\}", value.strip('"'))
         if match is None:
             raise ValueError("names that are not <cluster><separator><topic> need a policy in Python")
         self._name_by(DEFAULT_POLICY if match["separator"] else "identity")

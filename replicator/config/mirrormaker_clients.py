@@ -17,8 +17,9 @@ Side = Literal["source", "target", "both"]
 _HEADS: Mapping[str, Side] = {"source.cluster.": "source", "source.": "source", "target.cluster.": "target"}
 _SIDES: Mapping[str, Side] = {**_HEADS, "target.": "target", "remote.": "source"}
 _OF_ROLE: Mapping[str, Side] = {"consumer": "source", "producer": "target", "admin": "both"}  # without a side
-_JAAS = re.compile(
-    r'[\w.]*?(?P<module>\w+)\s+required\b.*?username="(?P<name>[^"]*)".*?password="(?P<secret>[^"]*)"', re.DOTALL
+_JAAS = re.compile(r"[\w.$]*?(?P<module>\w+)\s+(required|requisite|sufficient|optional)\b(?P<options>.*)", re.DOTALL)
+_OPTION = re.compile(
+    r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<a>(?:\\.|[^"\\])*)"|'(?P<b>(?:\\.|[^'\\])*)'|(?P<c>[^\s;"']+))"""
 )
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
 NO_JAAS = "only PlainLoginModule and ScramLoginModule with username and password are known: see librdkafka's sasl.*"
@@ -48,9 +49,18 @@ def client_key(name: str, *, is_of_cluster: bool) -> ClientKey | None:
 
 
 def login_of(jaas_config: str) -> tuple[str, str] | None:
-    """User name and password of `sasl.jaas.config`; None for a login module without them."""
+    """User name and password of `sasl.jaas.config`; None for a login module without them, and for delegation tokens,
+    which librdkafka does not know."""
     match = _JAAS.match(jaas_config.strip())
-    return None if match is None or match["module"] not in _MODULES else (match["name"], match["secret"])
+    if match is None or match["module"] not in _MODULES:
+        return None
+    given = {
+        one["name"]: re.sub(r"\\(.)", r"\1", next(one[sign] for sign in "abc" if one[sign] is not None))
+        for one in _OPTION.finditer(match["options"])
+    }
+    if given.get("tokenauth", "").lower() == "true" or not {"username", "password"} <= given.keys():
+        return None
+    return given["username"], given["password"]
 
 
 @dataclass(slots=True)

@@ -20,12 +20,14 @@ from replicator.config import Config, parse
 from replicator.config.across import between_files
 from replicator.config.java_properties import read_properties
 from replicator.config.mirrormaker import imported_flows, patterns
+from replicator.config.mirrormaker_clients import login_of
 from replicator.config.mirrormaker_file import ImportedFile, ImportedFlow, imported_file
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KEYS, PREFIXES, SPELLINGS, Treatment, rule_of
 from tests.examples import property_examples
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "mm2" / "import"
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.suffix in (".properties", ".json"))
+WITHOUT_FLOWS = ("kip382_worker.properties", "kip382_legacy_verbatim.properties")
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 FLOW = """
 clusters = a, b
@@ -80,7 +82,7 @@ def test_a_sample(name: str) -> None:
     assert written(name) == (SAMPLES / f"{name}.expected").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [one for one in NAMES if one != "kip382_worker.properties"])
+@pytest.mark.parametrize("name", [one for one in NAMES if one not in WITHOUT_FLOWS])
 def test_what_becomes_of_a_sample_loads(name: str) -> None:
     file = imported((SAMPLES / name).read_text(encoding="utf-8"))
     configs = loaded(file.text)
@@ -96,7 +98,7 @@ def test_what_becomes_of_a_sample_loads(name: str) -> None:
         assert delivered <= {str(rule.pattern) for rule in egress.topics}
 
 
-@pytest.mark.parametrize("name", [one for one in NAMES if one != "kip382_worker.properties"])
+@pytest.mark.parametrize("name", [one for one in NAMES if one not in WITHOUT_FLOWS])
 def test_a_file_for_each_region_is_the_same(name: str) -> None:
     file = imported((SAMPLES / name).read_text(encoding="utf-8"))
     for config, (region, text) in zip(loaded(file.text), file.by_region().items(), strict=True):
@@ -107,7 +109,7 @@ def test_a_file_for_each_region_is_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_of_a_sample_is_accounted_for(name: str) -> None:
     properties = read_properties((SAMPLES / name).read_text(encoding="utf-8"))
-    if name == "kip382_worker.properties":
+    if name in WITHOUT_FLOWS:
         return
     assert {one.key for flow in imported_flows(properties) for one in flow.findings} == properties.keys()
 
@@ -154,13 +156,89 @@ def test_only_enabled_flows_are_imported() -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    [r"\p{Alpha}+", r"\Qa.b\E", "[a-z&&[^b]]+", "(?<name>x)", "(?i)orders", r"a\h", "a(", "*"],
+    [
+        *(r"\p{Alpha}+", r"\Qa.b\E", "[a-z&&[^b]]+", "(?<name>x)", "(?i)orders", r"a\h", "a(", "*"),
+        *("[a-d[m-p]]", "[^[a]]x", r"a\b{g}", r"\x{41}", r"\0101", r"(a)\k<n>", r"a\v"),
+    ],
 )
 def test_what_only_java_understands_is_refused_by_name(expression: str) -> None:
     flow = only("topics = " + expression.replace("\\", "\\\\"))
     [refused] = flow.refused
     assert refused.key == "topics"
     assert expression in refused.text
+
+
+@pytest.mark.parametrize("expression", [r"[\[a]x", "[a-z]+[0-9]", "a{2}", "(?>a|b)c", "a++b", "(?:a|b)"])
+def test_what_both_understand_alike(expression: str) -> None:
+    assert patterns(expression) == [f"^{expression}"]
+
+
+@pytest.mark.parametrize("line", ["topics = (?i)a", "topics =", "topics.exclude = (?i)a", "topic.filter.class = x.My"])
+def test_a_flow_whose_topics_are_not_understood_is_off(line: str) -> None:
+    """Otherwise it would copy more than is meant, by the default: everything."""
+    source, target = loaded(text_of(line))
+    assert (source.egress, target.ingress) == (None, None)
+    [refused] = only(line).refused
+    assert refused.reason.endswith("until the flow says which topics cross, it is off")
+
+
+def test_no_group_crosses_without_checkpoints_in_whatever_order() -> None:
+    lines = ("groups = x", "emit.checkpoints.enabled = false")
+    assert "groups" not in only(*lines).settings
+    assert "groups" not in only(*reversed(lines)).settings
+    assert only("emit.checkpoints.enabled = false", "a->b.emit.checkpoints.enabled = true").settings["groups"]
+
+
+class TestKeysOfNoFlow:
+    def test_of_a_flow_that_is_not_enabled(self) -> None:
+        [one] = [one for one in only("b->a.topics = x").findings if one.key == "b->a.topics"]
+        assert (one.treatment, one.reason) == (Treatment.IGNORED, "is about no flow that is enabled")
+
+    @pytest.mark.parametrize("flow", ["a->c", "c->b", "a ->b x"])
+    def test_of_a_cluster_that_is_not_there(self, flow: str) -> None:
+        [refused] = imported_file(imported_flows({**read_properties(FLOW), f"{flow}.topics": "x"})).flows[0].refused
+        assert refused.reason.startswith("there is no cluster ")
+        assert refused.reason.endswith("; the file has: a, b")
+
+    def test_each_once_in_the_file(self) -> None:
+        text = text_of("b->a.enabled = true", "a->z.topics = x")
+        assert text.count("a->z.topics") == 1
+
+    def test_without_clusters_the_keys_of_flows_name_them(self) -> None:
+        flows = imported_flows(
+            {"a->b.topics": "x", "c->b.topics": "y", "c->b.enabled": "false", "a->b.enabled": "true"}
+        )
+        assert [(one.name, one.settings["topics"]) for one in flows] == [("a->b", ["x"])]
+
+
+def test_an_alias_may_be_called_cluster() -> None:
+    file = imported("""
+clusters = cluster, b
+cluster.bootstrap.servers = one:9092
+cluster->b.enabled = true
+""")
+    assert loaded(file.text)[0].cluster.properties("admin")["bootstrap.servers"] == "one:9092"
+
+
+@pytest.mark.parametrize("value", ["${topic}", '"${topic}"'])
+def test_the_format_of_names_with_and_without_quotes(value: str) -> None:
+    assert only(f"remote.topic.format = {value}").settings["replication_policy"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("options", "login"),
+    [
+        ('username="me" password="it";', ("me", "it")),
+        ("password='i t' username=me;", ("me", "i t")),
+        (r'username="me" password="a\"b\\";', ("me", 'a"b\\')),
+        ('username="me" password="";', ("me", "")),
+        ('username="me" password="it" tokenauth="true";', None),
+        ('username="me";', None),
+        ("", None),
+    ],
+)
+def test_a_login_as_jaas_writes_it(options: str, login: tuple[str, str] | None) -> None:
+    assert login_of(f"org.apache.kafka.common.security.scram.ScramLoginModule required {options}") == login
 
 
 def test_secrets_become_variables() -> None:
