@@ -109,7 +109,7 @@ def describe_after_end(source: SourcePartition, destination: str, left: Sequence
 def _remedies(source: SourcePartition, left: Sequence[OffsetRange]) -> str:
     first, incarnation = left[0], f" --incarnation {shlex.quote(source.incarnation)}"
     return (
-        f"Restore them into a separate topic: `replicator restore {source.topic} --region {source.region} "
+        f"Restore them into a separate topic: `replicator restore {source.topic} --archive-region {source.region} "
         f"--partition {source.partition}{incarnation} --offsets {first.start}-{first.end} --rename "
         f"{source.topic}=TOPIC`, and give them up here: `replicator skip {source} {first.start} --through {first.end} "
         "--reason TEXT --yes`"

@@ -43,6 +43,7 @@ from replicator.terminal.output import (
     Yes,
     group,
     load_config,
+    load_other_config,
     print_json,
     print_text,
     table,
@@ -235,7 +236,7 @@ def _origin(
     if timestamp is not None:
         return option, AtTime(instant(timestamp))
     if group_id is not None:
-        return option, OfGroup(group_id, load_config(source_config))
+        return option, OfGroup(group_id, load_other_config(source_config))
     if ancestor_topic is not None:
         return option, OfAncestor(ancestor_topic)
     return option, OfConnect(connect_offsets or "", connect_cluster or name.region)

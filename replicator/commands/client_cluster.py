@@ -11,6 +11,7 @@ import typer
 
 from formats.errors import ConfigError
 from replicator.terminal.output import load_config, refused_by_client
+from replicator.terminal.region_option import region_option
 
 if TYPE_CHECKING:
     from formats.policies.names import ReplicationPolicy
@@ -48,9 +49,9 @@ def mirror_client(
         set_up_logs(settings)
         policy = None if settings.ingress is None else _policy(settings.ingress, alias, settings.source, by_source)
         return MirrorClient(settings.cluster.properties("consumer"), policy)
-    if config is not None or alias is not None:
+    if any(one is not None for one in (config, alias, region_option())):
         raise typer.BadParameter(
-            "--config and --alias are not for a cluster given by --bootstrap-server or --properties"
+            "--config, --region and --alias are not for a cluster given by --bootstrap-server or --properties"
         )
     from replicator.config.client_properties import mirror_client_properties
     from replicator.config.load import read

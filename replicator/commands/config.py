@@ -1,10 +1,10 @@
-"""`replicator config …` and `replicator explain …`: check, show and explain the configuration."""
+"""`replicator config …` and `replicator explain …`: check, show, explain and import the configuration."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.errors import ConfigError
+from replicator.commands.config_import import import_mm1, import_mm2
 from replicator.terminal.output import (
-    DIFFERENCES,
     USAGE,
     AsJson,
     ConfigFile,
@@ -23,8 +23,10 @@ from replicator.terminal.output import (
     load_config,
     print_json,
     print_text,
+    refused_by_client,
     settings_file,
 )
+from replicator.terminal.region_option import HINT, region_option
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -46,15 +48,16 @@ def config_check(
     """Check one file, or several beside each other.
 
     Names every problem; asks no cluster and no bucket. Of several files it names, too, which topics would come back to
-    where they were, for ever, and which groups, checkpoints and destinations two of them share in one cluster.
+    where they were, for ever, and which groups, checkpoints and destinations two of them share in one cluster. A file
+    of several regions is checked for each of them; with --region, or as FILE#REGION, only for that.
     """
     from replicator.config.across import between_files
 
     if files and config is not None:
         raise typer.BadParameter("--config names one file: give all of them as arguments")
     paths = list(dict.fromkeys(files or [config_path(config)]))
-    found, refused = _loaded(paths)
-    between = between_files(found)
+    found, refused, places = _loaded(paths)
+    between = between_files(found, places)
     if as_json:
         sound = [{"source": one.source, "problems": []} for one in found]
         bad = [{"source": one.source, "problems": list(one.problems)} for one in refused]
@@ -66,20 +69,35 @@ def config_check(
             print_text(f"{one.source}: no problems; {', '.join(_parts(one))}")
         for problem in between:
             complain(problem)
-        if len(paths) > 1 and not refused and not between:
-            print_text(f"{len(found)} files: they do not contradict each other")
+        if len(found) > 1 and not refused and not between:
+            what = "files" if len(found) == len(paths) else "regions"
+            print_text(f"{len(found)} {what}: they do not contradict each other")
     if refused or between:
         raise typer.Exit(USAGE)
 
 
-def _loaded(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError]]:
-    found, refused = [], []
+def _loaded(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError], dict[str, Callable[[str], str]]]:
+    """What each file says of each of its regions; problems; and where each of them has a path, by source."""
+    from replicator.config import SettingsFile
+    from replicator.config.flows import tables_of
+
+    found: list[Config] = []
+    refused: list[ConfigError] = []
+    places: dict[str, Callable[[str], str]] = {}
     for path in paths:
         try:
-            found.append(load_config(path))
+            regions = SettingsFile.of(path, region_option(), refused_by_client, HINT).by_region()
         except ConfigError as error:
             refused.append(error)
-    return found, refused
+            continue
+        for one in regions:
+            try:
+                text = one.read()
+                found.append(one.parse(text))
+                places[found[-1].source] = tables_of(one.tree(text), one.region).where
+            except ConfigError as error:
+                refused.append(error)
+    return found, refused, places
 
 
 def _parts(settings: Config) -> Iterator[str]:
@@ -140,15 +158,14 @@ def config_explain(
 
     And whether a running egress or ingress takes a change of it over, or needs a restart.
     """
-    import tomllib
-
     from infra.settings.field import suggestion
     from replicator.config.explain_settings import explain_settings, named, setting_names
+    from replicator.config.flows import tables_of
 
     file = settings_file(config)
     text = file.read()
     settings = file.parse(text)
-    found = list(explain_settings(settings, tomllib.loads(text)))
+    found = list(explain_settings(settings, tables_of(file.tree(text), file.region)))
     if name is not None:
         found = named(name, found)
         if not found:
@@ -159,41 +176,8 @@ def config_explain(
         print_text("\n".join(one.text for one in found))
 
 
-@config_app.command("import-mm2")
-def config_import_mm2(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Of connect-mirror-maker.sh, or of a connector; also its JSON.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow; default: each that is enabled.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the files for what a MirrorMaker 2 configuration says.
-
-    For each flow one of the source's half and one of the target's. What has no counterpart is a comment with the
-    reason; exit code 3 when some of it would change what is replicated.
-    """
-    from replicator.config.java_properties import read_properties
-    from replicator.config.load import read
-    from replicator.config.mirrormaker import imported_flows
-
-    try:
-        found = imported_flows(read_properties(read(file)))
-    except ValueError as error:
-        raise ConfigError([str(error)], source=str(file)) from error
-    chosen = [one for one in found if flow in (None, one.name)]
-    if not chosen:
-        known = ", ".join(one.name for one in found) or "none"
-        raise typer.BadParameter(f"{flow or 'no flow'} is not enabled in {file}; enabled are: {known}")
-    if as_json:
-        print_json([asdict(one) for one in chosen])
-    else:
-        print_text("\n".join(text for one in chosen for text in (one.source_file, one.target_file)), end="")
-    for refused in [finding for one in chosen for finding in one.refused]:
-        complain(refused.text)
-    if any(one.refused for one in chosen):
-        raise typer.Exit(DIFFERENCES)
+config_app.command("import-mm2")(import_mm2)
+config_app.command("import-mm1")(import_mm1)
 
 
 @explain_app.command("topic")

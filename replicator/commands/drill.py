@@ -18,7 +18,8 @@ from replicator.terminal.output import (
     AsJson,
     ConfigFile,
     ended_by_signal,
-    load_config,
+    load_config_of_archive,
+    load_other_config,
     print_json,
     print_text,
     set_up_work,
@@ -69,7 +70,7 @@ def drill(  # noqa: PLR0917 -- options of a command
     from replicator.drill import Drill, append, write_metrics
     from replicator.verify.verify import Verification
 
-    settings = load_config(config)
+    settings = load_config_of_archive(config)
     set_up_work(settings)
     chosen = selected(
         settings,
@@ -91,7 +92,7 @@ def drill(  # noqa: PLR0917 -- options of a command
             config=settings,
             scratch=scratch,
             selection=chosen,
-            source=None if source is None else load_config(source),
+            source=None if source is None else load_other_config(source),
             sample=sample,
             spark=spark_if(spark, settings),
         ).run(stop)
@@ -109,10 +110,8 @@ def drill(  # noqa: PLR0917 -- options of a command
 
 @contextmanager
 def _scratch(settings: Config, into: Path | None) -> Iterator[Config]:
-    from replicator.config import load
-
     if into is not None:
-        yield load(into)
+        yield load_other_config(into)
         return
     from infra.local.stack import LocalStack
     from replicator.config import KafkaSettings

@@ -39,7 +39,7 @@ from replicator.terminal.output import (
     AsJson,
     ConfigFile,
     complain,
-    load_config,
+    load_config_of_archive,
     print_json,
     print_text,
     set_up_work,
@@ -123,7 +123,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     from replicator.restore.request import Options, RestoreRequest
     from replicator.restore.target_options import TargetOptions
 
-    settings = load_config(config)
+    settings = load_config_of_archive(config)
     set_up_work(settings)
     transforms = [*(keep or []), *(change or [])]
     selection = selected(

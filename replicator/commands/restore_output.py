@@ -67,7 +67,15 @@ REMEDY = (
 def redelivery(plan: RestorePlan, partition: PartitionPlan, offsets: OffsetRange) -> str:
     """The command that adds offsets that came back to the restored topic."""
     source, name = partition.source, partition.target.topic
-    command = ["replicator", "restore", source.topic, "--region", source.region, "--rename", f"{source.topic}={name}"]
+    command = [
+        "replicator",
+        "restore",
+        source.topic,
+        "--archive-region",
+        source.region,
+        "--rename",
+        f"{source.topic}={name}",
+    ]
     command += ["--incarnation", source.incarnation] if source.incarnation else []
     command += ["--partition", str(source.partition), "--offsets", f"{offsets.start}-{offsets.end}"]
     return shlex.join([*command, "--id", f"{plan.id}-{source.partition}-{offsets.start}", "--accept", "foreign-data"])

@@ -35,6 +35,7 @@ from replicator.terminal.output import (
     print_text,
     table,
 )
+from replicator.terminal.region_option import region_option
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
@@ -67,6 +68,7 @@ def status(
         newest = [one.newest for one in (egress, ingress) if one is not None]
         schemas = schemas_status(settings, reach, chain.from_iterable(newest))
     option = [] if config is None else ["--config", str(config)]
+    option += [] if (region := region_option()) is None else ["--region", region]
     if as_json:
         print_json(
             {

@@ -32,7 +32,8 @@ from replicator.terminal.output import (
     ConfigFile,
     bars,
     complain,
-    load_config,
+    load_config_of_archive,
+    load_other_config,
     print_json,
     print_text,
     set_up_work,
@@ -106,17 +107,17 @@ def verify(  # noqa: PLR0917 -- options of a command
         return
     if direct and (source is None or target is None):
         raise typer.BadParameter("--direct compares the topics of --source with those of --target: give both")
-    settings = load_config(config)
+    settings = load_config_of_archive(config)
     set_up_work(settings)
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
     scopes = [
         *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
-        *([VerifyScope(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
-        *([VerifyScope(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
+        *([VerifyScope(kind=SOURCE, cluster=load_other_config(source))] if source is not None and not direct else []),
+        *([VerifyScope(kind=TARGET, cluster=load_other_config(target))] if target is not None and not direct else []),
         *(
-            [VerifyScope(kind=DIRECT, cluster=load_config(target), source_cluster=load_config(source))]
+            [VerifyScope(kind=DIRECT, cluster=load_other_config(target), source_cluster=load_other_config(source))]
             if direct
             else []
         ),

@@ -1,11 +1,11 @@
-"""Contradictions between files: replication loops, and names that two files use in one cluster. Pure.
+"""Contradictions between files: replication loops, names that two files use in one cluster, and mistyped regions. Pure.
 
 Files are of one cluster when they name the same region, or one broker of their `bootstrap.servers` is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
@@ -16,14 +16,39 @@ from infra.settings.field import dotted
 from infra.settings.kafka import ROLES, SERVERS
 from ingress.settings import IngressSettings
 from replicator.config.mirrors import Mirror, loops
+from replicator.config.mistyped import meant
 from replicator.config.samples import samples_of
 from replicator.config.settings import Config
 
+Place = Callable[[str], str]
+"""The path of a setting as its file has it: of one with several regions."""
 
-def between_files(configs: Sequence[Config]) -> list[str]:
-    """Every problem, with its files, the setting, and what to do. Each file has to be valid by itself."""
+
+def between_files(configs: Sequence[Config], places: Mapping[str, Place] | None = None) -> list[str]:
+    """Every problem, with its files, the setting, and what to do. Each file has to be valid by itself. `places`: by
+    `source` of a configuration."""
     clusters = _clusters(configs)
-    return [*_loops(configs, clusters), *_shared(configs, clusters)]
+    return [
+        *_mistyped(configs, places or {}),
+        *_loops(configs, clusters, places or {}),
+        *_shared(configs, clusters),
+    ]
+
+
+def _place(places: Mapping[str, Place], source: str, path: str) -> str:
+    return places[source](path) if source in places else path
+
+
+def _mistyped(configs: Sequence[Config], places: Mapping[str, Place]) -> Iterator[str]:
+    regions = list(dict.fromkeys(config.region for config in configs))
+    if len(regions) < 2:
+        return
+    for config in configs:
+        for n, source in enumerate(() if config.ingress is None else config.ingress.sources):
+            near = meant(source.region, regions)
+            if near is not None:
+                where = _place(places, config.source, dotted(("ingress", "sources", n, "region")))
+                yield f"{config.source}: {where}: no file is of region {source.region!r} (did you mean {near!r}?)"
 
 
 def _clusters(configs: Sequence[Config]) -> Sequence[str]:
@@ -42,7 +67,7 @@ def _signs(config: Config) -> frozenset[tuple[str, str]]:
     return frozenset({("region", config.region), *(("server", server) for server in servers)})
 
 
-def _loops(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
+def _loops(configs: Sequence[Config], clusters: Sequence[str], places: Mapping[str, Place]) -> Iterator[str]:
     mirrors = [
         Mirror(name=c.source, region=c.region, cluster=cluster, egress=c.egress, ingress=c.ingress)
         for c, cluster in zip(configs, clusters, strict=True)
@@ -51,7 +76,7 @@ def _loops(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
         first, last = loop.hops[0], loop.hops[-1]
         if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) == 1:
             continue  # reported for the file alone
-        where = dotted(("ingress", "sources", first.source, "topic"))
+        where = _place(places, first.delivered_by.name, dotted(("ingress", "sources", first.source, "topic")))
         remedy = f"exclude {last.destination} from [egress] of {first.archived_by.name}, or narrow an expression"
         yield f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}; {remedy}"
 

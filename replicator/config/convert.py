@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -57,6 +57,15 @@ def convert(hint: object, known: FieldInfo, raw: object) -> object:
     if hint is GroupPattern:
         return GroupPattern(text)
     return TopicPattern(text) if hint is TopicPattern else text
+
+
+def flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+    """The values of nested tables, by dotted names."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from flattened(value, f"{head}{key}.")
+        else:
+            yield f"{head}{key}", value
 
 
 def kind(raw: object) -> str:

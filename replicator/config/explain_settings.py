@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from formats.topic_selection import TopicRule
 from infra.settings.field import dotted, of, settings_of
 from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.secrets import Path, references
-from replicator.config.load import flattened
+from replicator.config.convert import flattened
+from replicator.config.flows import RegionTables
 from replicator.config.reference import Entry, entries
 from replicator.config.settings import Config
 from replicator.config.show import kafka_table, table_of, toml_value
@@ -18,6 +19,7 @@ from replicator.config.show import kafka_table, table_of, toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+DEFAULT = "the default"
 _ABSENT = object()
 
 
@@ -30,6 +32,7 @@ class SettingExplanation:
     origin: str
     doc: str
     reloads: bool
+    place: str = ""  # in a file of several regions
 
     @property
     def text(self) -> str:
@@ -38,16 +41,29 @@ class SettingExplanation:
         return f"{head}\n    {self.doc}\n    {self.origin}; {change}"
 
 
-def explain_settings(config: Config, tree: Mapping[str, object]) -> Iterator[SettingExplanation]:
-    """All settings of the sections that `config` has, in their order. `tree`: the file that it was parsed from, as
-    TOML's tables, before variables are replaced."""
-    yield from _of(config, (), tree, reloads=False)
+def explain_settings(config: Config, file: RegionTables) -> Iterator[SettingExplanation]:
+    """All settings of the sections that `config` has, in their order. `file`: what it was parsed from, before variables
+    are replaced."""
+    for one in _of(config, (), file.tables, reloads=False):
+        yield _placed(one, file) if file.written else one
+
+
+def _placed(one: SettingExplanation, file: RegionTables) -> SettingExplanation:
+    """With where it is, in a file of several regions."""
+    origin, _, path = one.origin.partition(", by ")
+    place = file.where(path or one.name)
+    if one.name in file.assumed:
+        return replace(one, origin=f"{DEFAULT} of a flow", place=place)
+    if one.name == "region":
+        return replace(one, origin="the name of the cluster", place=place.removesuffix(".region"))
+    return replace(one, origin=origin if origin == DEFAULT else f"{origin}, by {place}", place=place)
 
 
 def named(name: str, found: Sequence[SettingExplanation]) -> list[SettingExplanation]:
-    """Those that `name` stands for: a path, with or without quotes, what lies below a path, or the last word of paths.
-    Of sections that the file does not have, too. Empty when there is no such setting."""
-    of_file = [one for one in found if _matches(name, one.name)]
+    """Those that `name` stands for: a path, with or without quotes, what lies below a path, or the last word of paths;
+    also a path of a file of several regions. Of sections that the file does not have, too. Empty when there is no such
+    setting."""
+    of_file = [one for one in found if _matches(name, one.name) or (one.place and _matches(name, one.place))]
     return of_file or [_absent(entry) for entry in entries() if _matches(name, _path(entry))]
 
 
@@ -120,7 +136,7 @@ def _origin(tree: Mapping[str, object], path: Path) -> str:
     for other in _defaults(path):
         if (raw := _lookup(tree, other)) is not _ABSENT:
             return f"{_written(raw)}, by {dotted(other)}"
-    return "the default"
+    return DEFAULT
 
 
 def _defaults(path: Path) -> Iterator[Path]:
@@ -134,7 +150,7 @@ def _defaults(path: Path) -> Iterator[Path]:
 
 def _written(raw: object) -> str:
     if raw is _ABSENT:
-        return "the default"
+        return DEFAULT
     variables = list(dict.fromkeys(_variables(raw)))
     return f"from the environment, {', '.join(variables)}" if variables else "from the file"
 

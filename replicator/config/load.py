@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -18,7 +18,7 @@ from egress.settings import EgressSettings, EgressTopicSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
-from infra.settings.field import Invalid, dotted, of, outside_limits, settings_of, suggestion
+from infra.settings.field import Invalid, Problem, dotted, of, outside_limits, settings_of, suggestion
 from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.secrets import Path as KeyPath
@@ -27,7 +27,9 @@ from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
-from replicator.config.convert import convert, kind
+from replicator.config.convert import convert, flattened, kind
+from replicator.config.flows import tables_of
+from replicator.config.flows_form import is_flows, problems, regions_of
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ S = TypeVar("S", bound="DataclassInstance")
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """Maps librdkafka properties to those that the client refuses, each with the reason."""
 
+TOO_DEEP = "tables or lists are nested too deeply"
+REGION_SIGN = "#"  # FILE#REGION
+AS_PATH = f", as FILE{REGION_SIGN}REGION"  # behind "name one of them", where a path may name it
 SECTIONS = (
     *("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "schema_registry"),
     *("metrics", "log"),
@@ -47,29 +52,58 @@ ALONE = ("kafka", "schema_registry", "metrics", "log")
 """Sections that contradict no other."""
 
 
-def load(path: Path | str, *, check_client: CheckClient = lambda _: ()) -> Config:
-    """Load a file. Raises ConfigError, also when it cannot be read.
+def load(path: Path | str, *, region: str | None = None, check_client: CheckClient = lambda _: ()) -> Config:
+    """Load a file, and of one with several regions what it says of `region`; the path may name it, too, as
+    "FILE#REGION". Raises ConfigError, also when the file cannot be read.
 
     Without `check_client`, unknown librdkafka properties are refused when the client is created, one at a time.
     """
-    return SettingsFile(Path(path), check_client).load()
+    return SettingsFile.of(path, region, check_client, AS_PATH).load()
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file that may be read again and again. Its methods raise ConfigError."""
+    """A file that may be read again and again. Its methods raise ConfigError.
+
+    `region`: of a file with several; a file of one region has to be of this one. `hint`: how it is named, for messages.
+    """
 
     path: Path
     check_client: CheckClient = lambda _: ()
+    region: str | None = None
+    hint: str = ""
+
+    @classmethod
+    def of(
+        cls, path: Path | str, region: str | None = None, check_client: CheckClient = lambda _: (), hint: str = ""
+    ) -> SettingsFile:
+        """`path` may be "FILE#REGION", unless a file has this name."""
+        file, sign, half = str(path).rpartition(REGION_SIGN)
+        if not sign or Path(path).exists():
+            return cls(Path(path), check_client, region, hint)
+        return cls(Path(file), check_client, region or half, hint)
 
     def load(self) -> Config:
         return self.parse(self.read())
 
     def parse(self, text: str) -> Config:
-        return parse(text, source=str(self.path), check_client=self.check_client)
+        return parse(text, source=str(self.path), check_client=self.check_client, region=self.region, hint=self.hint)
 
     def read(self) -> str:
         return read(self.path)
+
+    def tree(self, text: str) -> dict[str, object]:
+        """The file's own tables, before variables are replaced."""
+        return toml(text, str(self.path))
+
+    def by_region(self) -> list[SettingsFile]:
+        """One for each region of the file, or only this one if it names its region or the file has one."""
+        tree = self.tree(self.read())
+        if self.region is not None or not is_flows(tree):
+            return [self]
+        if found := list(problems(tree)):
+            raise _refused(found, str(self.path))
+        return [replace(self, region=region) for region in regions_of(tree)]
 
 
 def read(path: Path) -> str:
@@ -89,20 +123,31 @@ def parse(
     source: str = "configuration",
     environment: Mapping[str, str] | None = None,
     check_client: CheckClient = lambda _: (),
+    region: str | None = None,
+    hint: str = "",
 ) -> Config:
-    """Parse TOML. Raises ConfigError; a literal secret is a problem."""
+    """Parse TOML. Raises ConfigError; a literal secret is a problem. `region`, `hint`: as of SettingsFile."""
+    mapping = toml(text, source)
+    return _config(mapping, source, environment, check_client, region=region, hint=hint, literal_secrets=False)
+
+
+def toml(text: str, source: str) -> dict[str, object]:
+    """The tables of a file. Raises ConfigError."""
     try:
-        mapping = tomllib.loads(text)
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([f"is not TOML: {error}"], source=source) from error
-    return _config(mapping, source, environment, check_client, literal_secrets=False)
 
 
 def from_mapping(
-    mapping: Mapping[str, object], *, source: str = "python", environment: Mapping[str, str] | None = None
+    mapping: Mapping[str, object],
+    *,
+    source: str = "python",
+    environment: Mapping[str, str] | None = None,
+    region: str | None = None,
 ) -> Config:
     """As `parse`, from nested tables. Literal secrets are allowed: the program knows where they come from."""
-    return _config(mapping, source, environment, lambda _: (), literal_secrets=True)
+    return _config(mapping, source, environment, lambda _: (), region=region, hint="", literal_secrets=True)
 
 
 def _config(
@@ -111,18 +156,34 @@ def _config(
     environment: Mapping[str, str] | None,
     check_client: CheckClient,
     *,
+    region: str | None,
+    hint: str,
     literal_secrets: bool,
 ) -> Config:
+    try:
+        found = tables_of(mapping, region, hint=hint)
+    except Invalid as invalid:
+        raise _refused(invalid.problems, source) from invalid
+    except RecursionError:
+        raise ConfigError([TOO_DEEP], source=source) from None
+    source = f"{source}{REGION_SIGN}{found.region}" if is_flows(mapping) else source
     reader = _Reader(check_client)
     try:
         environment = os.environ if environment is None else environment
-        tree = substitute(mapping, environment, reader.problem, reader.unset, literal_secrets=literal_secrets)
+        tree = substitute(found.tables, environment, reader.problem, reader.unset, literal_secrets=literal_secrets)
         config = reader.config(tree, source)
     except RecursionError:
-        raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
+        raise ConfigError([TOO_DEEP], source=source) from None
     if config is None or reader.problems or reader.variables:
-        raise ConfigError(reader.messages(), source=source)
+        raise ConfigError(reader.messages(found.where), source=source)
+    if region not in (None, config.region):
+        what = f"region: is {config.region!r}: this is not the file of the region {region!r}"
+        raise ConfigError([what], source=source)
     return config
+
+
+def _refused(problems: Iterable[Problem], source: str) -> ConfigError:
+    return ConfigError([f"{where}: {what}" if where else what for where, what in problems], source=source)
 
 
 class _Reader:
@@ -141,14 +202,17 @@ class _Reader:
         if dotted(path) not in paths:
             paths.append(dotted(path))
 
-    def messages(self) -> list[str]:
-        """All problems without duplicates. Problems of a setting whose variable is not set are left out."""
+    def messages(self, where: Callable[[str], str]) -> list[str]:
+        """All problems without duplicates. Problems of a setting whose variable is not set are left out. `where`: the
+        path in the file of a path that was read."""
         lacking = {path for paths in self.variables.values() for path in paths}
         missing = [
-            f"{first}: the environment variable {name} is not set" + (f" (also for {', '.join(rest)})" if rest else "")
+            f"{where(first)}: the environment variable {name} is not set"
+            + (f" (also for {', '.join(map(where, rest))})" if rest else "")
             for name, (first, *rest) in self.variables.items()
         ]
-        own = [p for p in self.problems if p.partition(": ")[0] not in lacking or UNKNOWN in p]
+        split = [problem.partition(": ") for problem in self.problems]
+        own = [f"{where(path)}: {what}" for path, _, what in split if path not in lacking or UNKNOWN in what]
         return list(dict.fromkeys([*missing, *own]))
 
     def config(self, tree: object, source: str) -> Config | None:
@@ -376,15 +440,6 @@ def _defaults_of(table: object, defaults: Mapping[str, object]) -> Mapping[str, 
 
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
-
-
-def flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
-    """The values of nested tables, by dotted names."""
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from flattened(value, f"{head}{key}.")
-        else:
-            yield f"{head}{key}", value
 
 
 def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> str:

@@ -1,6 +1,7 @@
-"""Configurations of MirrorMaker 2 as configurations of ours: for each flow a file of the source and one of the target.
+"""Configurations of MirrorMaker 2 as configurations of ours: one file with its clusters and flows.
 
     properties ─> keys: of all, of a cluster, of a flow ─> for each flow: every key is mapped, ignored or refused
+                                                                    └──> clusters and flows, `mirrormaker_file`
 
 A key of a flow (`a->b.topics`) beats one of its target cluster (`b.topics`), which beats one of all (`topics`). What
 every key means is data: `replicator.config.mirrormaker_keys`. Pure.
@@ -9,66 +10,39 @@ every key means is data: `replicator.config.mirrormaker_keys`. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.incarnation import LEGAL_NAME
 from formats.policies.named_policies import replication_policy
 from formats.policies.topic_configs import DEFAULT_EXCLUDES
 from formats.topic_selection import TopicPattern
+from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
+from replicator.config.flows import DEFAULT_POLICY
+from replicator.config.flows_form import ARROW as FLOW
 from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
+from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
-from replicator.config.show import Table, to_toml
+from replicator.config.show import Table
 
-FLOW = "->"
 NO_NEW_TOPICS = "0s"  # topic_refresh_interval
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
+_SELECTION = ("topics", "topics.exclude", "topic.filter.class")
+"""Properties without which more would cross than is meant to."""
 _JAVA_ONLY = (
     (re.compile(r"\\[pP]\{"), r"\p{…}"),
     (re.compile(r"\\Q"), r"\Q…\E"),
     (re.compile(r"\[[^\]]*&&"), "&& in a class"),
     (re.compile(r"\(\?<[A-Za-z]"), "(?<name>…)"),
     (re.compile(r"\(\?[a-zA-Z]+\)"), "(?i) and other flags"),
-    (re.compile(r"\\[hHRXzG]"), r"\h, \R, \X, \z or \G"),
+    (re.compile(r"(?<!\\)\[(?:\\.|[^\]\\\[])*\["), "a class in a class"),
+    (re.compile(r"\\[bB]\{"), r"\b{…}"),
+    (re.compile(r"\\[xk0ce]"), r"\x{…}, \k<…>, \0…, \c… or \e"),
+    (re.compile(r"\\[hHvVRXzG]"), r"\h, \v, \R, \X, \z or \G"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What became of one key. `value`: secrets masked."""
-
-    key: str
-    value: str
-    treatment: Treatment
-    reason: str
-
-    @property
-    def text(self) -> str:
-        return " ".join(
-            f"{self.treatment}: {self.key} = {self.value}: {self.reason}".split()
-        )  # one line, whatever it has
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedFlow:
-    """`source_file`, `target_file`: TOML. `findings`: of every key that the flow reads, in the order of the file."""
-
-    source: str
-    target: str
-    source_file: str
-    target_file: str
-    findings: Sequence[Finding]
-
-    @property
-    def name(self) -> str:
-        return f"{self.source}{FLOW}{self.target}"
-
-    @property
-    def refused(self) -> Sequence[Finding]:
-        return [one for one in self.findings if one.treatment is Treatment.REFUSED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +58,30 @@ class _Key:
 
 
 def imported_flows(properties: Mapping[str, str]) -> list[ImportedFlow]:
-    """Raises ValueError for a file that names no flow: neither `clusters` nor a connector's `source.cluster.alias`."""
+    """Those that are enabled. Raises ValueError for a file that names no flow (neither `clusters` nor a connector's
+    `source.cluster.alias`), and for an alias that cannot be a region's name."""
     keys = list(_keys(properties))
-    return [_Flow(source, target, keys).imported() for source, target in _flows(properties, keys)]
+    pairs = _flows(properties, keys)
+    for alias in dict.fromkeys(alias for pair in pairs for alias in pair):
+        if what := region_name(alias):
+            raise ValueError(f"the alias {alias!r} {what}, since it becomes the name of its archive")
+    unread = _unread(keys, pairs, known={*_aliases(properties), *(alias for pair in pairs for alias in pair)})
+    return [_Flow(source, target, keys, findings=[*unread]).imported() for source, target in pairs]
+
+
+def _unread(keys: Sequence[_Key], pairs: Sequence[tuple[str, str]], known: Collection[str]) -> Iterator[Finding]:
+    """What becomes of keys that no enabled flow reads."""
+    flows = {f"{source}{FLOW}{target}" for source, target in pairs}
+    read = {"", *flows, *(alias for pair in pairs for alias in pair)}
+    for key in keys:
+        if key.scope in read:
+            continue
+        unknown = [one for one in key.scope.split(FLOW) if one not in known]
+        if unknown:
+            why = f"there is no cluster {unknown[0]!r}; the file has: {', '.join(sorted(known))}"
+            yield Finding(key.text, key.shown, Treatment.REFUSED, why)
+        else:
+            yield Finding(key.text, key.shown, Treatment.IGNORED, "is about no flow that is enabled")
 
 
 def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
@@ -98,15 +93,20 @@ def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
             alias = next((one for one in _longest(aliases) if tail.startswith(f"{one}.")), tail.partition(".")[0])
             scope, rest = f"{head.strip()}{FLOW}{alias}", tail[len(alias) + 1 :]
         else:
-            plain = text.removeprefix("cluster.")  # as in a first draft: cluster.primary.bootstrap.servers
-            alias = next((one for one in _longest(aliases) if plain.startswith(f"{one}.")), "")
-            if alias:
-                scope, rest = alias, plain[len(alias) + 1 :]
+            for plain in (text, text.removeprefix("cluster.")):  # cluster.primary.bootstrap.servers: of a first draft
+                alias = next((one for one in _longest(aliases) if plain.startswith(f"{one}.")), "")
+                if alias:
+                    scope, rest = alias, plain[len(alias) + 1 :]
+                    break
         yield _Key(text, scope, SPELLINGS.get(rest, rest), value)
 
 
 def _aliases(properties: Mapping[str, str]) -> Sequence[str]:
-    return [one.strip() for one in properties.get("clusters", "").split(",") if one.strip()]
+    """Of `clusters`; without it, as in the sample of KIP-545, those that keys of flows name."""
+    if "clusters" in properties:
+        return [one.strip() for one in properties["clusters"].split(",") if one.strip()]
+    ends = (text.partition(FLOW) for text in properties if FLOW in text)
+    return list(dict.fromkeys(one for head, _, tail in ends for one in (head.strip(), tail.partition(".")[0])))
 
 
 def _longest(aliases: Sequence[str]) -> Sequence[str]:
@@ -123,7 +123,10 @@ def _flows(properties: Mapping[str, str], keys: Sequence[_Key]) -> list[tuple[st
     if not aliases:
         raise ValueError("names no flow: neither clusters = …, nor the source.cluster.alias of a connector")
     enabled = {key.scope: key.value.strip().lower() == "true" for key in keys if key.name == "enabled"}
-    pairs = [(a, b) for a in aliases for b in aliases if a != b]
+    named = {key.scope for key in keys}
+    pairs = [
+        (a, b) for a in aliases for b in aliases if a != b and ("clusters" in properties or f"{a}{FLOW}{b}" in named)
+    ]
     default = enabled.get("", not enabled)
     return [(a, b) for a, b in pairs if enabled.get(f"{a}{FLOW}{b}", default)]
 
@@ -133,18 +136,20 @@ class _Flow:
     source: str
     target: str
     keys: Sequence[_Key]
-    egress: Table = field(default_factory=dict)
-    ingress: Table = field(default_factory=dict)
+    settings: Table = field(default_factory=dict)
+    egress: dict[str, SideSetting] = field(default_factory=dict)
+    ingress: dict[str, SideSetting] = field(default_factory=dict)
     topics: list[str] = field(default_factory=lambda: ["^.*"])  # MirrorMaker 2's defaults
     groups: list[str] = field(default_factory=lambda: ["^.*"])
+    has_checkpoints: bool = True
     has_heartbeats: bool = True
-    topic_settings: Table = field(default_factory=dict)
+    refuses_new_topics: bool = False
     clients: dict[str, ClientProperties] = field(default_factory=dict)  # by alias
     findings: list[Finding] = field(default_factory=list)
+    taken: str = ""  # the key that is being taken
 
     def imported(self) -> ImportedFlow:
         self.clients = {alias: ClientProperties(alias) for alias in (self.source, self.target)}
-        self.ingress["replication_policy"] = "default"
         ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
         last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and _is_setting(key)}
         for key in self.keys:
@@ -155,16 +160,26 @@ class _Flow:
                     self._found(key, Treatment.IGNORED, f"{last[key.name].text} beats it")
             elif key.scope in (*ours, self.source):
                 self._take_client(key)
+        groups: Table = {"groups": self.groups} if self.has_checkpoints else {}
+        heartbeats: Table = {} if self.has_heartbeats else {"heartbeats": False}
         return ImportedFlow(
             source=self.source,
             target=self.target,
-            source_file=self._file(self.source, self._source_half(), "source"),
-            target_file=self._file(self.target, self._target_half(), "target"),
+            settings={"topics": self.topics, **groups, **heartbeats, **self.settings},
+            egress=self.egress,
+            ingress=self.ingress,
+            clients=self.clients,
             findings=self.findings,
         )
 
     def _found(self, key: _Key, treatment: Treatment, reason: str) -> None:
         self.findings.append(Finding(key.text, key.shown, treatment, reason))
+
+    def _of_source(self, name: str, value: object) -> None:
+        self.egress[name] = SideSetting(value, self.taken)
+
+    def _of_target(self, name: str, value: object) -> None:
+        self.ingress[name] = SideSetting(value, self.taken)
 
     # --- MirrorMaker 2's own properties
 
@@ -172,6 +187,7 @@ class _Flow:
         rule = rule_of(key.name)
         assert rule is not None
         treatment, reason = rule.treatment, rule.reason
+        self.taken = key.text
         if treatment is Treatment.REFUSED and (why := _harmless(key)):
             treatment, reason = Treatment.IGNORED, why
         if treatment is Treatment.MAPPED and (take := _MAPPERS.get(key.name)) is not None:
@@ -179,6 +195,9 @@ class _Flow:
                 reason = take(self, key.value.strip()) or reason
             except ValueError as error:
                 treatment, reason = Treatment.REFUSED, str(error)
+        if treatment is Treatment.REFUSED and key.name in _SELECTION:
+            self.settings["enabled"] = False
+            reason += "; until the flow says which topics cross, it is off"
         self._found(key, treatment, reason)
 
     def _take_topics(self, value: str) -> str:
@@ -188,8 +207,8 @@ class _Flow:
     def _take_exclude(self, value: str) -> str:
         own = [one for one in _items(value) if one not in _DEFAULT_TOPIC_EXCLUDES]
         if own:
-            self.egress["exclude"] = patterns(",".join(own))
-        return "egress.exclude; the default excludes hold for expressions in any case"
+            self.settings["exclude"] = patterns(",".join(own))
+        return "flows.exclude; the default excludes hold for expressions in any case"
 
     def _take_groups(self, value: str) -> str:
         self.groups = patterns(value)
@@ -198,56 +217,59 @@ class _Flow:
     def _take_groups_exclude(self, value: str) -> str:
         own = [one for one in _items(value) if one not in _DEFAULT_GROUP_EXCLUDES]
         if own:
-            self.egress["groups_exclude"] = patterns(",".join(own))
-        return "egress.groups_exclude; the default excludes hold for expressions in any case"
+            self.settings["groups_exclude"] = patterns(",".join(own))
+        return "flows.groups_exclude; the default excludes hold for expressions in any case"
 
     def _take_checkpoints(self, value: str) -> str:
-        if not _is_true(value):
-            self.groups = []
-        return "egress.groups; none without checkpoints"
+        self.has_checkpoints = _is_true(value)
+        return "flows.groups; none without checkpoints"
 
     def _take_config_excludes(self, value: str) -> str:
         if set(_items(value)) != {one.replace(".", r"\.") for one in DEFAULT_EXCLUDES}:
-            self.ingress["config_properties_exclude"] = _items(value)
+            self._of_target("config_properties_exclude", _items(value))
         return ""
 
     def _take_policy(self, value: str) -> str:
         replication_policy(value, self.source, ".")
-        self.ingress["replication_policy"] = {
-            "DefaultReplicationPolicy": "default",
-            "IdentityReplicationPolicy": "identity",
-        }.get(value.rpartition(".")[2], value.rpartition(".")[2])
+        name = value.rpartition(".")[2]
+        self._name_by({"DefaultReplicationPolicy": "default", "IdentityReplicationPolicy": "identity"}.get(name, name))
         return ""
 
+    def _name_by(self, policy: str) -> None:
+        if policy != DEFAULT_POLICY:
+            self.settings["replication_policy"] = policy
+
     def _take_format(self, value: str) -> str:
-        match = re.fullmatch(r"(\$\{cluster\}(?P<separator>[A-Za-z0-9._-]+))?\$\{topic\}", value)
+        match = re.fullmatch(r"(\$\{cluster\}(?P<separator>[A-Za-z0-9._-]+))?\$\{topic\}", value.strip('"'))
         if match is None:
             raise ValueError("names that are not <cluster><separator><topic> need a policy in Python")
-        self.ingress["replication_policy"] = "default" if match["separator"] else "identity"
+        self._name_by(DEFAULT_POLICY if match["separator"] else "identity")
         if match["separator"]:
             self._take_separator(match["separator"])
         return ""
 
     def _take_separator(self, value: str) -> str:
         if value != ".":
-            self.ingress["replication_policy_separator"] = value
+            self.settings["replication_policy_separator"] = value
         return ""
 
     def _take_interval(self, value: str) -> str:
         seconds = int(value)
         if seconds <= 0:
             raise ValueError("must be at least 1 s")
-        if self.ingress.get("topic_refresh_interval") != NO_NEW_TOPICS:
+        if not self.refuses_new_topics:
             self._refresh_every(f"{seconds}s")
         return ""
 
     def _take_refresh(self, value: str) -> str:
         if not _is_true(value):
+            self.refuses_new_topics = True
             self._refresh_every(NO_NEW_TOPICS)
         return ""
 
     def _refresh_every(self, interval: str) -> None:
-        self.egress["topic_refresh_interval"] = self.ingress["topic_refresh_interval"] = interval
+        self._of_source("topic_refresh_interval", interval)
+        self._of_target("topic_refresh_interval", interval)
 
     def _take_heartbeats(self, value: str) -> str:
         self.has_heartbeats &= _is_true(value)
@@ -257,32 +279,32 @@ class _Flow:
         seconds = int(value)
         if seconds <= 0:
             self.has_heartbeats = False
-            return "ingress.sources.heartbeats; none without an interval"
-        self.ingress["heartbeat_interval"] = f"{seconds}s"
+            return "flows.heartbeats; none without an interval"
+        self._of_target("heartbeat_interval", f"{seconds}s")
         return ""
 
     def _take_factor(self, value: str) -> str:
-        self.ingress["replication_factor"] = int(value)
+        self._of_target("replication_factor", int(value))
         return ""
 
     def _take_defaults(self, value: str) -> str:
         if value not in ("source", "target"):
             raise ValueError("must be source or target")
-        self.ingress["use_defaults_from"] = value
+        self._of_target("use_defaults_from", value)
         return ""
 
     def _take_delivery(self, value: str) -> str:
         if value.lower() in ("true", "enabled", "preparing", "required"):
-            self.ingress["delivery"] = "exactly-once"
+            self._of_target("delivery", "exactly-once")
             return ""
         return "ingress.delivery is exactly-once by default; at-least-once is a choice"
 
     def _take_configs(self, value: str) -> str:
-        self.ingress["configs"] = "mirror" if _is_true(value) else "off"
+        self._of_target("configs", "mirror" if _is_true(value) else "off")
         return ""
 
     def _take_acls(self, value: str) -> str:
-        self.ingress["acls"] = "mirror" if _is_true(value) else "off"
+        self._of_target("acls", "mirror" if _is_true(value) else "off")
         return ""
 
     # --- properties of clients
@@ -297,8 +319,9 @@ class _Flow:
             return
         aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
         names = [key.scope] if key.scope in self.clients else aliases[found.side]
-        results = [self.clients[alias].take(found.role, found.name, key.value) for alias in names]
+        results = [self.clients[alias].take(found.role, found.name, key.value, key.text) for alias in names]
         if found.name == "auto.offset.reset":
+            self.taken = key.text
             results = [self._take_start(key.value.strip(), found.side)]
         self._found(key, *results[0])
 
@@ -306,35 +329,10 @@ class _Flow:
         if side == "target":
             return Treatment.IGNORED, "it is about the consumer of the source"
         if value not in ("earliest", "latest"):
-            return Treatment.REFUSED, 'egress.topics.start is "earliest", "latest" or a time'
+            return Treatment.REFUSED, 'egress.defaults.start is "earliest", "latest" or a time'
         if value == "latest":
-            self.topic_settings["start"] = value
-        return Treatment.MAPPED, "egress.topics.start"
-
-    # --- the files
-
-    def _source_half(self) -> Table:
-        groups: Table = {"groups": self.groups} if self.groups else {}
-        topics = {one: dict(self.topic_settings) for one in self.topics}
-        return {"egress": {**self.egress, **groups, "topics": topics}}
-
-    def _target_half(self) -> Table:
-        defaults: Table = {"exclude": self.egress["exclude"]} if "exclude" in self.egress else {}
-        heartbeats: Table = {} if self.has_heartbeats else {"heartbeats": False}
-        sources = [{"region": self.source, "topic": one, **defaults, **heartbeats} for one in self.topics]
-        return {"sqs": {"queue": "@{SQS_QUEUE}"}, "ingress": {**self.ingress, "sources": sources}}
-
-    def _file(self, region: str, half: Table, which: str) -> str:
-        tables = {
-            "region": region,
-            "kafka": self.clients[region].table(),
-            "s3": {"bucket": "@{S3_BUCKET}"},
-            **half,
-        }
-        kept = [one for one in self.findings if one.treatment is not Treatment.MAPPED]
-        head = f"# The {which} half of {self.source}{FLOW}{self.target}"
-        toml = to_toml(tables).replace('"@{', '"${')
-        return "\n".join([head, *(f"# {one.text}" for one in kept), "", toml])
+            self._of_source("start", value)
+        return Treatment.MAPPED, "egress.defaults.start"
 
 
 def _is_setting(key: _Key) -> bool:

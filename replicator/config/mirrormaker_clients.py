@@ -9,14 +9,17 @@ from typing import Literal
 
 from infra.settings.secrets import is_secret
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, ROLES, Treatment
+from replicator.config.show import to_toml
 
+OPEN = "@{"  # of a variable, until all other texts are escaped
 Side = Literal["source", "target", "both"]
 
 _HEADS: Mapping[str, Side] = {"source.cluster.": "source", "source.": "source", "target.cluster.": "target"}
 _SIDES: Mapping[str, Side] = {**_HEADS, "target.": "target", "remote.": "source"}
 _OF_ROLE: Mapping[str, Side] = {"consumer": "source", "producer": "target", "admin": "both"}  # without a side
-_JAAS = re.compile(
-    r'[\w.]*?(?P<module>\w+)\s+required\b.*?username="(?P<name>[^"]*)".*?password="(?P<secret>[^"]*)"', re.DOTALL
+_JAAS = re.compile(r"[\w.$]*?(?P<module>\w+)\s+(required|requisite|sufficient|optional)\b(?P<options>.*)", re.DOTALL)
+_OPTION = re.compile(
+    r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<a>(?:\\.|[^"\\])*)"|'(?P<b>(?:\\.|[^'\\])*)'|(?P<c>[^\s;"']+))"""
 )
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
 NO_JAAS = "only PlainLoginModule and ScramLoginModule with username and password are known: see librdkafka's sasl.*"
@@ -46,9 +49,18 @@ def client_key(name: str, *, is_of_cluster: bool) -> ClientKey | None:
 
 
 def login_of(jaas_config: str) -> tuple[str, str] | None:
-    """User name and password of `sasl.jaas.config`; None for a login module without them."""
+    """User name and password of `sasl.jaas.config`; None for a login module without them, and for delegation tokens,
+    which librdkafka does not know."""
     match = _JAAS.match(jaas_config.strip())
-    return None if match is None or match["module"] not in _MODULES else (match["name"], match["secret"])
+    if match is None or match["module"] not in _MODULES:
+        return None
+    given = {
+        one["name"]: re.sub(r"\\(.)", r"\1", next(one[sign] for sign in "abc" if one[sign] is not None))
+        for one in _OPTION.finditer(match["options"])
+    }
+    if given.get("tokenauth", "").lower() == "true" or not {"username", "password"} <= given.keys():
+        return None
+    return given["username"], given["password"]
 
 
 @dataclass(slots=True)
@@ -56,32 +68,48 @@ class ClientProperties:
     """Of the cluster `alias`. Secrets become variables of the environment, named after it."""
 
     alias: str
-    _base: dict[str, object] = field(default_factory=dict)
-    _roles: dict[str, dict[str, object]] = field(default_factory=dict)
+    values: dict[tuple[str, str], str] = field(default_factory=dict)  # by role, which is empty for all, and name
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # what each was made of
 
-    def take(self, role: str, name: str, value: str) -> tuple[Treatment, str]:
-        """Add one property. Returns what became of it."""
+    def take(self, role: str, name: str, value: str, key: str) -> tuple[Treatment, str]:
+        """Add one property. `key`: as it is written. Returns what became of it."""
         rule = CLIENT_KEYS[name]
         if rule.treatment is not Treatment.MAPPED or name == "auto.offset.reset":
             return rule.treatment, rule.reason
-        table = self._roles.setdefault(role, {}) if role else self._base
+        found = {rule.reason: value.strip()}
         if name == "sasl.jaas.config":
             login = login_of(value)
             if login is None:
                 return Treatment.REFUSED, NO_JAAS
-            table["sasl.username"], table["sasl.password"] = login[0], self._variable("sasl.password")
+            found = {"sasl.username": login[0], "sasl.password": variable(self.alias, "sasl.password")}
         elif is_secret(name):
-            table[rule.reason] = self._variable(name)
+            found = {rule.reason: variable(self.alias, name)}
         elif name == "ssl.endpoint.identification.algorithm" and not value.strip():
-            table[name] = "none"
-        else:
-            table[rule.reason] = value.strip()
+            found = {name: "none"}
+        for target, text in found.items():
+            self.put(role, target, text, key)
         return rule.treatment, f"kafka.{rule.reason}"
 
-    def table(self) -> dict[str, object]:
-        """[kafka], with a variable for brokers that the file does not name."""
-        base = {"bootstrap.servers": self._variable("bootstrap.servers"), **self._base}
-        return {**base, **{role: self._roles[role] for role in ROLES if self._roles.get(role)}}
+    def put(self, role: str, name: str, value: str, key: str) -> None:
+        """`name`: of librdkafka."""
+        self.values[role, name], self.keys[role, name] = value, key
 
-    def _variable(self, name: str) -> str:
-        return f"@{{{re.sub(r'[^A-Z0-9]+', '_', f'{self.alias}_{name}'.upper())}}}"
+
+def kafka_table(alias: str, values: Mapping[tuple[str, str], str]) -> dict[str, object]:
+    """[kafka], with a variable for brokers that nothing names."""
+    base = {name: value for (role, name), value in values.items() if not role}
+    tables = {
+        role: {name: value for (one, name), value in values.items() if one == role}
+        for role in ROLES
+        if any(one == role for one, _ in values)
+    }
+    return {"bootstrap.servers": variable(alias, "bootstrap.servers"), **base, **tables}
+
+
+def variable(alias: str, name: str) -> str:
+    """A reference to the environment, for `imported_toml`."""
+    return f"{OPEN}{re.sub(r'[^A-Z0-9]+', '_', f'{alias}_{name}'.upper())}}}"
+
+
+def imported_toml(tables: Mapping[str, object]) -> str:
+    return to_toml(tables).replace(f'"{OPEN}', '"${')

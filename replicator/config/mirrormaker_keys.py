@@ -40,24 +40,24 @@ _BYTES = "records are copied byte for byte, without converters"
 _OFFSETS = "positions are kept with the delivered records, in ingress.checkpoint_topic"
 _EXACT = "the archive keeps every offset, so nothing is sampled into a topic"
 _INTERNAL = "this internal topic does not exist here; of ours, ingress.internal_replication_factor says it"
-_CHAINS = "heartbeats of clusters further away are records of a topic, and cross where egress.topics selects it"
+_CHAINS = "heartbeats of clusters further away are records of a topic, and cross where flows.topics selects it"
 _REFRESH = "changes are applied within topic_refresh_interval"
 _JAVA = "a Java class cannot be loaded"
 
 KEYS: Mapping[str, KeyRule] = {
     # clusters and flows
-    "clusters": _mapped("region"),
-    "enabled": _mapped("the flow"),
-    "source.cluster.alias": _mapped("ingress.sources.region"),
-    "target.cluster.alias": _mapped("region"),
+    "clusters": _mapped("clusters"),
+    "enabled": _mapped("flows"),
+    "source.cluster.alias": _mapped("clusters, flows"),
+    "target.cluster.alias": _mapped("clusters, flows"),
     # what is replicated
-    "topics": _mapped("egress.topics"),
-    "topics.exclude": _mapped("egress.exclude"),
-    "groups": _mapped("egress.groups"),
-    "groups.exclude": _mapped("egress.groups_exclude"),
+    "topics": _mapped("flows.topics"),
+    "topics.exclude": _mapped("flows.exclude"),
+    "groups": _mapped("flows.groups"),
+    "groups.exclude": _mapped("flows.groups_exclude"),
     "config.properties.exclude": _mapped("ingress.config_properties_exclude"),
-    "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, egress.topic_filter"),
-    "group.filter.class": _refused(f"{_JAVA}: write the groups into egress.groups and groups_exclude"),
+    "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, flows.topic_filter"),
+    "group.filter.class": _refused(f"{_JAVA}: write the groups into flows.groups and groups_exclude"),
     "config.property.filter.class": _refused(f"{_JAVA}: write the names into ingress.config_properties_exclude"),
     "use.defaults.from": _mapped("ingress.use_defaults_from"),
     "sync.topic.configs.enabled": _mapped("ingress.configs"),
@@ -69,10 +69,10 @@ KEYS: Mapping[str, KeyRule] = {
     "refresh.groups.enabled": _ignored("groups are found with their offsets"),
     "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),
     # heartbeats, checkpoints, offsets
-    "emit.heartbeats.enabled": _mapped("ingress.sources.heartbeats"),
+    "emit.heartbeats.enabled": _mapped("flows.heartbeats"),
     "emit.heartbeats.interval.seconds": _mapped("ingress.heartbeat_interval"),
     "heartbeats.replication.enabled": _ignored(_CHAINS),
-    "emit.checkpoints.enabled": _mapped("egress.groups"),
+    "emit.checkpoints.enabled": _mapped("flows.groups"),
     "emit.checkpoints.interval.seconds": _ignored("offsets of groups have no interval of their own"),
     "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),
     "sync.group.offsets.enabled": _refused("offsets of groups are not written to the target's groups yet"),
@@ -87,10 +87,10 @@ KEYS: Mapping[str, KeyRule] = {
     "heartbeats.topic.retention.ms": _ignored(_INTERNAL),
     "offset-syncs.topic.retention.ms": _ignored(_INTERNAL),
     # names
-    "replication.policy.class": _mapped("ingress.replication_policy"),
-    "replication.policy.separator": _mapped("ingress.replication_policy_separator"),
+    "replication.policy.class": _mapped("flows.replication_policy"),
+    "replication.policy.separator": _mapped("flows.replication_policy_separator"),
     "replication.policy.internal.topic.separator.enabled": _ignored("no internal topic is named by the policy here"),
-    "remote.topic.format": _mapped("ingress.replication_policy"),
+    "remote.topic.format": _mapped("flows.replication_policy"),
     # how
     "replication.factor": _mapped("ingress.replication_factor"),
     "exactly.once.source.support": _mapped("ingress.delivery"),
@@ -119,6 +119,19 @@ KEYS: Mapping[str, KeyRule] = {
     "offset.flush.interval.ms": _ignored(_OFFSETS),
     "offset.flush.timeout.ms": _ignored(_OFFSETS),
     "scheduled.rebalance.max.delay.ms": _ignored(_WORKER),
+    **dict.fromkeys(
+        (
+            *("access.control.allow.methods", "access.control.allow.origin", "config.action.reload"),
+            *("connect.protocol", "connector.client.config.override.policy", "connector.plugin.version"),
+            *("plugin.discovery", "rebalance.timeout.ms", "response.http.headers.config", "tasks.max.enforce"),
+            *("task.shutdown.graceful.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms"),
+        ),
+        _ignored(_WORKER),
+    ),
+    "offsets.storage.topic": _ignored(_OFFSETS),
+    "transaction.boundary": _ignored("what is delivered together is one transaction"),
+    "transaction.boundary.interval.ms": _ignored("what is delivered together is one transaction"),
+    "add.source.alias.to.metrics": _ignored("metrics have the source's region as a label"),
 }
 PREFIXES: Mapping[str, KeyRule] = {
     "offset.storage.": _ignored(_OFFSETS),
@@ -126,6 +139,10 @@ PREFIXES: Mapping[str, KeyRule] = {
     "status.storage.": _ignored(_WORKER),
     "rest.": _ignored(_WORKER),
     "admin.listeners": _ignored(_WORKER),
+    "inter.worker.": _ignored(_WORKER),
+    "internal.key.converter": _ignored(_WORKER),
+    "internal.value.converter": _ignored(_WORKER),
+    "topic.tracking.": _ignored(_WORKER),
     "errors.": _ignored("no record is skipped in silence: a refused one parks its partition"),
     "topic.creation.": _ignored("destinations have the partitions and configs of their source"),
     "transforms.": _refused(f"{_JAVA}: write it in Python, transform of [[ingress.sources]]"),
@@ -173,6 +190,9 @@ def rule_of(key: str) -> KeyRule | None:
 
 ROLES = ("consumer", "producer", "admin")
 _OURS = "is set by this program"
+_OPENSSL = "OpenSSL does this, and has no such choice"
+_RENEWED = "librdkafka renews logins by its own sasl.* properties"
+_OIDC = 'librdkafka has "sasl.oauthbearer.method" = "oidc", with properties of its own: write them into [kafka]'
 _NO_PEM = "librdkafka reads PEM or PKCS#12: convert the store, and set ssl.ca.location, ssl.keystore.location"
 
 CLIENT_KEYS: Mapping[str, KeyRule] = {
@@ -184,6 +204,8 @@ CLIENT_KEYS: Mapping[str, KeyRule] = {
             *("connections.max.idle.ms", "isolation.level", "group.instance.id", "session.timeout.ms"),
             *("heartbeat.interval.ms", "max.poll.interval.ms", "fetch.min.bytes", "fetch.max.bytes"),
             *("max.partition.fetch.bytes", "check.crcs", "linger.ms", "batch.size", "compression.type"),
+            *("retry.backoff.max.ms", "socket.connection.setup.timeout.ms", "metadata.recovery.strategy"),
+            *("enable.metrics.push", "sasl.kerberos.min.time.before.relogin"),
             *("request.timeout.ms", "delivery.timeout.ms", "message.max.bytes", "sasl.kerberos.service.name"),
             *("sasl.username", "sasl.password", "ssl.key.password", "ssl.endpoint.identification.algorithm"),
         )
@@ -195,7 +217,7 @@ CLIENT_KEYS: Mapping[str, KeyRule] = {
     "receive.buffer.bytes": _mapped("socket.receive.buffer.bytes"),
     "ssl.cipher.suites": _mapped("ssl.cipher.suites"),
     "group.id": _ignored("the groups of ours are egress.group_id and ingress.group_id"),
-    "auto.offset.reset": _mapped("egress.topics.start"),
+    "auto.offset.reset": _mapped("egress.defaults.start"),
     "sasl.jaas.config": _mapped("sasl.username, sasl.password"),
     **dict.fromkeys(("acks", "enable.idempotence", "transactional.id", "enable.auto.commit"), _ignored(_OURS)),
     "max.in.flight.requests.per.connection": _ignored("the idempotent producer keeps the order with several, too"),
@@ -203,8 +225,68 @@ CLIENT_KEYS: Mapping[str, KeyRule] = {
     "max.poll.records": _ignored("records are read by bytes: egress.memory_budget"),
     "buffer.memory": _ignored("what waits to be sent is limited by this program"),
     **dict.fromkeys(("partition.assignment.strategy", "partitioner.class"), _ignored(_OURS)),
+    **dict.fromkeys(
+        (
+            *("group.protocol", "group.remote.assignor", "transaction.timeout.ms", "metadata.max.idle.ms"),
+            *("transaction.two.phase.commit.enable", "throw.on.fetch.stable.offset.unsupported"),
+            *("metadata.recovery.rebootstrap.trigger.ms", "socket.connection.setup.timeout.max.ms"),
+        ),
+        _ignored(_OURS),
+    ),
+    **dict.fromkeys(
+        ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys"),
+        _ignored("partition i of the source goes to partition i of the target"),
+    ),
+    **dict.fromkeys(
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+        _ignored("librdkafka has one compression.level: write it into [kafka.producer]"),
+    ),
+    "allow.auto.create.topics": _ignored("topics are created by ingress, as their sources are"),
+    "exclude.internal.topics": _ignored("internal topics are never replicated"),
+    "bootstrap.controllers": _refused("controllers are not asked: write bootstrap.servers"),
     **dict.fromkeys(("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"), _ignored(_BYTES)),
-    **dict.fromkeys(("metric.reporters", "metrics.sample.window.ms", "metrics.num.samples"), _ignored("see [metrics]")),
+    **dict.fromkeys(
+        (
+            *("metric.reporters", "metrics.sample.window.ms", "metrics.num.samples", "metrics.recording.level"),
+            "auto.include.jmx.reporter",
+        ),
+        _ignored("see [metrics]"),
+    ),
+    **dict.fromkeys(
+        (
+            *("sasl.kerberos.kinit.cmd", "sasl.kerberos.ticket.renew.jitter"),
+            *("sasl.kerberos.ticket.renew.window.factor", "sasl.login.connect.timeout.ms"),
+            *("sasl.login.read.timeout.ms", "sasl.login.refresh.buffer.seconds"),
+            *("sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor"),
+            *("sasl.login.refresh.window.jitter", "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms"),
+        ),
+        _ignored(_RENEWED),
+    ),
+    **dict.fromkeys(
+        (
+            *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope.claim.name"),
+            *("sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.header.urlencode"),
+        ),
+        _refused(_OIDC),
+    ),
+    **dict.fromkeys(
+        (
+            *("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+            *("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+            *("sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.expected.audience"),
+            "sasl.oauthbearer.expected.issuer",
+        ),
+        _ignored("only brokers read it"),
+    ),
+    "sasl.login.class": _refused(_JAVA),
+    "ssl.engine.factory.class": _refused(_JAVA),
+    **dict.fromkeys(
+        (
+            *("security.providers", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"),
+            "ssl.secure.random.implementation",
+        ),
+        _ignored(_OPENSSL),
+    ),
     "interceptor.classes": _refused(_JAVA),
     "sasl.login.callback.handler.class": _refused(f"{_JAVA}: see librdkafka's sasl.oauthbearer.* properties"),
     "sasl.client.callback.handler.class": _refused(f"{_JAVA}: see librdkafka's sasl.oauthbearer.* properties"),

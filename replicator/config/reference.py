@@ -23,11 +23,14 @@ from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
+from replicator.config.flows_form import FlowSettings
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.show import toml_value
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+FLOW_HEADER = '[flows."A->B"]'
 
 # Header, settings, and the names of those settings that have a header of their own.
 _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
@@ -52,6 +55,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[schema_registry]", SchemaRegistrySettings, frozenset()),
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
+    (FLOW_HEADER, FlowSettings, frozenset()),
 )
 # Settings of tables that lie in a setting of another section.
 _TABLES_OF: Mapping[type[DataclassInstance], tuple[type[DataclassInstance], str]] = {
@@ -73,6 +77,12 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
     '[retention.topics."name"]': (
         'Also [retention.topics."^expression"], which must match the whole name; without limits it keeps for ever.',
         "[retention.defaults] has the same keys.",
+    ),
+    FLOW_HEADER: (
+        "A file of several regions has [clusters.A.kafka], [clusters.A.s3] and so on in place of the tables above, "
+        "over [cluster_defaults.kafka] and so on.",
+        "A flow also takes the settings of [[ingress.sources]], but for region and topic; its replication_policy is "
+        '"default" unless the file says otherwise. [flow_defaults] has the same keys.',
     ),
     "[sync]": ("[sync.destination] has the keys of [s3]; [sync.queue] those of [sqs].",),
 }
@@ -137,11 +147,14 @@ def template() -> str:
     for section in sections():
         if lines:
             lines.append("")
+        sign = "#" if section.header == FLOW_HEADER else ""  # another kind of file
         if section.header:
-            lines.append(section.header)
+            lines.append(sign + section.header)
         lines += [f"# {text}" for text in (section.about, *section.notes) if text]
         for entry in by_section[section.header]:
-            lines += ["", f"# {entry.doc} ({entry.type}{'; reloads' if entry.reloads else ''})", _line(entry)]
+            about = f"# {entry.doc} ({entry.type}{'; reloads' if entry.reloads else ''})"
+            line = f"#{entry.name} = {entry.default or ''}".rstrip() if sign else _line(entry)
+            lines += ["", about, line]
     return "\n".join(lines) + "\n"
 
 

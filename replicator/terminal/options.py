@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from replicator.terminal.region_option import region_option
 from replicator.terminal.source_names import instant
 
 T = TypeVar("T")
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
 AnyTopics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
 Region = Annotated[
-    str | None, typer.Option("--region", metavar="NAME", help="Read this region's archive; default: the file's.")
+    str | None,
+    typer.Option("--archive-region", metavar="NAME", help="Read this region's archive; default: the file's."),
 ]
 Renames = Annotated[
     list[str] | None,
@@ -55,6 +57,8 @@ def selected(  # noqa: PLR0917
     incarnation: str | None,
     transforms: Sequence[str],
 ) -> Selection:
+    """Without `region`, the archive of --region: this is the region of `settings`, unless their file has only another
+    one, in whose bucket that archive lies."""
     from formats.int_range import IntRange
     from formats.records.milliseconds import first_ms_at_or_after
     from formats.topic_selection import TopicPattern
@@ -62,7 +66,7 @@ def selected(  # noqa: PLR0917
 
     try:
         return Selection(
-            region=region or settings.region,
+            region=region or region_option() or settings.region,
             topics=[TopicPattern(topic) for topic in topics],
             incarnation=incarnation,
             partitions=frozenset(partitions) if partitions else None,

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from replicator.config import Config, SettingsFile
 
 from replicator.services.command_logs import set_up_logs
+from replicator.terminal.region_option import HINT, REGION_VARIABLE, add_region_option, region_option
 
 DONE, FAILED, USAGE, DIFFERENCES, INTERRUPTED = 0, 1, 2, 3, 130
 CONFIG_VARIABLE = "REPLICATOR_CONFIG"
@@ -40,7 +42,12 @@ Yes = Annotated[bool, typer.Option("--yes", help="Write; default: only show what
 
 
 class _Commands(typer.core.TyperGroup):
-    """A group whose help shows the whole first sentence of each command. Click cuts it off."""
+    """A group whose help shows the whole first sentence of each command. Click cuts it off. Whatever takes --config in
+    it takes --region, too."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        add_region_option(self)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -94,14 +101,34 @@ def config_path(given: Path | None) -> Path:
 
 
 def load_config(given: Path | None) -> Config:
-    """Raises ConfigError."""
+    """The configuration of the process's region. Raises ConfigError."""
     return settings_file(given).load()
 
 
 def settings_file(given: Path | None) -> SettingsFile:
     from replicator.config import SettingsFile
 
-    return SettingsFile(config_path(given), refused_by_client)
+    file = SettingsFile.of(config_path(given), region_option(), refused_by_client, HINT)
+    return replace(file, region=file.region or os.environ.get(REGION_VARIABLE) or None)
+
+
+def load_other_config(path: Path | None) -> Config:
+    """The configuration of an option that names another file: FILE, or FILE#REGION. Raises ConfigError."""
+    from replicator.config.load import load
+
+    return load(path or config_path(None), check_client=refused_by_client)
+
+
+def load_config_of_archive(given: Path | None) -> Config:
+    """As `load_config`. Of a file of one region, --region names the archive that is read, as it did before files had
+    several: see `replicator.terminal.options.selected`."""
+    from replicator.config.flows_form import is_flows
+
+    file = settings_file(given)
+    text = file.read()
+    if region_option() and not is_flows(file.tree(text)):
+        file = replace(file, region=None)
+    return file.parse(text)
 
 
 def refused_by_client(properties: Mapping[str, str]) -> Iterable[tuple[str, str]]:

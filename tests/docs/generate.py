@@ -24,7 +24,8 @@ _CONFIGURATION = f"""\
 One TOML file serves every command: `--config FILE`, else `$REPLICATOR_CONFIG`, else `./replicator.toml`. Unknown keys
 are refused, and `replicator config check` names every problem at once. `replicator config show` prints the file as
 understood, with every default; `replicator config schema` prints this page as a commented file, and `replicator config
-explain [NAME]` says of each setting of a file where its value comes from.
+explain [NAME]` says of each setting of a file where its value comes from. One file may also describe [several
+regions](flows.md).
 
 **Changes** of a setting that *reloads* are taken over by a running `egress` or `ingress`
 ([reloading](operations.md#reloading-the-configuration)); one that says *restart* holds from the next start.

@@ -22,6 +22,7 @@ from infra.runtime.metrics import COUNTERS, HISTOGRAMS, TABLE
 from replicator import main
 from replicator.config import parse
 from replicator.config.across import between_files
+from replicator.config.flows_form import is_flows, regions_of
 from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
 
 ALL = [block for page in pages() for block in blocks(page)]
@@ -66,12 +67,26 @@ def load_toml(text: str, *, name: str) -> Any:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Wrong(str(error)) from error
+    if is_flows(given):
+        return load_flows(text, name=name)
     whole = ("" if "region" in given else 'region = "any"\n') + text + ("" if "s3" in given else ONE_BUCKET)
     variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "1")
     try:
         return parse(whole, source=name, environment=variables)
     except ConfigError as error:
         raise Wrong(str(error)) from error
+
+
+def load_flows(text: str, *, name: str) -> None:
+    """Every region of it; together they do not contradict each other."""
+    variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "1")
+    regions = regions_of(tomllib.loads(text))
+    try:
+        found = [parse(text, source=name, environment=variables, region=region) for region in regions]
+    except ConfigError as error:
+        raise Wrong(str(error)) from error
+    if problems := between_files(found):
+        raise Wrong("; ".join(problems))
 
 
 # --- command lines ---
@@ -220,6 +235,7 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "", "anything", "without a language"
     yield "toml", 'regoin = "a"', "unknown key"
     yield "toml", "[egress.topics.orders]\nmax_segment_age = 5", "max_segment_age"
+    yield "toml", '[clusters.a.s3]\nbucket = "a"\n[flows."a->b"]\ntopics = ["x"]', "there is no cluster 'b'"
     yield "toml", "[egress", "Expected ']'"
     yield "sh", "replicator egres", "No such command"
     yield "sh", "replicator egress --confg a.toml", "No such option"

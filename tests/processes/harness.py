@@ -117,7 +117,8 @@ class Worker:
         self.tables = tables
         # nobody can be faster than the system; and `logged` reads JSON, also of a command that ends by itself
         ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
-        self.write_text(to_toml({**tables, **ours}))
+        of_several = {"cluster_defaults": ours} if "clusters" in tables else ours
+        self.write_text(to_toml({**tables, **of_several}))
 
     def write_text(self, text: str) -> None:
         new = self._config.with_suffix(".new")

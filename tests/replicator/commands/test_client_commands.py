@@ -76,8 +76,9 @@ class TestRefused:
         ("arguments", "said"),
         [
             (("hops",), "Missing argument"),
-            (("hops", "us", "--bootstrap-server", "x:1", "--config", "a.toml"), "--config and --alias are not"),
-            (("upstream", "--bootstrap-server", "x:1", "--alias", "us"), "--config and --alias are not"),
+            (("hops", "us", "--bootstrap-server", "x:1", "--config", "a.toml"), "--config, --region and --alias"),
+            (("upstream", "--bootstrap-server", "x:1", "--region", "us"), "--config, --region and --alias"),
+            (("upstream", "--bootstrap-server", "x:1", "--alias", "us"), "--config, --region and --alias"),
             (("topics", "--source", "us", "--heartbeats", "--bootstrap-server", "x:1"), "give one of"),
             (("offsets", "us", "--group", "^(", "--bootstrap-server", "x:1"), "no expression"),
             (("upstream", "--config", "none.toml"), "there is no such file"),

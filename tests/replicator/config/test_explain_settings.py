@@ -9,6 +9,7 @@ import pytest
 from infra.settings.secrets import MASK
 from replicator.config import parse
 from replicator.config.explain_settings import SettingExplanation, explain_settings, named, setting_names
+from replicator.config.flows import tables_of
 from replicator.config.show import to_tables, to_toml
 from tests.replicator.config.config_texts import WHOLE
 
@@ -43,7 +44,7 @@ ENVIRONMENT = {"KAFKA_PASSWORD": "hidden", "STAGE": "test"}
 
 @pytest.fixture(scope="module")
 def found() -> list[SettingExplanation]:
-    return list(explain_settings(parse(TEXT, environment=ENVIRONMENT), tomllib.loads(TEXT)))
+    return list(explain_settings(parse(TEXT, environment=ENVIRONMENT), tables_of(tomllib.loads(TEXT), None)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,9 @@ def test_each_setting(
 def test_every_value_that_is_shown_is_explained() -> None:
     """What `config show` prints is all there is."""
     config = parse(WHOLE, environment={})
-    names = {one.name for one in explain_settings(config, tomllib.loads(WHOLE)) if one.value is not None}
+    names = {
+        one.name for one in explain_settings(config, tables_of(tomllib.loads(WHOLE), None)) if one.value is not None
+    }
     shown = tomllib.loads(to_toml(to_tables(config)))
     assert {"egress", "ingress", "sync", "compaction"} & shown.keys() == {"egress", "ingress", "sync"}
     for section in ("s3", "sqs", "ingress", "egress"):

@@ -5,6 +5,9 @@ python -m tests.replicator.config.test_mirrormaker     writes the expected files
 
 from __future__ import annotations
 
+import re
+import tomllib
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,15 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.topic_selection import TopicPattern
-from replicator.config import parse
+from replicator.config import Config, parse
+from replicator.config.across import between_files
 from replicator.config.java_properties import read_properties
-from replicator.config.mirrormaker import ImportedFlow, imported_flows, patterns
+from replicator.config.mirrormaker import imported_flows, patterns
+from replicator.config.mirrormaker_clients import login_of
+from replicator.config.mirrormaker_file import ImportedFile, ImportedFlow, imported_file
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KEYS, PREFIXES, SPELLINGS, Treatment, rule_of
 from tests.examples import property_examples
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "mm2" / "import"
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.suffix in (".properties", ".json"))
-ENVIRONMENT = {"S3_BUCKET": "bucket", "SQS_QUEUE": "queue"}
+WITHOUT_FLOWS = ("kip382_worker.properties", "kip382_legacy_verbatim.properties")
+VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 FLOW = """
 clusters = a, b
 a.bootstrap.servers = one:9092
@@ -30,14 +37,25 @@ a->b.enabled = true
 """
 
 
-def flows(text: str) -> list[ImportedFlow]:
-    return imported_flows(read_properties(text))
+def imported(text: str) -> ImportedFile:
+    return imported_file(imported_flows(read_properties(text)))
+
+
+def loaded(text: str) -> list[Config]:
+    """Each region of an imported file, with its variables set to their names."""
+    names = [name for line in text.splitlines() if not line.startswith("#") for name in VARIABLE.findall(line)]
+    regions = list(tomllib.loads(text)["clusters"])
+    return [parse(text, region=region, environment={name: name for name in names}) for region in regions]
 
 
 def only(*lines: str) -> ImportedFlow:
     """The flow a->b with these lines besides."""
-    [one] = flows(FLOW + "\n".join(lines))
+    [one] = imported(FLOW + "\n".join(lines)).flows
     return one
+
+
+def text_of(*lines: str) -> str:
+    return imported(FLOW + "\n".join(lines)).text
 
 
 def treated(flow: ImportedFlow, key: str) -> Treatment:
@@ -47,14 +65,14 @@ def treated(flow: ImportedFlow, key: str) -> Treatment:
 
 
 def written(name: str) -> str:
-    """What becomes of a sample, for people: the files of each flow and the findings, or why there is none."""
+    """What becomes of a sample, for people: the file and what was mapped of each flow, or why there is none."""
     try:
-        found = flows((SAMPLES / name).read_text(encoding="utf-8"))
+        found = imported((SAMPLES / name).read_text(encoding="utf-8"))
     except ValueError as error:
         return f"{error}\n"
-    parts = []
-    for one in found:
-        parts += [f"=== {one.name}", one.source_file, one.target_file]
+    parts = [found.text]
+    for one in found.flows:
+        parts += [f"=== {one.name}"]
         parts += [finding.text for finding in one.findings if finding.treatment is Treatment.MAPPED]
     return "\n".join(parts) + "\n"
 
@@ -64,24 +82,34 @@ def test_a_sample(name: str) -> None:
     assert written(name) == (SAMPLES / f"{name}.expected").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [one for one in NAMES if one not in WITHOUT_FLOWS])
 def test_what_becomes_of_a_sample_loads(name: str) -> None:
-    if name == "kip382_worker.properties":
-        return
-    for one in flows((SAMPLES / name).read_text(encoding="utf-8")):
-        environment = ENVIRONMENT | {f"{x}_BOOTSTRAP_SERVERS": "x:9092" for x in ("US_WEST", "US_EAST", "TARGET")}
-        source = parse(one.source_file, environment=environment)
-        target = parse(one.target_file, environment=environment)
-        assert (source.region, target.region) == (one.source, one.target)
-        assert source.egress is not None
-        assert target.ingress is not None
-        assert [str(rule.pattern) for rule in source.egress.topics] == [str(s.topic) for s in target.ingress.sources]
+    file = imported((SAMPLES / name).read_text(encoding="utf-8"))
+    configs = loaded(file.text)
+    if not name.endswith(("connector.properties", "legacy.properties")):  # one cluster twice; a ring that is a loop
+        assert between_files(configs) == []
+    regions = {config.region: config for config in configs}
+    for one in file.flows:
+        egress, ingress = regions[one.source].egress, regions[one.target].ingress
+        assert egress is not None
+        assert ingress is not None
+        delivered = {str(source.topic) for source in ingress.sources if source.region == one.source}
+        assert delivered == set(one.settings["topics"])  # type: ignore[call-overload]
+        assert delivered <= {str(rule.pattern) for rule in egress.topics}
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one not in WITHOUT_FLOWS])
+def test_a_file_for_each_region_is_the_same(name: str) -> None:
+    file = imported((SAMPLES / name).read_text(encoding="utf-8"))
+    for config, (region, text) in zip(loaded(file.text), file.by_region().items(), strict=True):
+        environment = {variable: variable for variable in VARIABLE.findall(text)}
+        assert replace(config, source="") == replace(parse(text, environment=environment), source=""), region
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_of_a_sample_is_accounted_for(name: str) -> None:
     properties = read_properties((SAMPLES / name).read_text(encoding="utf-8"))
-    if name == "kip382_worker.properties":
+    if name in WITHOUT_FLOWS:
         return
     assert {one.key for flow in imported_flows(properties) for one in flow.findings} == properties.keys()
 
@@ -113,19 +141,25 @@ def test_every_property_of_a_client(head: str, key: str) -> None:
 
 def test_the_narrower_key_wins() -> None:
     flow = only("topics = x", "b.topics = y", "a->b.topics = z")
-    assert "[egress.topics.z]" in flow.source_file
+    assert flow.settings["topics"] == ["z"]
     assert [treated(flow, key) for key in ("topics", "b.topics", "a->b.topics")] == ["ignored", "ignored", "mapped"]
 
 
 def test_only_enabled_flows_are_imported() -> None:
-    assert [one.name for one in flows(FLOW)] == ["a->b"]
-    assert [one.name for one in flows(FLOW.replace("a->b.enabled = true", ""))] == ["a->b", "b->a"]
-    assert [one.name for one in flows(FLOW + "enabled = true\na->b.enabled = false")] == ["b->a"]
+    def names(text: str) -> list[str]:
+        return [one.name for one in imported(text).flows]
+
+    assert names(FLOW) == ["a->b"]
+    assert names(FLOW.replace("a->b.enabled = true", "")) == ["a->b", "b->a"]
+    assert names(FLOW + "enabled = true\na->b.enabled = false") == ["b->a"]
 
 
 @pytest.mark.parametrize(
     "expression",
-    [r"\p{Alpha}+", r"\Qa.b\E", "[a-z&&[^b]]+", "(?<name>x)", "(?i)orders", r"a\h", "a(", "*"],
+    [
+        *(r"\p{Alpha}+", r"\Qa.b\E", "[a-z&&[^b]]+", "(?<name>x)", "(?i)orders", r"a\h", "a(", "*"),
+        *("[a-d[m-p]]", "[^[a]]x", r"a\b{g}", r"\x{41}", r"\0101", r"(a)\k<n>", r"a\v"),
+    ],
 )
 def test_what_only_java_understands_is_refused_by_name(expression: str) -> None:
     flow = only("topics = " + expression.replace("\\", "\\\\"))
@@ -134,17 +168,167 @@ def test_what_only_java_understands_is_refused_by_name(expression: str) -> None:
     assert expression in refused.text
 
 
+@pytest.mark.parametrize("expression", [r"[\[a]x", "[a-z]+[0-9]", "a{2}", "(?>a|b)c", "a++b", "(?:a|b)"])
+def test_what_both_understand_alike(expression: str) -> None:
+    assert patterns(expression) == [f"^{expression}"]
+
+
+@pytest.mark.parametrize("line", ["topics = (?i)a", "topics =", "topics.exclude = (?i)a", "topic.filter.class = x.My"])
+def test_a_flow_whose_topics_are_not_understood_is_off(line: str) -> None:
+    """Otherwise it would copy more than is meant, by the default: everything."""
+    source, target = loaded(text_of(line))
+    assert (source.egress, target.ingress) == (None, None)
+    [refused] = only(line).refused
+    assert refused.reason.endswith("until the flow says which topics cross, it is off")
+
+
+def test_no_group_crosses_without_checkpoints_in_whatever_order() -> None:
+    lines = ("groups = x", "emit.checkpoints.enabled = false")
+    assert "groups" not in only(*lines).settings
+    assert "groups" not in only(*reversed(lines)).settings
+    assert only("emit.checkpoints.enabled = false", "a->b.emit.checkpoints.enabled = true").settings["groups"]
+
+
+class TestKeysOfNoFlow:
+    def test_of_a_flow_that_is_not_enabled(self) -> None:
+        [one] = [one for one in only("b->a.topics = x").findings if one.key == "b->a.topics"]
+        assert (one.treatment, one.reason) == (Treatment.IGNORED, "is about no flow that is enabled")
+
+    @pytest.mark.parametrize("flow", ["a->c", "c->b", "a ->b x"])
+    def test_of_a_cluster_that_is_not_there(self, flow: str) -> None:
+        [refused] = imported_file(imported_flows({**read_properties(FLOW), f"{flow}.topics": "x"})).flows[0].refused
+        assert refused.reason.startswith("there is no cluster ")
+        assert refused.reason.endswith("; the file has: a, b")
+
+    def test_each_once_in_the_file(self) -> None:
+        text = text_of("b->a.enabled = true", "a->z.topics = x")
+        assert text.count("a->z.topics") == 1
+
+    def test_without_clusters_the_keys_of_flows_name_them(self) -> None:
+        flows = imported_flows(
+            {"a->b.topics": "x", "c->b.topics": "y", "c->b.enabled": "false", "a->b.enabled": "true"}
+        )
+        assert [(one.name, one.settings["topics"]) for one in flows] == [("a->b", ["x"])]
+
+
+def test_an_alias_may_be_called_cluster() -> None:
+    file = imported("""
+clusters = cluster, b
+cluster.bootstrap.servers = one:9092
+cluster->b.enabled = true
+""")
+    assert loaded(file.text)[0].cluster.properties("admin")["bootstrap.servers"] == "one:9092"
+
+
+@pytest.mark.parametrize("value", ["${topic}", '"${topic}"'])
+def test_the_format_of_names_with_and_without_quotes(value: str) -> None:
+    assert only(f"remote.topic.format = {value}").settings["replication_policy"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("options", "login"),
+    [
+        ('username="me" password="it";', ("me", "it")),
+        ("password='i t' username=me;", ("me", "i t")),
+        (r'username="me" password="a\"b\\";', ("me", 'a"b\\')),
+        ('username="me" password="";', ("me", "")),
+        ('username="me" password="it" tokenauth="true";', None),
+        ('username="me";', None),
+        ("", None),
+    ],
+)
+def test_a_login_as_jaas_writes_it(options: str, login: tuple[str, str] | None) -> None:
+    assert login_of(f"org.apache.kafka.common.security.scram.ScramLoginModule required {options}") == login
+
+
 def test_secrets_become_variables() -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    flow = only(
-        f'a.sasl.jaas.config = {module} required username="me" password="hidden";',
-        "b.consumer.sasl.password = hidden",
-        "b.ssl.truststore.password = hidden",
+    file = imported(
+        FLOW
+        + f'a.sasl.jaas.config = {module} required username="me" password="hidden";\n'
+        + "b.consumer.sasl.password = hidden\nb.ssl.truststore.password = hidden"
     )
-    assert '"sasl.username" = "me"' in flow.source_file
-    assert '"sasl.password" = "${A_SASL_PASSWORD}"' in flow.source_file
-    assert '"sasl.password" = "${B_SASL_PASSWORD}"' in flow.target_file
-    assert "hidden" not in "".join([flow.source_file, flow.target_file, *(one.text for one in flow.findings)])
+    source, target = file.by_region().values()
+    assert '"sasl.username" = "me"' in source
+    assert '"sasl.password" = "${A_SASL_PASSWORD}"' in source
+    assert '"sasl.password" = "${B_SASL_PASSWORD}"' in target
+    assert "hidden" not in "".join([file.text, source, target, *(one.text for one in file.flows[0].findings)])
+
+
+def test_each_region_has_a_bucket_and_a_queue_of_its_own() -> None:
+    one, other = loaded(text_of("b->a.enabled = true"))
+    assert (one.s3.bucket, other.s3.bucket) == ("A_S3_BUCKET", "B_S3_BUCKET")
+    assert [c.sqs and c.sqs.queue for c in (one, other)] == ["A_SQS_QUEUE", "B_SQS_QUEUE"]
+
+
+class TestFlowsOfOneCluster:
+    """MirrorMaker 2 has a setting for each flow, where an egress or an ingress here has one for all of them."""
+
+    HEAD = """
+clusters = a, b, c
+a->b.enabled = true
+c->b.enabled = true
+a->c.enabled = true
+"""
+
+    def treatments(self, *lines: str) -> dict[str, Treatment]:
+        file = imported(self.HEAD + "\n".join(lines))
+        keys = [line.partition(" =")[0] for line in lines]
+        return {
+            f"{flow.name} {one.key}": one.treatment for flow in file.flows for one in flow.findings if one.key in keys
+        }
+
+    def test_that_agree(self) -> None:
+        file = imported(self.HEAD + "a->b.sync.topic.acls.enabled = false\nc->b.sync.topic.acls.enabled = false")
+        assert not [one for flow in file.flows for one in flow.refused]
+        acls = {config.region: config.ingress and config.ingress.acls for config in loaded(file.text)}
+        assert acls == {"a": None, "b": "off", "c": "mirror"}
+
+    def test_that_do_not(self) -> None:
+        file = imported(self.HEAD + "c->b.sync.topic.acls.enabled = false\na->c.sync.topic.acls.enabled = false")
+        [refused] = [one for flow in file.flows for one in flow.refused]
+        assert refused.key == "c->b.sync.topic.acls.enabled"
+        assert refused.reason == "is one setting, [clusters.b.ingress] acls, but mirror in a->b, off in c->b"
+        acls = {config.region: config.ingress and config.ingress.acls for config in loaded(file.text)}
+        assert acls == {"a": None, "b": "mirror", "c": "off"}
+
+    def test_a_key_is_refused_only_where_it_contradicts(self) -> None:
+        line = "sync.topic.configs.enabled = false"
+        assert self.treatments(line, "a->b.sync.topic.configs.enabled = true") == {
+            "a->b sync.topic.configs.enabled": Treatment.IGNORED,
+            "a->b a->b.sync.topic.configs.enabled": Treatment.REFUSED,
+            "c->b sync.topic.configs.enabled": Treatment.REFUSED,
+            "a->c sync.topic.configs.enabled": Treatment.MAPPED,
+        }
+
+    def test_the_most_frequent_refresh_serves_all(self) -> None:
+        file = imported(self.HEAD + "refresh.topics.interval.seconds = 20\na->c.refresh.topics.interval.seconds = 10")
+        found = {config.region: config for config in loaded(file.text)}
+        assert [one.egress and one.egress.topic_refresh_interval.total_seconds() for one in found.values()] == [
+            10,
+            None,
+            20,
+        ]
+
+    def test_where_an_archive_begins(self) -> None:
+        line = "a->b.source.consumer.auto.offset.reset = latest"
+        assert self.treatments(line) == {f"a->b {line.partition(' =')[0]}": Treatment.REFUSED}
+        both = self.treatments(line, line.replace("->b", "->c"))
+        assert set(both.values()) == {Treatment.MAPPED}
+
+    def test_properties_of_a_client(self) -> None:
+        one, other = (f"{flow}.source.consumer.fetch.min.bytes" for flow in ("a->b", "a->c"))
+        assert set(self.treatments(f"{one} = 1", f"{other} = 1").values()) == {Treatment.MAPPED}
+        assert set(self.treatments(f"{one} = 1", f"{other} = 2").values()) == {Treatment.REFUSED}
+
+    def test_what_all_flows_share_is_written_once(self) -> None:
+        file = imported(self.HEAD + "topics = x\na->b.groups = g")
+        assert file.tables["flow_defaults"] == {"topics": ["x"]}
+        assert file.tables["flows"] == {
+            "a->b": {"groups": ["g"]},
+            "a->c": {"groups": ["^.*"]},
+            "c->b": {"groups": ["^.*"]},
+        }
 
 
 @pytest.mark.parametrize(
@@ -158,26 +342,32 @@ def test_secrets_become_variables() -> None:
     ],
 )
 def test_heartbeats(lines: tuple[str, ...], is_on: bool, interval: str) -> None:
-    settings = parse(only(*lines).target_file, environment=ENVIRONMENT).ingress
+    _, target = loaded(text_of(*lines))
+    settings = target.ingress
     assert settings is not None
     assert [source.heartbeats for source in settings.sources] == [is_on]
     assert settings.heartbeat_interval == timedelta(seconds=int(interval[:-1]))
 
 
 def test_a_value_of_several_lines_stays_a_comment() -> None:
-    flow = only("tasks.max = 1\\nregion = 'x'")
-    assert parse(flow.source_file, environment=ENVIRONMENT).region == "a"
+    assert [one.region for one in loaded(text_of("tasks.max = 1\\nregion = 'x'"))] == ["a", "b"]
 
 
 def test_clusters_and_a_connector() -> None:
     """One of the two would be dropped without a word."""
     with pytest.raises(ValueError, match="has both clusters"):
-        flows(FLOW + "source.cluster.alias = a\n")
+        imported(FLOW + "source.cluster.alias = a\n")
+
+
+@pytest.mark.parametrize("alias", ["a b", "a/b", "x" * 65])
+def test_an_alias_that_is_no_name_of_a_region(alias: str) -> None:
+    with pytest.raises(ValueError, match=f"the alias '{alias}' must be a region name"):
+        imported(f"clusters = {alias}, c")
 
 
 def test_neither_clusters_nor_a_connector() -> None:
     with pytest.raises(ValueError, match="names no flow"):
-        flows("topics = .*")
+        imported("topics = .*")
 
 
 class TestProperties:

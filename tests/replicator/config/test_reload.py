@@ -186,6 +186,7 @@ def test_these_settings_reload_and_no_others() -> None:
         *(f"[egress].{name}" for name in ("exclude", "topic_filter", "groups", "groups_exclude")),
         *(f"[ingress].{name}" for name in ("replication_policy", "replication_policy_separator")),
         "[ingress].config_properties_exclude",
+        *(f'[flows."A->B"].{name}' for name in ("topics", "enabled", "groups", "groups_exclude")),
     }
     below = [e for e in entries() if e.section in ('[egress.topics."name"]', "[[ingress.sources]]")]
     assert len(tables) == len(below)

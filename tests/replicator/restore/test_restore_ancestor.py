@@ -22,7 +22,7 @@ def test_an_archive_of_the_ancestor_is_restored_and_verified(
     for file in files:
         place.client.put_object(Bucket=place.bucket, Key=object_key(file), Body=file.read_bytes())
     name = place.unique("restored")
-    selection = [TOPIC, "--region", REGION, "--rename", f"{TOPIC}={name}"]
+    selection = [TOPIC, "--archive-region", REGION, "--rename", f"{TOPIC}={name}"]
     code, text = commands.run("restore", *selection)
     assert (code, "--partition-count" in text) == (1, True), text  # not in its footers, and not guessed
     assert name not in place.cluster.topics()

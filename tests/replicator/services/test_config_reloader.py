@@ -205,3 +205,54 @@ def test_no_value_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> N
 def test_a_file_refuses_as_loading_does(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         SettingsFile(tmp_path / "none.toml").load()
+
+
+FLOWS = """
+[clusters.us.kafka]
+"bootstrap.servers" = "one:9092"
+[clusters.us.s3]
+bucket = "archive"
+[clusters.eu.kafka]
+"bootstrap.servers" = "${ONLY_AT_EU}:9092"
+[clusters.eu.s3]
+bucket = "copy"
+[clusters.eu.sqs]
+queue = "events"
+[flows."us->eu"]
+topics = ["orders"]
+"""
+
+
+def test_a_flow_that_changes_is_taken_over_by_its_source(tmp_path: Path) -> None:
+    """The process knows the variables of its own region only."""
+    path = tmp_path / "flows.toml"
+    path.write_text(FLOWS, encoding="utf-8")
+    file = SettingsFile.of(path, "us")
+    applied: list[Config] = []
+    reloader = ConfigReloader(
+        file=file, running=file.load(), reads=EGRESS, apply=applied.append, health=(health := Health()), stop=Stop()
+    )
+
+    def now(text: str) -> list[str]:
+        path.write_text(text, encoding="utf-8")
+        reloader.look()
+        reloader.look()
+        egress = reloader.running.egress
+        return [] if egress is None else [str(rule.pattern) for rule in egress.topics]
+
+    assert now(FLOWS.replace('["orders"]', '["orders", "payments"]')) == ["orders", "payments"]
+    assert len(applied) == 1
+    assert now(FLOWS.replace('"copy"', '"another"').replace('["orders"]', '["orders", "payments"]')) == [
+        "orders",
+        "payments",
+    ]
+    assert len(applied) == 1, "what only another region uses is none of it"
+    assert not health.snapshot().problems.get(SUBJECT)
+    assert now(FLOWS.replace("clusters.us.", "clusters.useast.")) == ["orders", "payments"]
+    assert "there is no cluster 'us'" in health.snapshot().problems[SUBJECT]
+    assert now(FLOWS.replace("us->eu", "us->eur")) == ["orders", "payments"]
+    assert "there is no cluster 'eur' (did you mean 'eu'?)" in health.snapshot().problems[SUBJECT]
+    assert now(FLOWS + "enabled = false") == ["orders", "payments"]
+    assert health.snapshot().problems[SUBJECT] == "needs a restart: egress", "the last flow is gone"
+    assert now(FLOWS) == ["orders"]
+    assert not health.snapshot().problems.get(SUBJECT)
