@@ -30,6 +30,7 @@ class DesiredTopic:
     without: frozenset[str] = frozenset()  # configs that it should not have as its own
     source_retention_ms: int | None = None  # in force at the source, also by its default; None: not known; -1: for ever
     is_removed: bool = False  # the source has it no longer
+    failed: str = ""  # why a user's filter did not say which configs cross
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,8 @@ def plan_changes(
     reports: list[Drift] = []
     for topic in sorted(desired, key=lambda one: one.name):
         here = actual.get(topic.name)
+        if topic.failed:
+            reports.append(Drift(topic.name, f"its configs stay as they are: {topic.failed}"))
         if here is None:
             if not topic.is_removed:
                 changes.append(CreateTopic(topic.name, topic.partitions, {**(topic.configs or {}), **created_with}))
