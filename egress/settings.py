@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from formats.group_selection import GroupPattern, group_rules
+from formats.policies.filters import group_filter, topic_filter
 from formats.policies.names import HEARTBEATS
-from formats.policies.topic_filters import topic_filter
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, not_blank, setting
 from infra.settings.units import MIB
@@ -85,7 +85,9 @@ class EgressSettings:
     topic_filter: str | None = field(
         default=None,
         metadata=setting(
-            '"package.module:Class" that excludes topics, too, by should_replicate_topic(name)', reloads=True
+            '"package.module:Class", or an entry point of replicator.filters, that excludes topics, too, by '
+            "should_replicate_topic(name)",
+            reloads=True,
         ),
     )
     groups: tuple[GroupPattern, ...] = field(
@@ -100,6 +102,10 @@ class EgressSettings:
     groups_exclude: tuple[GroupPattern, ...] = field(
         default=(),
         metadata=setting("groups that are not replicated, whatever selects them: names or ^expressions", reloads=True),
+    )
+    group_filter: str | None = field(
+        default=None,
+        metadata=setting("as topic_filter, for groups, by should_replicate_group(name)", reloads=True),
     )
     group_id: str = field(
         default="replicator.egress",
@@ -192,14 +198,19 @@ class EgressSettings:
     @property
     def group_rules(self) -> Sequence[TopicRule[None]]:
         """For `formats.group_selection.select_groups`."""
-        return group_rules(self.groups, self.groups_exclude)
+        filters = () if self.group_filter is None else (group_filter(self.group_filter),)
+        return group_rules(self.groups, (*self.groups_exclude, *filters))
 
     def _contradictions(self) -> Iterator[Problem]:
-        if self.topic_filter is not None:
-            try:
-                topic_filter(self.topic_filter)
-            except ValueError as error:
-                yield "topic_filter", str(error)
+        for name, value, load in (
+            ("topic_filter", self.topic_filter, topic_filter),
+            ("group_filter", self.group_filter, group_filter),
+        ):
+            if value is not None:
+                try:
+                    load(value)
+                except ValueError as error:
+                    yield name, str(error)
         if self.write_heartbeats and not self.heartbeat_interval:
             yield "write_heartbeats", 'must be false with heartbeat_interval = "0s": there are no heartbeats then'
         if not self.topics:

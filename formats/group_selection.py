@@ -26,7 +26,7 @@ DEFAULT_GROUP_EXCLUDES: Sequence[NameMatcher] = tuple(
 """MirrorMaker 2's `groups.exclude`."""
 
 
-def group_rules(include: Iterable[GroupPattern], exclude: Sequence[GroupPattern]) -> Sequence[TopicRule[None]]:
+def group_rules(include: Iterable[GroupPattern], exclude: Sequence[NameMatcher]) -> Sequence[TopicRule[None]]:
     return [TopicRule(pattern, None, exclude, DEFAULT_GROUP_EXCLUDES) for pattern in include]
 
 

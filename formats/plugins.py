@@ -1,14 +1,17 @@
-"""Parts that a user brings: named `package.module:name` in the configuration, and imported from the Python path."""
+"""Parts that a user brings. They are named in the configuration: `package.module:name`, imported from the Python path,
+or `name` alone, an entry point that an installed package declares."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 from formats.errors import PluginFailed
 
+POLICIES, FILTERS = "replicator.policies", "replicator.filters"  # groups of entry points
 SIGN = ":"  # what tells a plug-in's name from that of a part of ours
 _CLEAR = (ImportError, AttributeError, ValueError)  # their messages are clear without the type
 
@@ -19,6 +22,23 @@ def imported(name: str, kind: str) -> object:
     if not colon or not module or not attribute:
         raise ValueError(f"not package.module:{kind}")
     return getattr(importlib.import_module(module), attribute)
+
+
+def installed(group: str) -> Collection[str]:
+    """Names of entry points, in the order of the alphabet."""
+    return sorted(entry_points(group=group).names)
+
+
+def _of_entry_point(name: str, group: str) -> object:
+    """Raises ValueError unless one package declares it, and whatever the module raises."""
+    points = {point.value: point for point in entry_points(group=group, name=name)}
+    if not points:
+        known = ", ".join(installed(group)) or "none"
+        raise ValueError(f"neither package.module:Class, nor an entry point of {group}; installed are: {known}")
+    if len(points) > 1:
+        raise ValueError(f"several packages declare it in {group}: {', '.join(sorted(points))}; name one of them")
+    [point] = points.values()
+    return point.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +85,11 @@ class Plugin:
         return f"{self.name}.{method}({', '.join(map(repr, arguments))})"
 
 
-def plugin(name: str, methods: Collection[str], arguments: Mapping[str, str]) -> Plugin:
-    """An object of the class `name`, created with `arguments` by keyword. Raises ValueError when the class is not
-    found, lacks one of `methods`, or cannot be created."""
+def plugin(name: str, methods: Collection[str], arguments: Mapping[str, str], *, group: str) -> Plugin:
+    """An object of the class `name`, created with `arguments` by keyword. `group`: of entry points. Raises ValueError
+    when the class is not found, lacks one of `methods`, or cannot be created."""
     try:
-        found = imported(name, "Class")
+        found = imported(name, "Class") if SIGN in name else _of_entry_point(name, group)
     except Exception as error:  # a user's module may raise anything while it is imported
         text = str(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{name!r} is not found: {text}") from error

@@ -9,9 +9,9 @@ from typing import Literal
 
 from formats.errors import PluginFailed
 from formats.incarnation import fork_id, fork_number
+from formats.policies.filters import topic_filter
 from formats.policies.named_policies import replication_policy
 from formats.policies.names import LegacyReplicationPolicy, ReplicationPolicy, hops, is_cycle
-from formats.policies.topic_filters import topic_filter
 from formats.topic_selection import DEFAULT_EXCLUDES, TopicPattern, TopicRule
 from infra.settings.field import Problem, enforce, matching, not_blank, region_name, setting
 
@@ -38,7 +38,10 @@ class IngressSource:
     )
     topic_filter: str | None = field(
         default=None,
-        metadata=setting('"package.module:Class" that excludes topics, too, by should_replicate_topic(name)'),
+        metadata=setting(
+            '"package.module:Class", or an entry point of replicator.filters, that excludes topics, too, by '
+            "should_replicate_topic(name)"
+        ),
     )
     destination_topic: str | None = field(
         default=None,
@@ -52,8 +55,8 @@ class IngressSource:
         default=None,
         metadata=setting(
             'names of the topics here: "default" = <alias><separator><topic>, "identity" = <topic>, '
-            '"LegacyReplicationPolicy" = <topic>, and nothing but records crosses, or "package.module:Class"; default: '
-            "that of [ingress]",
+            '"LegacyReplicationPolicy" = <topic>, and nothing but records crosses, "package.module:Class", or an entry '
+            "point of replicator.policies; default: that of [ingress]",
             check=not_blank,
         ),
     )

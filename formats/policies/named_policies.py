@@ -4,6 +4,7 @@
     identity, IdentityReplicationPolicy            <topic>
     LegacyReplicationPolicy                        <topic>, and nothing but records crosses
     package.module:Class                           a user's: Class(source_alias=…, separator=…)
+    any other name                                 a user's: an entry point of replicator.policies
 
 Kafka's class names are accepted with their Java packages.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from formats.errors import PluginFailed
-from formats.plugins import SIGN, Plugin, plugin
+from formats.plugins import POLICIES, SIGN, Plugin, installed, plugin
 from formats.policies.names import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
@@ -40,16 +41,16 @@ _POLICIES: Mapping[str, _Make] = {
 def replication_policy(name: str, source_alias: str, separator: str) -> ReplicationPolicy:
     """The policy for topics of the cluster `source_alias`. Raises ValueError for a name or a class that is no policy,
     and for an alias that the policy would not find again in the names that it gives."""
-    make = _POLICIES.get(name if SIGN in name else name.rpartition(".")[2])
-    if SIGN in name:
-        policy: ReplicationPolicy = UserPolicy(
-            plugin(name, REQUIRED, {"source_alias": source_alias, "separator": separator})
-        )
-    elif make is None:
-        known = ", ".join(f'"{one}"' for one in ("default", "identity", "LegacyReplicationPolicy"))
-        raise ValueError(f'{name!r} is no replication policy: must be {known} or "package.module:Class"')
-    else:
+    make = None if SIGN in name else _POLICIES.get(name.rpartition(".")[2])
+    policy: ReplicationPolicy
+    if make is not None:
         policy = make(source_alias, separator)
+    elif SIGN in name or name in (own := installed(POLICIES)):
+        arguments = {"source_alias": source_alias, "separator": separator}
+        policy = UserPolicy(plugin(name, REQUIRED, arguments, group=POLICIES))
+    else:
+        known = ", ".join(f'"{one}"' for one in ("default", "identity", "LegacyReplicationPolicy", *own))
+        raise ValueError(f'{name!r} is no replication policy: must be {known} or "package.module:Class"')
     _try(policy, name, source_alias, separator)
     return policy
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from formats.topic_selection import NameMatcher
+
 UseDefaults = Literal["target", "source"]
 
 DEFAULT_EXCLUDES = (  # MirrorMaker 2's, as its class has them: replication of the brokers, and what protects a cluster
@@ -81,6 +83,7 @@ class ConfigFilter:
     """Names of configs that cross. Raises ValueError for an expression that does not compile."""
 
     exclude: Sequence[str] = DEFAULT_EXCLUDES  # expressions that match a whole name
+    refused: NameMatcher | None = None  # by a user's filter
     _compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,13 +95,16 @@ class ConfigFilter:
         object.__setattr__(self, "_compiled", re.compile("|".join(f"(?:{e})" for e in self.exclude) or r"(?!)"))
 
     def crosses(self, name: str) -> bool:
-        return name not in KEEPS_TIMESTAMPS and self._compiled.fullmatch(name) is None
+        """Raises PluginFailed."""
+        if name in KEEPS_TIMESTAMPS or self._compiled.fullmatch(name) is not None:
+            return False
+        return self.refused is None or not self.refused.matches(name)
 
 
 def wanted_configs(
     source: Mapping[str, ConfigValue], filter_: ConfigFilter, use_defaults: UseDefaults
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """The configs that the target's topic should have, and those that it should not have."""
+    """The configs that the target's topic should have, and those that it should not have. Raises PluginFailed."""
     wanted: dict[str, str] = {}
     unwanted: set[str] = set()
     for name, config in source.items():

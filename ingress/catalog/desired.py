@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import partial
 
 from formats.control.catalog import MERGED, Catalog, CatalogTopic
+from formats.errors import PluginFailed
 from formats.incarnation import Incarnation
 from formats.policies.acls import AclBinding, mirrored
 from formats.policies.topic_configs import KEEPS_TIMESTAMPS, RETENTION_MS, ConfigValue, wanted_configs, with_floors
@@ -89,7 +90,11 @@ def _desired(
             return None
         return DesiredTopic(name=name, source=str(removed[0]), partitions=0, is_removed=True)
     source, first = known[0]
-    configs, without = _configs(first.configs, settings)
+    failed = ""
+    try:
+        configs, without = _configs(first.configs, settings)
+    except PluginFailed as error:  # no answer: the configs that it has stay
+        configs, without, failed = None, frozenset(), str(error)
     return DesiredTopic(
         name=name,
         source=str(source),
@@ -97,12 +102,14 @@ def _desired(
         configs=configs,
         without=without,
         source_retention_ms=retention_ms(first.configs),
+        failed=failed,
     )
 
 
 def _configs(
     source: Mapping[str, ConfigValue] | None, settings: CatalogSettings
 ) -> tuple[Mapping[str, str] | None, frozenset[str]]:
+    """Raises PluginFailed."""
     if settings.configs == "off" or source is None:
         return None, frozenset()
     configs, without = wanted_configs(source, settings.config_filter, settings.use_defaults_from)

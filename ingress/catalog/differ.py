@@ -45,6 +45,7 @@ class DesiredTopic:
     source_retention_ms: int | None = None  # in force at the source, also by its default; None: not known; -1: for ever
     age: DataAge | None = None  # of what is delivered to it; None: not known
     is_removed: bool = False  # the source has it no longer
+    failed: str = ""  # why a user's filter did not say which configs cross
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,8 @@ def plan_changes(
     reports: list[Drift] = []
     for topic in sorted(desired, key=lambda one: one.name):
         here = actual.get(topic.name)
+        if topic.failed:
+            reports.append(Drift(topic.name, f"its configs stay as they are: {topic.failed}"))
         if here is None:
             if not topic.is_removed:
                 changes.append(CreateTopic(topic.name, topic.partitions, {**(topic.configs or {}), **created_with}))

@@ -8,6 +8,7 @@ from typing import Literal
 
 from formats.messages.ledger import DEFAULT_LEDGER
 from formats.policies.acls import AclMode
+from formats.policies.filters import config_property_filter
 from formats.policies.topic_configs import DEFAULT_EXCLUDES, ConfigFilter, UseDefaults
 from infra.settings.field import setting, topic_name
 
@@ -15,6 +16,14 @@ from infra.settings.field import setting, topic_name
 def _expression(text: object) -> str | None:
     try:
         ConfigFilter(tuple(text) if isinstance(text, tuple) else (str(text),))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _config_property_filter(name: object) -> str | None:
+    try:
+        config_property_filter(str(name))
     except ValueError as error:
         return str(error)
     return None
@@ -60,6 +69,15 @@ class CatalogSettings:
         default=DEFAULT_EXCLUDES,
         metadata=setting(
             "configs that do not cross: expressions that match a whole name", check=_expression, reloads=True
+        ),
+    )
+    config_property_filter: str | None = field(
+        default=None,
+        metadata=setting(
+            '"package.module:Class", or an entry point of replicator.filters, that excludes configs, too, by '
+            "should_replicate_config_property(name)",
+            check=_config_property_filter,
+            reloads=True,
         ),
     )
     retention_guard: Literal["warn", "raise"] = field(
@@ -112,4 +130,5 @@ class CatalogSettings:
 
     @property
     def config_filter(self) -> ConfigFilter:
-        return ConfigFilter(self.config_properties_exclude)
+        name = self.config_property_filter
+        return ConfigFilter(self.config_properties_exclude, None if name is None else config_property_filter(name))

@@ -57,8 +57,10 @@ KEYS: Mapping[str, KeyRule] = {
     "groups.exclude": _mapped("flows.groups_exclude"),
     "config.properties.exclude": _mapped("ingress.config_properties_exclude"),
     "topic.filter.class": _refused(f"{_JAVA}: write its should_replicate_topic in Python, flows.topic_filter"),
-    "group.filter.class": _refused(f"{_JAVA}: write the groups into flows.groups and groups_exclude"),
-    "config.property.filter.class": _refused(f"{_JAVA}: write the names into ingress.config_properties_exclude"),
+    "group.filter.class": _refused(f"{_JAVA}: write its should_replicate_group in Python, egress.group_filter"),
+    "config.property.filter.class": _refused(
+        f"{_JAVA}: write its should_replicate_config_property in Python, ingress.config_property_filter"
+    ),
     "use.defaults.from": _mapped("ingress.use_defaults_from"),
     "sync.topic.configs.enabled": _mapped("ingress.configs"),
     "sync.topic.configs.interval.seconds": _ignored(_REFRESH),

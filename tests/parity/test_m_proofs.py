@@ -365,6 +365,37 @@ class TestM22Shapes:
         assert one.offsets(P0) == [*range(20)]
 
 
+class TestM23Filters:
+    FILTER = "tests.formats.policies.user_policies:NoTemporary"
+
+    def test_m23_a_filter_of_configs_decides_which_are_set_and_which_follow(self) -> None:
+        world = World()
+        world.settings = replace(world.settings, config_property_filter=self.FILTER)
+        world.publish_catalog(source_topic(configs={"segment.bytes": "1000", "tmp.bytes": "1"}))
+        process = delivered(world)
+        assert "tmp.bytes" not in world.admin.settings["copy"]
+        assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+        world.publish_catalog(source_topic(configs={"segment.bytes": "2000", "tmp.bytes": "2"}))
+        one_interval(process)
+        assert "tmp.bytes" not in world.admin.settings["copy"]
+        assert world.admin.settings["copy"]["segment.bytes"] == "2000"
+
+    def test_m23_a_filter_that_fails_leaves_the_configs_as_they_are_and_stops_no_record(self) -> None:
+        world = World()
+        world.settings = replace(world.settings, config_property_filter=self.FILTER)
+        world.publish_catalog(source_topic(partitions=1, configs={"segment.bytes": "1000"}))
+        process = delivered(world)
+        world.publish_catalog(source_topic(partitions=2, configs={"forbidden": "1", "segment.bytes": "2000"}))
+        one_interval(process)
+        assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+        assert world.admin.describe(["copy"])["copy"].partition_count == 2, "the rest follows"
+        applier, found = world.applier(), process.controller._watcher.found
+        kept = kept_like_sources({name: one.routes for name, one in found.destinations.items()})
+        [report] = applier.plan(kept, found.catalogs, process.controller._checkpoints.positions).reports
+        assert "its configs stay as they are: " in report
+        assert "raised KeyError: 'no such customer'" in report
+
+
 class TestM26Diamond:
     """A to B to D and A to C to D, under the names of A."""
 

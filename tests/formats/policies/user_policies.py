@@ -71,6 +71,14 @@ class NoTemporary:
     def should_replicate_topic(self, topic: str) -> bool:
         return not topic.startswith("tmp")
 
+    def should_replicate_group(self, group: str) -> bool:
+        return not group.startswith("tmp")
+
+    def should_replicate_config_property(self, prop: str) -> bool:
+        if prop == "forbidden":
+            raise KeyError("no such customer")
+        return not prop.startswith("tmp")
+
 
 class FailsForSome(NoTemporary):
     def should_replicate_topic(self, topic: str) -> bool:

@@ -141,7 +141,8 @@ class TestFilters:
             ('exclude = ["^("]', "egress.exclude: item 0: '^(' is not an expression"),
             ("groups = [1]", "egress.groups: item 0: must be a text"),
             ('groups = [" "]', "egress.groups: item 0: a group id must not be empty"),
-            ('topic_filter = "x"', "egress.topic_filter: 'x' is not found: not package.module:Class"),
+            ('topic_filter = "x"', "egress.topic_filter: 'x' is not found: neither package.module:Class, nor"),
+            ('group_filter = "x:"', "egress.group_filter: 'x:' is not found: not package.module:Class"),
         ],
     )
     def test_one_problem(self, text: str, wanted: str) -> None:
@@ -153,6 +154,18 @@ class TestFilters:
         assert not explain_topic(config, "tmp1")[0].selected
         config = parse(ingress(f'region = "a"\ntopic = "^.*"\ntopic_filter = "{name}"'))
         assert [explain_topic(config, topic)[0].selected for topic in ("tmp1", "t")] == [False, True]
+        config = parse(SMALL + f'[egress]\ngroups = ["^.*"]\ngroup_filter = "{name}"\n[egress.topics."^.*"]\n')
+        assert [explain_group(config, group)[0].selected for group in ("tmp1", "t")] == [False, True]
+
+    def test_a_users_filter_of_configs(self) -> None:
+        source, name = 'region = "a"\ntopic = "t"', "tests.formats.policies.user_policies"
+        settings = parse(ingress(source, more=f'config_property_filter = "{name}:NoTemporary"')).ingress
+        assert settings is not None
+        crossing = [one for one in ("tmp.x", "segment.bytes") if settings.config_filter.crosses(one)]
+        assert crossing == ["segment.bytes"]
+        problem = only(ingress(source, more=f'config_property_filter = "{name}:SaysMaybe"'))
+        assert "ingress.config_property_filter: " in problem
+        assert "lacks should_replicate_config_property()" in problem
 
     def test_show_reads_back(self) -> None:
         config = parse(SMALL + self.EGRESS)

@@ -43,6 +43,8 @@ RELOADED: Edits = {
     ("ingress", "sources", 0, "on_lost"): "skip",
     ("ingress", "replication_policy"): "default",
     ("ingress", "config_properties_exclude"): ["retention[.].*"],
+    ("ingress", "config_property_filter"): "tests.formats.policies.user_policies:NoTemporary",
+    ("egress", "group_filter"): "tests.formats.policies.user_policies:NoTemporary",
 }
 KEPT: Edits = {
     ("kafka", "bootstrap.servers"): "two:9092",
@@ -183,9 +185,9 @@ def test_these_settings_reload_and_no_others() -> None:
     found = {f"{entry.section}.{entry.name}" for entry in entries() if entry.reloads}
     tables = {entry for entry in found if entry.startswith(('[egress.topics."name"]', "[[ingress.sources]]"))}
     assert found - tables == {
-        *(f"[egress].{name}" for name in ("exclude", "topic_filter", "groups", "groups_exclude")),
+        *(f"[egress].{name}" for name in ("exclude", "topic_filter", "groups", "groups_exclude", "group_filter")),
         *(f"[ingress].{name}" for name in ("replication_policy", "replication_policy_separator")),
-        "[ingress].config_properties_exclude",
+        *(f"[ingress].{name}" for name in ("config_properties_exclude", "config_property_filter")),
         *(f'[flows."A->B"].{name}' for name in ("topics", "enabled", "groups", "groups_exclude")),
     }
     below = [e for e in entries() if e.section in ('[egress.topics."name"]', "[[ingress.sources]]")]
