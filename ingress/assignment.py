@@ -65,6 +65,7 @@ class Assignment:
             self._epochs,
             clamp_timestamps=route.settings.on_timestamp == CLAMP,
             transform=transform_named(route.settings.transform),
+            lineage_header=route.settings.lineage_header,
         )
         assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
@@ -149,6 +150,7 @@ def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:
         assigned.policy == late_policy(settings)
         and given.clamp_timestamps == (settings.on_timestamp == CLAMP)
         and given.transform == transform_named(settings.transform)
+        and given.lineage_header == settings.lineage_header
     )
 
 

@@ -23,6 +23,7 @@ DEFAULT_SEPARATOR = "."
 _destination = matching(
     r"(?=.)[A-Za-z0-9._-]{0,249}(\{topic\}[A-Za-z0-9._-]{0,249})?", f'a topic name, which may contain "{TOPIC}" once'
 )
+_header_name = matching(r"[^\x00]{0,249}", "at most 249 characters without a NUL")  # the client cuts a name at one
 policy_separator = matching(r"[A-Za-z0-9._-]{1,64}", "1 to 64 of A-Z a-z 0-9 . _ -")
 
 
@@ -145,6 +146,14 @@ class IngressSource:
             "none, also where [ingress.defaults] has one"
         ),
     )
+    lineage_header: str = field(
+        default="",
+        metadata=setting(
+            'name of a header, such as "replicator.source", that each record gets as its last one: which record of '
+            'which source cluster it is; "" = none, also where [ingress.defaults] has one',
+            check=_header_name,
+        ),
+    )
 
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
@@ -240,8 +249,10 @@ class IngressSource:
 
     @property
     def changing(self) -> str:
-        """What changes its records on their way, for people; empty: nothing."""
-        return f"changed by transform {self.transform}" if self.transform else ""
+        """What its records get or lose on their way, for people; empty: nothing."""
+        changes = [f"changed by transform {self.transform}"] if self.transform else []
+        changes += [f"with header {self.lineage_header}"] if self.lineage_header else []
+        return ", ".join(changes)
 
     @property
     def naming(self) -> str:

@@ -108,7 +108,7 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:
     headers = batch.column("headers")
     if headers.null_count < len(headers):
         pairs = headers.flatten()
-        ends = _list_ends(headers, len(pairs))
+        ends = list_ends(headers, len(pairs))
         for parts in (pairs.field(0), pairs.field(1)):
             totals = pc.add(totals, _running_totals(parts).take(ends))
     return pc.subtract(totals.slice(1), totals.slice(0, batch.num_rows))
@@ -124,7 +124,7 @@ def _running_totals(array: pa.Array) -> pa.Int32Array:
     return totals
 
 
-def _list_ends(lists: pa.ListArray, count: int) -> pa.Int32Array:
+def list_ends(lists: pa.ListArray, count: int) -> pa.Int32Array:
     """0, and where each list ends among the `count` elements of `lists.flatten()`."""
     ends = lists.offsets
     if ends[-1].as_py() - ends[0].as_py() == count:

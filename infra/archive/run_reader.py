@@ -10,6 +10,7 @@ from formats.coverage import SegmentSlice
 from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
+from formats.records.lineage_header import with_lineage
 from formats.records.scope import RecordFilter
 from formats.records.statistics import last_offset
 from formats.records.transform import NO_TRANSFORM, Transform
@@ -34,7 +35,12 @@ class SegmentRun:
 
 class RunReader(Protocol):
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
+        self,
+        slices: Sequence[SegmentSlice],
+        *,
+        max_records: int | None = None,
+        transform: Transform = NO_TRANSFORM,
+        lineage_header: str = "",
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
 
@@ -104,11 +110,16 @@ class SegmentRunReader:
     opened: Callable[[SegmentFooter], None] = ignored  # called with each segment that is opened, perhaps repeatedly
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
+        self,
+        slices: Sequence[SegmentSlice],
+        *,
+        max_records: int | None = None,
+        transform: Transform = NO_TRANSFORM,
+        lineage_header: str = "",
     ) -> Generator[SegmentRun, None, None]:
         """Yields at least one run; the final one has `last` set. The slices adjoin; a run may span several of them, so
         that small segments do not make small runs. `max_records` lowers the limit of a run, and of what `transform` is
-        called with.
+        called with. `lineage_header`: name of the header that each record gets after it; empty: none.
 
         Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of the
         records read before the error: the next offset of that run lies in the failed slice. Holds two row groups in
@@ -118,15 +129,18 @@ class SegmentRunReader:
         builder = _RunBuilder(slices[0].offsets.start)
         try:
             for segment_slice in slices:
-                last = min(segment_slice.offsets.end, self.last_offset(segment_slice.segment.source))
+                source = segment_slice.segment.source
+                last = min(segment_slice.offsets.end, self.last_offset(source))
                 if last < segment_slice.offsets.start:
                     break
                 if builder.count >= limit:
                     yield builder.end_run()
-                for batch in self._batches(segment_slice, last):
+                for batch, cluster_id in self._batches(segment_slice, last):
                     for part in self._parts(batch, limit):
                         in_scope = self.scope.of(part)
-                        wanted = transform(in_scope, segment_slice.segment.source)
+                        wanted = transform(in_scope, source)
+                        if lineage_header:
+                            wanted = with_lineage(wanted, lineage_header, cluster_id, source)
                         # a full run ends before records that are left out, too: a refused record is alone at last
                         is_full = builder.count >= limit or not builder.has_room(wanted, limit, self.max_bytes)
                         if builder.count and is_full:
@@ -142,8 +156,8 @@ class SegmentRunReader:
             raise
         yield builder.end_run(last=True)
 
-    def _batches(self, segment_slice: SegmentSlice, last: int) -> Iterator[RecordBatch]:
-        """Batches of one slice; stops after the last offset in scope."""
+    def _batches(self, segment_slice: SegmentSlice, last: int) -> Iterator[tuple[RecordBatch, str]]:
+        """Batches of one slice, each with the id of its cluster; stops after the last offset in scope."""
         with self.archive.open(segment_slice.segment) as reader:
             self.expect(reader.footer)
             self.opened(reader.footer)
@@ -153,7 +167,7 @@ class SegmentRunReader:
             for batch in reader.batches(segment_slice.offsets.start):
                 if self.scope.is_past(batch) or bound.is_past(batch):
                     return
-                yield batch if bound is EVERYTHING else bound.of(batch)
+                yield batch if bound is EVERYTHING else bound.of(batch), reader.footer.origin.cluster_id
 
     def _parts(self, batch: RecordBatch, limit: int) -> Iterator[RecordBatch]:
         rows = min(limit, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))

@@ -28,6 +28,7 @@ class DeliveryTarget:
     clamp_timestamps: bool
     begun_at: int | None = None  # source offset; None: an operator set the position, or it is not known (yet)
     transform: Transform = NO_TRANSFORM
+    lineage_header: str = ""  # name of the header that says where a record comes from; empty: it gets none
 
     @property
     def key(self) -> CheckpointKey:

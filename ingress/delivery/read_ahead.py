@@ -169,7 +169,12 @@ class ReadAhead:
         if slices:
             at = slices[0].offsets.start
             most = narrow.max_records if narrow else None
-            runs = self.reader.runs(slices, max_records=most, transform=delivery_target.transform)
+            runs = self.reader.runs(
+                slices,
+                max_records=most,
+                transform=delivery_target.transform,
+                lineage_header=delivery_target.lineage_header,
+            )
         else:
             at = delivery_target.begun_at or 0
             runs = _first_run(at)

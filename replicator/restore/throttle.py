@@ -47,9 +47,15 @@ class ThrottledReader:
     throttle: Throttle
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
+        self,
+        slices: Sequence[SegmentSlice],
+        *,
+        max_records: int | None = None,
+        transform: Transform = NO_TRANSFORM,
+        lineage_header: str = "",
     ) -> Generator[SegmentRun, None, None]:
         """See SegmentRunReader."""
-        for run in self.reader.runs(slices, max_records=max_records, transform=transform):
+        read = self.reader.runs(slices, max_records=max_records, transform=transform, lineage_header=lineage_header)
+        for run in read:
             self.throttle.pay(run.size_bytes)
             yield run

@@ -148,6 +148,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "found": _side(result.second if result else None),
                 "difference": result.difference.text if result and result.difference else "",
                 "transform": verdict.transform,
+                "without_header": verdict.without_header,
                 "unreadable": verdict.unreadable,
             }
 
@@ -181,6 +182,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
             wanted, found = entry["wanted"], entry["found"]
             parts = [f"{entry['records']:,} records equal"]
             parts += [f"after transform {entry['transform']}"] if entry.get("transform") else []
+            parts += [f"without header {entry['without_header']}"] if entry.get("without_header") else []
             parts += [entry["difference"]] if entry["difference"] else []
             parts += [entry["unreadable"]] if entry["unreadable"] else []
             sides = f"{_shown(wanted and wanted['offsets'])} = {entry['target']} {_shown(found and found['offsets'])}"

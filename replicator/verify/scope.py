@@ -51,6 +51,12 @@ def transform_of(selection: Selection, source: SourcePartition, cluster: Config)
     return "" if delivered is None else delivered.transform
 
 
+def lineage_header_of(selection: Selection, source: SourcePartition, cluster: Config) -> str:
+    """The name of the header that the records of `source` got in `cluster`; empty: none, as in `transform_of`."""
+    delivered = _delivered_by(selection, source, cluster)
+    return "" if delivered is None else delivered.lineage_header
+
+
 def _delivered_by(selection: Selection, source: SourcePartition, cluster: Config) -> IngressSource | None:
     if selection.renaming.decides(source.topic) or cluster.ingress is None:
         return None

@@ -21,6 +21,7 @@ from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
 from formats.records.align import StreamComparison, compare_streams
 from formats.records.compare import Comparison, compare
+from formats.records.lineage_header import without_header as without
 from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, within
 from formats.records.transform import transform_named
@@ -98,6 +99,7 @@ class TargetVerdict:
     result: StreamComparison | None
     unreadable: str = ""  # why they could not be compared
     transform: str = ""  # name of the function that the compared records of the source went through; empty: none
+    without_header: str = ""  # name of the header that both were compared without; empty: none
 
     @property
     def is_equal(self) -> bool:
@@ -236,10 +238,13 @@ class Verifier:
         scope: RecordFilter,
         records: Iterator[RecordBatch],
         transform: str = "",
+        *,
+        without_header: str = "",
     ) -> TargetVerdict:
         """Compare the archive with `records`, all of the target partition. Raises StoreUnavailable, and what reading it
         raises."""
-        return compared_through(transform, source, target, self.records(source, scope), records)
+        ours = self.records(source, scope)
+        return compared_through(transform, source, target, ours, records, without_header=without_header)
 
     def records(
         self, source: SourcePartition, scope: RecordFilter, within: OffsetRange | None = None
@@ -304,15 +309,31 @@ def compared_through(
     target: TopicPartition,
     ours: Iterator[RecordBatch],
     theirs: Iterator[RecordBatch],
+    *,
+    without_header: str = "",
 ) -> TargetVerdict:
-    """Compare `ours`, as the function named `transform` returns them, with `theirs`. Raises what reading either raises,
-    except errors of the data."""
+    """Compare `ours`, as the function named `transform` returns them, with `theirs`, both without headers of a name.
+    Raises what reading either raises, except errors of the data."""
+
+    def verdict(result: StreamComparison | None, unreadable: str = "") -> TargetVerdict:
+        return TargetVerdict(
+            source=source,
+            target=target,
+            result=result,
+            unreadable=unreadable,
+            transform=transform,
+            without_header=without_header,
+        )
+
     try:
         function = transform_named(transform)
-        result = compare_streams((function(batch, source) for batch in ours), theirs)
+        ours = (function(batch, source) for batch in ours)
+        if without_header:
+            ours = (without(batch, without_header) for batch in ours)
+            theirs = (without(batch, without_header) for batch in theirs)
+        return verdict(compare_streams(ours, theirs))
     except (CorruptSegment, SegmentNotFound, TransformFailed) as error:
-        return TargetVerdict(source=source, target=target, result=None, unreadable=str(error), transform=transform)
-    return TargetVerdict(source=source, target=target, result=result, transform=transform)
+        return verdict(None, str(error))
 
 
 def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:

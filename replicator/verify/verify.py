@@ -33,7 +33,16 @@ from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, entry_of, report
-from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, Found, VerifyScope, copied_as, transform_of
+from replicator.verify.scope import (
+    ARCHIVE,
+    DIRECT,
+    SOURCE,
+    Found,
+    VerifyScope,
+    copied_as,
+    lineage_header_of,
+    transform_of,
+)
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier, compared_through
 
 if TYPE_CHECKING:
@@ -149,14 +158,19 @@ class Verification(Closing):
         if scope.kind == SOURCE:
             return entry_of(self.same_as_source(source, scope.cluster)), {}
         if delivered is not None:
-            topic, transform = self.selection.renaming(source.topic), ""
+            topic, transform, header = self.selection.renaming(source.topic), "", ""
         else:
             topic = copied_as(self.selection, source, scope.cluster)
             transform = transform_of(self.selection, source, scope.cluster)
+            header = lineage_header_of(self.selection, source, scope.cluster)
         if scope.source_cluster is not None:
-            direct = self.source_as_target(source, scope.source_cluster, scope.cluster, topic, transform=transform)
+            direct = self.source_as_target(
+                source, scope.source_cluster, scope.cluster, topic, transform=transform, without_header=header
+            )
             return {**entry_of(direct), "kind": DIRECT}, {}
-        found = self.same_as_target(source, scope.cluster, topic, offsets=delivered, transform=transform)
+        found = self.same_as_target(
+            source, scope.cluster, topic, offsets=delivered, transform=transform, without_header=header
+        )
         return entry_of(found), {}
 
     def archive(
@@ -217,31 +231,42 @@ class Verification(Closing):
         *,
         offsets: IntRange | None = None,
         transform: str = "",
+        without_header: str = "",
     ) -> TargetVerdict:
         """`topic`: its name in `cluster`. `offsets`: the delivered ones; None: those of the selection. `transform`: the
-        function that they were delivered through. Raises as `same_as_source` does."""
+        function that they were delivered through. `without_header`: name of the header that they got. Raises as
+        `same_as_source` does."""
         target = TopicPartition(topic, source.partition)
         scope = RecordFilter(offsets=offsets or self.selection.offsets, timestamps=self.selection.timestamps)
         try:
             records, why = _from_its_beginning(cluster, target, OTHER_NAME)
             if not why:
-                return self._verifier.compare_with_target(source, target, scope, records, transform)
+                return self._verifier.compare_with_target(
+                    source, target, scope, records, transform, without_header=without_header
+                )
         except TargetError as error:
             why = _refused(cluster, error)
         return TargetVerdict(source=source, target=target, result=None, unreadable=why)
 
     def source_as_target(
-        self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str, *, transform: str = ""
+        self,
+        source: SourcePartition,
+        cluster: Config,
+        copied_to: Config,
+        copy: str,
+        *,
+        transform: str = "",
+        without_header: str = "",
     ) -> TargetVerdict:
         """Compare the topic of `cluster` with `copy`, without the archive. Records not copied yet count as a
-        difference. `transform`: as in `same_as_target`. Raises BrokerUnavailable."""
+        difference. `transform`, `without_header`: as in `same_as_target`. Raises BrokerUnavailable."""
         topic = TopicPartition(source.topic, source.partition)
         target = TopicPartition(copy, source.partition)
         try:
             ours, why = _from_its_beginning(cluster, topic, WRONG_FILE)
             theirs, why_theirs = _from_its_beginning(copied_to, target, OTHER_NAME)
             if not why and not why_theirs:
-                return compared_through(transform, source, target, ours, theirs)
+                return compared_through(transform, source, target, ours, theirs, without_header=without_header)
         except TargetError as error:
             why, why_theirs = _refused(copied_to, error), ""
         return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)

@@ -57,3 +57,16 @@ def test_another_one_needs_no_restart() -> None:
     found = reload(before, after, INGRESS)
     assert (found.needs_restart, found.config) == ([], after)
     assert transform_named(f"{USER}:nothing")
+
+
+def test_the_header_that_it_gets_is_named_too() -> None:
+    text = ingress(SOURCE + f'lineage_header = "from"\ntransform = "{USER}:masked"')
+    [explanation] = [one for one in explain_topic(parse(text), "t") if one.flow == "ingress from a"]
+    assert explanation.text.endswith(f"; changed by transform {USER}:masked, with header from")
+    found = reload(parse(ingress(SOURCE)), parse(text), INGRESS)
+    assert (found.needs_restart, found.config) == ([], parse(text))
+
+
+def test_a_name_that_the_client_would_cut_is_refused() -> None:
+    problem = only(ingress(SOURCE + 'lineage_header = "a\\u0000b"'))
+    assert problem.startswith("ingress.sources[0].lineage_header: must be at most 249 characters without a NUL")

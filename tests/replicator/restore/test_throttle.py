@@ -98,7 +98,12 @@ class Runs:
     """A reader of three runs."""
 
     def runs(
-        self, slices: Sequence[SegmentSlice], *, max_records: int | None = None, transform: Transform = NO_TRANSFORM
+        self,
+        slices: Sequence[SegmentSlice],
+        *,
+        max_records: int | None = None,
+        transform: Transform = NO_TRANSFORM,
+        lineage_header: str = "",
     ) -> Generator[SegmentRun, None, None]:
         for n in range(3):
             yield SegmentRun((), max_records or 0, RATE, n, n == 2)

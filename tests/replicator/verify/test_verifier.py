@@ -17,6 +17,7 @@ from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
 from formats.errors import DataError
 from formats.int_range import IntRange
+from formats.records.lineage_header import with_lineage
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.archive import Archive
@@ -222,6 +223,28 @@ def test_a_topic_is_compared_with_what_the_transform_makes_of_the_archive(
     entry = entry_of(verdict)
     assert entry["transform"] == name
     assert (f"after transform {name}" in line_of(entry)) is bool(name)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "equal"),
+    [("from", b"", True), ("from", b"another", False), ("other", b"", False), ("", b"", False)],
+)
+def test_a_topic_is_compared_without_the_lineage_header(header: str, value: bytes, equal: bool) -> None:
+    """Also where some records were delivered before it was set."""
+    world = World()
+    world.put(0, 5)
+    with_header = with_lineage(records(range(3, 6), value=value), "from", "c", SOURCE)
+    verdict = verifier(world).compare_with_target(
+        SOURCE,
+        TopicPartition("copy", 0),
+        RecordFilter(),
+        iter([records(range(3)), with_header]),
+        without_header=header,
+    )
+    assert verdict.is_equal is equal
+    entry = entry_of(verdict)
+    assert entry["without_header"] == header
+    assert (f"without header {header}" in line_of(entry)) is bool(header)
 
 
 def test_a_transform_that_fails_while_it_is_compared_makes_it_unequal() -> None:

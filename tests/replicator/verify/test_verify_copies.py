@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern
 from replicator.config import from_mapping
 from replicator.selection import Renaming, Selection
-from replicator.verify.scope import copied_as, transform_of
+from replicator.verify.scope import copied_as, lineage_header_of, transform_of
 from tests.processes.harness import to_toml
 from tests.replicator.restore.history import Archive, History, Stored
 from tests.replicator.restore.place import Commands, Place
@@ -69,6 +70,14 @@ def test_the_transform_is_that_of_the_source_that_delivers_the_topic(
 ) -> None:
     selection = Selection(region="a", topics=[TopicPattern("^.*")], renaming=rename)
     assert transform_of(selection, ORDERS, from_mapping(file_of(source))) == wanted
+
+
+def test_the_lineage_header_is_that_of_the_source_that_delivers_the_topic() -> None:
+    selection = Selection(region="a", topics=[TopicPattern("^.*")])
+    assert lineage_header_of(selection, ORDERS, from_mapping(file_of(TO_COPY | {"lineage_header": "from"}))) == "from"
+    assert lineage_header_of(selection, ORDERS, from_mapping(file_of(TO_COPY))) == ""
+    renamed = replace(selection, renaming=Renaming({"orders": "other"}))
+    assert lineage_header_of(renamed, ORDERS, from_mapping(file_of(TO_COPY | {"lineage_header": "from"}))) == ""
 
 
 # --- on a real cluster -----------------------------------------------------------------------------------------------
