@@ -31,7 +31,7 @@ from infra.storage.aws import describe_error, error_code, status
 FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
 """Everything that boto3 raises, from its own validation down to the socket."""
 
-_PERMISSIONS = {
+PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "PutObject": "s3:PutObject",
     "CreateMultipartUpload": "s3:PutObject",
     "UploadPart": "s3:PutObject",
@@ -102,7 +102,7 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
     if code.startswith("KMS"):
         return "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key, and enable the key"
     if status(error) == 403:
-        permission = _PERMISSIONS.get(operation, operation)
+        permission = PERMISSIONS.get(operation, operation)
         hint = ""
         if operation in ("GetObject", "HeadObject"):
             hint = " and s3:ListBucket (without it S3 answers 403 where it means 404)"

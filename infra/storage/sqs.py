@@ -33,7 +33,7 @@ BATCH = 10  # SQS's limit
 MAX_WAIT = timedelta(seconds=20)  # SQS's limit
 
 _ABSENT = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
-_PERMISSIONS = {
+PERMISSIONS = {
     "GetQueueUrl": "sqs:GetQueueUrl",
     "ReceiveMessage": "sqs:ReceiveMessage",
     "DeleteMessageBatch": "sqs:DeleteMessage",
@@ -141,7 +141,7 @@ class SqsQueue:
         if error_code(error) in _ABSENT:
             return "the queue does not exist: create it, or correct its name, region or endpoint"
         if status(error) == 403:
-            return f"allow {_PERMISSIONS[operation]} on the queue to these credentials, or repair them"
+            return f"allow {PERMISSIONS[operation]} on the queue to these credentials, or repair them"
         return ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +52,19 @@ def documented() -> Sequence[Grant]:
     """In the order of the page."""
     found: list[Grant] = []
     who = ""
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        row = _ROW.fullmatch(line)
-        if row is None or row["who"] == "who" or set(row["resource"]) <= {"-", "|"}:
-            continue
+    for row in rows_of("In the clusters"):
         who = row["who"].replace("`", "") or who
         found += [Grant(who, row["resource"], each.strip()) for each in row["operations"].split(",") if each.strip()]
     return found
+
+
+def rows_of(section: str) -> Iterator[re.Match[str]]:
+    """Of the tables with three columns below this heading."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    for line in text.splitlines():
+        row = _ROW.fullmatch(line)
+        if row is not None and row["who"] != "who" and not set(row["resource"]) <= {"-", "|"}:
+            yield row
 
 
 class Rights:
