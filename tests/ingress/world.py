@@ -50,6 +50,7 @@ from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
+from ingress.catalog.removals import RemovedSources
 from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.events import DeliveryEvent
@@ -192,6 +193,7 @@ class World:
     def applier(self, current: Current[IngressSettings] | None = None) -> CatalogApplier:
         current = current or Current(self.settings)
         view = LedgerView(self.ledger)
+        copies = FirstCopies(self.store, self.control, watermarks_in(self.objects, "data"))
         return CatalogApplier(
             admin=self.admin,
             catalog_admin=self.catalog_admin,
@@ -204,8 +206,9 @@ class World:
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
-            copies=FirstCopies(self.store, self.control, watermarks_in(self.objects, "data")),
+            copies=copies,
             records=OldestRecords(self.archive),
+            removals=RemovedSources(copies),
             settings=current,
             clock=self.clock,
         )
