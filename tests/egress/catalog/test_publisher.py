@@ -260,7 +260,7 @@ class TestRights:
         one = region.process("one")
         one.source.bindings.add(READ)
         region.turn(one, times=2)
-        assert region.catalogs()[-1].acls == {READ}
+        assert region.catalogs()[-1].acls == frozenset({READ})
         one.source.bindings.clear()
         region.turn(one, times=7)
         assert region.catalogs()[-1].acls is None, "the right to list them may have gone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -22,7 +23,9 @@ LATER = (DELAY, 300.0, 40.0, 40.0)  # seconds: what is stored is listed every fi
 class Removal:
     """Topic t is delivered to copy, with an ACL, and `others` are as well."""
 
-    def __init__(self, removals: str = "mirror", others: int = 1, poison: int | None = None) -> None:
+    def __init__(
+        self, removals: Literal["report", "mirror"] = "mirror", others: int = 1, poison: int | None = None
+    ) -> None:
         names = ["t", *(f"t{number}" for number in range(others))]
         self.world = World(*(source_settings(name, name.replace("t", "copy")) for name in names))
         self.world.settings = replace(self.world.settings, removals=removals, protect=False)
