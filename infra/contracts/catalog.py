@@ -51,6 +51,9 @@ class CatalogAdmin(Protocol):
         """Set and unset configs, each on its own if the cluster refuses them together: the refused ones with the
         cluster's reason."""
 
+    def delete_topic(self, name: str) -> None:
+        """With its records, for good. No error when it does not exist."""
+
     def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
         """Those that the cluster refuses, with its reason. No error for a binding that exists. Raises NoAuthorizer when
         the cluster has none."""

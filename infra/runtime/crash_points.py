@@ -37,6 +37,7 @@ class Step(StrEnum):
     RECORD_OWNERSHIP = "record-ownership"
     GROW_TOPIC = "grow-topic"
     CHANGE_CONFIGS = "change-configs"
+    DELETE_TOPIC = "delete-topic"
     CREATE_ACLS = "create-acls"
     DELETE_ACLS = "delete-acls"
     PUBLISH_EVENT = "publish-event"

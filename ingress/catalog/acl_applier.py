@@ -109,6 +109,14 @@ class AclApplier:
             log.info("acls_changed", extra={log_fields.REASON: text})
         return "; ".join(sorted(set(refused.values())))
 
+    def forget(self, topic: str) -> None:
+        """Delete those of ours that are of this topic alone, which is about to be deleted."""
+        ours = {one for one in self.ledger.table.acls if _is_of_one_topic(one) and one.resource_name == topic}
+        if ours:
+            with durable(Step.DELETE_ACLS):
+                self.admin.delete_acls(sorted(ours))
+            self.ledger.disown(ours)
+
     def _is_protected(self, name: str, sources: Sequence[SourceTopic]) -> bool:
         if (protect := self.settings.value.protect) is not None:
             return protect

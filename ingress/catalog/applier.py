@@ -22,8 +22,6 @@ from formats.messages.ledger import OwnedTopic
 from formats.policies.topic_configs import CREATED_WITH, KEEPS_TIMESTAMPS, RETENTION, ConfigValue
 from infra.contracts.catalog import CatalogAdmin
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
-from infra.runtime import log_fields
-from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
@@ -34,17 +32,18 @@ from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_
 from ingress.catalog.differ import (
     ActualTopic,
     CatalogPlan,
-    Change,
-    ChangeConfigs,
     DataAge,
+    DeleteTopic,
     DesiredTopic,
     Drift,
     GrowTopic,
     plan_changes,
 )
 from ingress.catalog.first_copy import CopiedTopic, FirstCopies
-from ingress.catalog.ownership import LedgerView, with_configs_here, with_configs_set
+from ingress.catalog.ownership import LedgerView, with_configs_here
+from ingress.catalog.removals import RemovedSources
 from ingress.catalog.settings import CatalogSettings
+from ingress.catalog.topic_changes import TopicChanges
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +81,13 @@ class CatalogApplier:
     acls: AclApplier
     copies: FirstCopies
     records: OldestRecords
+    removals: RemovedSources
     settings: InForce[CatalogSettings]
     clock: Clock
+    _changes: TopicChanges = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._changes = TopicChanges(self.admin, self.catalog_admin, self.ledger, self.acls)
 
     def plan(
         self,
@@ -120,7 +124,13 @@ class CatalogApplier:
             set_by_us=None
             if self.settings.value.configs == "authoritative"
             else {name: one.configs or () for name, one in owned.items()},
+            obstacles=self._obstacles(desired, kept, owned, catalogs, positions),
         )
+        # also of those that were deleted with the last plan, until routing knows that they are gone
+        deleted = {one.name for one in topics.changes if isinstance(one, DeleteTopic)}
+        deleted |= {one.name for one in desired if one.is_removed and one.name not in {*facts, *refused}}
+        destinations = {name: sources for name, sources in destinations.items() if name not in deleted}
+        owned = {name: one for name, one in owned.items() if name not in deleted}
         try:
             acls = self.acls.plan(destinations, catalogs, owned.keys(), self.settings.value.regions)
         except TargetError as error:
@@ -132,7 +142,7 @@ class CatalogApplier:
         before their first record."""
         problems = dict(plan.problems)
         for change in plan.topics.changes:
-            if refused := self._refused(change):
+            if refused := self._changes.refused(change):
                 problems[change.name] = refused
         try:
             refused = self.acls.apply(plan.acls)
@@ -142,31 +152,18 @@ class CatalogApplier:
             problems[ACLS] = refused
         return replace(plan, problems=problems)
 
-    def _refused(self, change: Change) -> str:
-        """Apply it; the cluster's reason if it refuses."""
-        refused = ""
-        try:
-            match change:
-                case GrowTopic(name, _, partitions):
-                    with durable(Step.GROW_TOPIC):
-                        self.catalog_admin.grow(name, partitions)
-                case ChangeConfigs(name, configs, topic_id):
-                    self._record(name, topic_id, configs.set.keys())
-                    with durable(Step.CHANGE_CONFIGS):
-                        left = self.catalog_admin.change_configs(name, configs)
-                    refused = "; ".join(f"{key}: {reason}" for key, reason in sorted(left.items()))
-                case _:
-                    return ""
-        except TargetError as error:
-            return str(error)
-        log.info("destination_changed", extra={log_fields.DESTINATION: change.name, log_fields.REASON: str(change)})
-        return f"the cluster refuses configs of its source: {refused}" if refused else ""
-
-    def _record(self, name: str, topic_id: str, configs: Collection[str]) -> None:
-        """Before they are set: one of ours that the ledger does not have would count as an operator's."""
-        owned = self.ledger.table.topic(name, topic_id)
-        if owned is not None and (changed := with_configs_set(owned, configs)) != owned:
-            self.ledger.replaced(changed)
+    def _obstacles(
+        self,
+        desired: Iterable[DesiredTopic],
+        kept: Mapping[str, KeptTopic],
+        owned: Mapping[str, OwnedTopic],
+        catalogs: Mapping[str, Catalog],
+        positions: Mapping[CheckpointKey, object],
+    ) -> Mapping[str, str]:
+        if self.settings.value.removals != "mirror":
+            return {}
+        gone = [one.name for one in desired if one.is_removed]
+        return self.removals.obstacles(gone, kept, owned, catalogs=catalogs, positions=positions, now=self.clock.now())
 
     def _configs(
         self, desired: Iterable[DesiredTopic], problems: dict[str, str]

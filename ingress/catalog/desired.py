@@ -72,6 +72,12 @@ class KeptTopic:
     first_segment_delay: timedelta
 
 
+def is_left_gone(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog], settings: CatalogSettings) -> bool:
+    """Whether a destination of these sources that does not exist is not created: it went with them, and what the
+    archive still has of them would make it again."""
+    return settings.removals == "mirror" and all(source.was_removed(catalogs) for source in sources)
+
+
 def desired_topics(
     destinations: Mapping[str, Sequence[SourceTopic]], catalogs: Mapping[str, Catalog], settings: CatalogSettings
 ) -> Sequence[DesiredTopic]:

@@ -7,9 +7,9 @@
     other configs     change         reported as drift
     configs of its    reported       reported as drift: they are unset where configs = "authoritative" and it is ours
       own
-    gone at source    reported       -
+    gone at source    reported       -         deleted where `ingress.catalog.removals` permits it
 
-Nothing shrinks and nothing is removed. A topic is ours if the ledger has it with the id that it has now: only what we
+Nothing shrinks: Kafka cannot. A topic is ours if the ledger has it with the id that it has now: only what we
 created is ever altered. Pure.
 """
 
@@ -91,7 +91,17 @@ class ChangeConfigs:
         return f"{self.name}: {', '.join(parts)}"
 
 
-Change = CreateTopic | GrowTopic | ChangeConfigs
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    name: str
+    topic_id: str
+    source: str  # region/topic, for people
+
+    def __str__(self) -> str:
+        return f"delete {self.name}, since {self.source} is gone at the source"
+
+
+Change = CreateTopic | GrowTopic | ChangeConfigs | DeleteTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +131,12 @@ def plan_changes(
     keep: Mapping[str, Collection[str]],
     created_with: Mapping[str, str] | None = None,
     set_by_us: Mapping[str, Collection[str]] | None = None,
+    obstacles: Mapping[str, str] | None = None,
 ) -> CatalogPlan:
     """`owned`: topic → id that it had when we created it. `keep`: configs of a topic that are decided elsewhere, such
     as its retention until the first copy is through. `created_with`: configs of every new topic, over the source's.
-    `set_by_us`: configs of topics of ours that are unset when the source has them no longer; None: all are."""
+    `set_by_us`: configs of topics of ours that are unset when the source has them no longer; None: all are.
+    `obstacles`: of topics that shall be deleted with their source, why they may not be; empty when they may."""
     created_with = created_with or {}
     changes: list[Change] = []
     reports: list[Drift] = []
@@ -136,10 +148,15 @@ def plan_changes(
             if not topic.is_removed:
                 changes.append(CreateTopic(topic.name, topic.partitions, {**(topic.configs or {}), **created_with}))
             continue
-        if topic.is_removed:
-            reports.append(Drift(topic.name, f"{topic.source} is gone at the source; this topic is kept"))
-            continue
         is_ours = owned.get(topic.name) == here.topic_id
+        if topic.is_removed:
+            obstacle = (obstacles or {}).get(topic.name)
+            if obstacle == "" and is_ours and here.topic_id:
+                changes.append(DeleteTopic(topic.name, here.topic_id, topic.source))
+            else:
+                why = f": {obstacle}" if obstacle else ""
+                reports.append(Drift(topic.name, f"{topic.source} is gone at the source; this topic is kept{why}"))
+            continue
         may_unset = None if set_by_us is None else set_by_us.get(topic.name, ())
         found = _differences(topic, here, keep.get(topic.name, ()), may_unset, is_ours=is_ours)
         for one in found:
@@ -147,7 +164,7 @@ def plan_changes(
                 reports.append(one)
             else:
                 changes.append(one)
-    order = (CreateTopic, GrowTopic, ChangeConfigs)
+    order = (CreateTopic, GrowTopic, ChangeConfigs, DeleteTopic)
     return CatalogPlan(tuple(sorted(changes, key=lambda one: order.index(type(one)))), tuple(reports))
 
 

@@ -58,12 +58,12 @@ class FirstCopies:
         if key not in self._by_watermarks and (goals := self._stable_ends(topic, now)):
             self._by_watermarks[key] = goals
         if key not in self._by_archive and self._may_list(topic, now):
-            if goals := self._stored_ends(topic):
+            if goals := self.stored_ends(topic):
                 self._by_archive[key] = goals
             else:
                 self._ask_at[key] = now + ASK_AGAIN
         goals_of_both = (self._by_watermarks.get(key), self._by_archive.get(key))
-        if not any(goals and _are_reached(goals, positions, topic.owned.topic_id) for goals in goals_of_both):
+        if not any(goals and are_reached(goals, positions, topic.owned.topic_id) for goals in goals_of_both):
             return False
         for known in (self._by_watermarks, self._by_archive):
             known.pop(key, None)
@@ -104,7 +104,7 @@ class FirstCopies:
         ask_at = self._ask_at.get((topic.owned.name, topic.owned.topic_id), topic.owned.at + topic.delay)
         return now >= ask_at
 
-    def _stored_ends(self, topic: CopiedTopic) -> Goals:
+    def stored_ends(self, topic: CopiedTopic) -> Goals:
         """Empty when nothing is stored: its retention may not begin before its first records."""
         ends: dict[CheckpointKey, int] = {}
         for region, incarnation in topic.sources:
@@ -120,7 +120,7 @@ def _stable(topic: TopicWatermarks) -> Sequence[int] | None:
     return known if len(known) == topic.partitions else None
 
 
-def _are_reached(goals: Goals, positions: Mapping[CheckpointKey, object], topic_id: str) -> bool:
+def are_reached(goals: Goals, positions: Mapping[CheckpointKey, object], topic_id: str) -> bool:
     """Checkpoints of an earlier topic of that name do not count."""
     return all(
         isinstance(found := positions.get(where), Checkpoint)

@@ -50,6 +50,13 @@ class CatalogSettings:
             "whether partitions are added to destination topics that we created, when the source has more"
         ),
     )
+    removals: Literal["report", "mirror"] = field(
+        default="report",
+        metadata=setting(
+            "what becomes of a destination that we created when its source topic is deleted: report = it stays, and "
+            "plan, status and the log say so; mirror = it is deleted once everything of it is delivered"
+        ),
+    )
     configs: Literal["mirror", "authoritative", "off"] = field(
         default="mirror",
         metadata=setting(
@@ -126,7 +133,13 @@ class CatalogSettings:
     @property
     def alters_cluster(self) -> bool:
         """Whether anything is created or altered here, which needs a ledger."""
-        return self.create_topics or self.add_partitions or self.configs != "off" or self.acls != "off"
+        return (
+            self.create_topics
+            or self.add_partitions
+            or self.configs != "off"
+            or self.acls != "off"
+            or self.removals != "report"
+        )
 
     @property
     def config_filter(self) -> ConfigFilter:

@@ -23,7 +23,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.desired import SourceTopic, desired_topics, lineage_of
+from ingress.catalog.desired import SourceTopic, desired_topics, is_left_gone, lineage_of
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
 from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings
@@ -133,6 +133,11 @@ class DestinationFinder:
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
         chosen = self._searched_for(settings, plan.chosen)
         facts = self._facts(chosen, refused)
+        chosen = {
+            name: some
+            for name, some in chosen.items()
+            if name in facts or not is_left_gone([one.source for one in some], catalogs, settings)
+        }
         creating, is_unfinished = Deadline(CREATED_WITHIN), False
         for name, archived_topics in chosen.items():
             if name not in facts and not any(archived_topic.name in refused for archived_topic in archived_topics):

@@ -22,6 +22,7 @@ from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
+from ingress.catalog.removals import RemovedSources
 from ingress.catalog.settings import CatalogSettings
 from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.settings import IngressSettings
@@ -59,6 +60,7 @@ def applier_of(
 ) -> CatalogApplier:
     settings = current.value
     catalog_admin, view = KafkaCatalogAdmin(admin.connection), LedgerView(ledger)
+    copies = FirstCopies(archive.segments, archive.control, watermarks)
     return CatalogApplier(
         admin=admin,
         catalog_admin=catalog_admin,
@@ -71,8 +73,9 @@ def applier_of(
             clock=clock,
             own_principals=own_principals(config, settings),
         ),
-        copies=FirstCopies(archive.segments, archive.control, watermarks),
+        copies=copies,
         records=OldestRecords(archive),
+        removals=RemovedSources(copies),
         settings=current,
         clock=clock,
     )

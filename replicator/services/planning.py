@@ -11,6 +11,7 @@ from infra.archive.last_good import watermarks_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
+from ingress.catalog.desired import is_left_gone
 from ingress.catalog.ownership import DryLedger
 from ingress.routing.archived import kept_like_sources
 from replicator.services.catalog import applier_of, ledger_of
@@ -55,7 +56,11 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
         ledger.close()
     unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
     existing = reach.admin.describe(unlisted) if unlisted else {}
-    created = [f"create {name} as its segments say" for name in unlisted if name not in existing]
+    created = [
+        f"create {name} as its segments say"
+        for name in unlisted
+        if name not in existing and not is_left_gone([one.source for one in routing.chosen[name]], found, settings)
+    ]
     refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
     return IngressPlan(
         plan=plan,

@@ -92,6 +92,11 @@ class CatalogAdminContract:
         assert admin.create_acls([]) == {}
         admin.delete_acls([])
 
+    def test_a_topic_is_deleted_once(self, admin: CatalogAdmin, topic: str) -> None:
+        for _ in range(2):
+            admin.delete_topic(topic)
+            assert wait_until(lambda: not admin.shapes([topic]), timedelta(seconds=20))
+
     def test_where_acls_may_be_listed_an_empty_list_means_none(self, admin: CatalogAdmin) -> None:
         assert admin.sees_all_acls()
 

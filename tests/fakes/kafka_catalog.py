@@ -7,6 +7,7 @@ catalog.refuses_configs["t"] = "why"          t's configs may not be described
 catalog.bindings.add(AclBinding(...))
 catalog.no_acls = "why"                       there is no authorizer
 catalog.sees_all = True                       it may list ACLs, and there is an authorizer
+catalog.keeps["t"] = "why"                    t may not be deleted
 catalog.refuses_acls = "why"                  ACLs may not be created
 
 ends = FakeLogEnds(broker)
@@ -39,6 +40,7 @@ class FakeCatalogAdmin:
     no_acls: str = ""
     refuses_acls: str = ""
     sees_all: bool = False
+    keeps: dict[str, str] = field(default_factory=dict)
 
     def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
         visible = [name for name in names if name not in self.admin.hides]
@@ -87,6 +89,14 @@ class FakeCatalogAdmin:
         for name in change.unset:
             own.pop(name, None)
         return refused
+
+    def delete_topic(self, name: str) -> None:
+        if self.admin.away:
+            raise BrokerUnavailable("delete_topic: planned")
+        if name in self.keeps:
+            raise TargetError(self.keeps[name])
+        self.admin.broker.delete(name)
+        self.configs.pop(name, None)
 
     def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
         self.acls()

@@ -130,6 +130,7 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.WITHDRAW_CLAIM: "wants two groups that start at once; a claim that is left behind says nothing "
     "(tests/stateful/test_group_claims.py)",
     Step.GROW_TOPIC: _DIFFERENCE,
+    Step.DELETE_TOPIC: _DIFFERENCE,
     Step.CREATE_ACLS: _DIFFERENCE,
     Step.DELETE_ACLS: _DIFFERENCE,
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",

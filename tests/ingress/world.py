@@ -50,6 +50,7 @@ from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.heartbeat_topics import HeartbeatTopics
 from ingress.catalog.ownership import LedgerView
+from ingress.catalog.removals import RemovedSources
 from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.events import DeliveryEvent
@@ -196,6 +197,7 @@ class World:
     ) -> CatalogApplier:
         current = current or Current(self.settings)
         view = LedgerView(self.ledger)
+        copies = FirstCopies(self.store, self.control, watermarks or watermarks_in(self.objects, "data").refresh)
         return CatalogApplier(
             admin=self.admin,
             catalog_admin=self.catalog_admin,
@@ -208,8 +210,9 @@ class World:
                 clock=self.clock,
                 own_principals={"User:replicator"},
             ),
-            copies=FirstCopies(self.store, self.control, watermarks or watermarks_in(self.objects, "data").refresh),
+            copies=copies,
             records=OldestRecords(self.archive),
+            removals=RemovedSources(copies),
             settings=current,
             clock=self.clock,
         )

@@ -168,6 +168,17 @@ class KafkaCatalogAdmin:
         refused = ((entry.name, self._change(topic, [entry])) for entry in entries)
         return {name: reason for name, reason in refused if reason}
 
+    def delete_topic(self, name: str) -> None:
+        operation = f"delete topic {name}"
+        futures = self._connection.client.delete_topics(
+            [name], operation_timeout=self._seconds, request_timeout=self._seconds
+        )
+        try:
+            self._connection.wait(futures[name], operation)
+        except KafkaException as error:
+            if error_of(error).code() not in ABSENT:
+                raise translate(error, operation, needs="DELETE") from error
+
     def create_acls(self, bindings: Collection[AclBinding]) -> Mapping[AclBinding, str]:
         ours = {_client_binding(ClientAcl, one): one for one in bindings}
         refused: dict[AclBinding, str] = {}

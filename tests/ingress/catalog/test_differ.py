@@ -15,6 +15,7 @@ from ingress.catalog.differ import (
     ChangeConfigs,
     CreateTopic,
     DataAge,
+    DeleteTopic,
     DesiredTopic,
     GrowTopic,
     plan_changes,
@@ -91,6 +92,23 @@ def test_what_only_an_operator_set_is_reported_and_kept() -> None:
 def test_a_topic_that_is_gone_at_the_source_stays() -> None:
     found = plan(replace(WANTED, is_removed=True), HERE)
     assert (found.changes, len(found.reports)) == ((), 1)
+
+
+def test_it_is_deleted_only_where_nothing_stands_against_it_and_it_is_ours() -> None:
+    gone = replace(WANTED, is_removed=True)
+
+    def found(obstacles: dict[str, str], owned: dict[str, str] = OURS, here: ActualTopic = HERE) -> CatalogPlan:
+        return plan_changes([gone], {here.name: here}, owned, keep={}, obstacles=obstacles)
+
+    assert found({"a.orders": ""}) == CatalogPlan((DeleteTopic("a.orders", "id", "a/orders"),))
+    for kept in (
+        found({}),
+        found({"a.orders": "why"}),
+        found({"a.orders": ""}, {"a.orders": "an earlier id"}),
+        found({"a.orders": ""}, {"a.orders": ""}, replace(HERE, topic_id="")),
+    ):
+        assert (kept.changes, len(kept.reports)) == ((), 1)
+    assert "this topic is kept: why" in str(found({"a.orders": "why"}).reports[0])
 
 
 def aged(retention: str, source: ConfigSource, age_ms: int, *, keep: bool, policy: str = "delete") -> list[str]:
