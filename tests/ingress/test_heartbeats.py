@@ -21,7 +21,7 @@ from ingress.heartbeats import held_regions
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.destinations import Destination, RoutingTable
 from ingress.routing.succession import ArchivedIncarnation
-from replicator.commands.status import source_text
+from replicator.commands.status_text import source_text
 from replicator.config import IngressSettings, IngressSource
 from tests.examples import property_examples
 from tests.ingress.catalog.test_killed_applier import dies_at

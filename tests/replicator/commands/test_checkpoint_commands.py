@@ -10,7 +10,7 @@ from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointK
 from formats.segment import SourcePartition
 from ingress.repair import Seed
 from replicator.commands.checkpoints import change_text
-from replicator.commands.status import release_command, seed_command
+from replicator.commands.status_remedies import release_command, seed_command
 from replicator.status.ingress import IngressPartition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts
-from replicator.commands.status import group_text, topic_text
+from replicator.commands.status_text import group_text, topic_text
 from replicator.status.archive import ArchivedPartition
 from replicator.status.ingress import IngressPartition, IngressStatus, partition_status
 from tests.fakes.cluster_facts import FakeGroups

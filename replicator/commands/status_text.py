@@ -1,0 +1,174 @@
+"""Egress, ingress and destinations in `replicator status`, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from infra.archive.proofs import Proof
+from infra.settings.units import format_age
+from replicator.commands.status_remedies import release_command, seed_command, skip_command
+from replicator.status.egress import EgressPartitionStatus, EgressStatus
+from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.sources import SourceStatus
+from replicator.terminal.output import count_text, print_text, table
+
+if TYPE_CHECKING:
+    from infra.contracts.cluster import GroupFacts
+    from replicator.status.destinations import DestinationsStatus
+
+
+def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
+    print_text(f"\negress: {group_text(status.group_id, status.group)}")
+    rows: list[Sequence[object]] = []
+    head: Sequence[str]
+    if by_partition:
+        head = ("partition", "low", "stable", "high", "committed", "archived", "lag", "open for", "gaps", "proven")
+        for p in status.partitions:
+            ends, age = p.ends, _age(p.open_since, now) or ("?" if p.is_open else "")
+            ends_of = (ends.low, ends.stable, ends.high, p.committed, p.archive_end)
+            rows.append((p.source, *ends_of, count_text(p.lag), age, p.recorded_gaps or "", _proven([p.proof], now)))
+    else:
+        head = ("topic", "partitions", "lag", "open transactions", "gaps", "proven", "problems")
+        for place, some in _by_place(status.partitions):
+            rows.append(
+                (
+                    place,
+                    len(some),
+                    count_text(sum(p.lag for p in some)),
+                    sum(p.is_open for p in some) or "",
+                    sum(p.recorded_gaps for p in some) or "",
+                    _proven([p.proof for p in some], now),
+                    sum(len(p.problems) for p in some) or "",
+                )
+            )
+    print_text(table(head, rows))
+    for problem in status.problems:
+        print_text(f"! {problem}")
+
+
+def print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
+    print_text(f"\ningress: {group_text(status.group_id, status.group)}")
+    print_text(topic_text(status))
+    for one in status.sources:
+        print_text(source_text(one, now))
+    for (place, destination), some in _by_destination(status.partitions):
+        if (text := transform_text(some)) is not None:
+            print_text(f"{place} -> {destination}: {text}")
+    rows: list[Sequence[object]] = []
+    head: Sequence[str]
+    if by_partition:
+        head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped", "proven")
+        for p in status.partitions:
+            c = p.checkpoint
+            cells = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
+            parked = ("yes" if p.parked.next_offset is None else p.parked.next_offset) if p.parked else ""
+            key, skipped, proven = p.key, p.skipped or "", _proven([p.proof], now)
+            lag = count_text(p.lag)
+            rows.append((key.source, key.destination_topic, *cells, p.archive_end, lag, parked, skipped, proven))
+    else:
+        head = ("source", "destination", "partitions", "lag", "parked", "skipped", "proven", "problems")
+        for (place, destination), some in _by_destination(status.partitions):
+            rows.append(
+                (
+                    place,
+                    destination,
+                    len(some),
+                    count_text(sum(p.lag for p in some)),
+                    sum(p.parked is not None for p in some) or "",
+                    sum(p.skipped for p in some) or "",
+                    _proven([p.proof for p in some], now),
+                    sum(len(p.problems) for p in some) or "",
+                )
+            )
+    print_text(table(head, rows))
+    for problem in status.problems:
+        print_text(f"! {problem}")
+    for waits in status.waiting:
+        print_text(waits)
+    for p in status.parked:
+        if seed := seed_command(p, option):
+            print_text(f"\n{p.key.source}, with the archive's offset N at which the destination ends: {seed}")
+            continue
+        print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
+        if skip := skip_command(p, option):
+            print_text(f"or to skip that record: {skip}")
+
+
+def print_destinations(status: DestinationsStatus, now: datetime) -> None:
+    for region, at in status.changed_at.items():
+        print_text(f"catalogue of {region}: last changed {_age(at, now)} ago")
+    for region in status.without_catalog:
+        print_text(f"catalogue of {region}: none has arrived; topics are created as their segments say")
+    if status.changes:
+        print_text(f"destinations: {status.changes} changes to make, which `replicator plan` lists")
+    for text in status.differences:
+        print_text(f"left as it is: {text}")
+    for problem in status.problems:
+        print_text(f"! {problem}")
+
+
+def source_text(source: SourceStatus, now: datetime) -> str:
+    """The line about a source region."""
+    beat = (
+        "no heartbeat has arrived" if source.heartbeat_at is None else f"heartbeat {_age(source.heartbeat_at, now)} ago"
+    )
+    for topic, exists in source.heartbeat_topics.items():
+        beat += f", written to {topic}" if exists else f", {topic} does not exist yet"
+    if source.as_of is None or source.records_behind is None:
+        return f"source {source.region}: {beat}"
+    behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
+    return f"source {source.region}: {beat}; {behind}"
+
+
+def transform_text(partitions: Sequence[IngressPartition]) -> str | None:
+    """What a transform did to the records of one destination; None: there is none, and was none."""
+    names, dropped = {p.transform for p in partitions if p.transform}, sum(p.dropped for p in partitions)
+    if not names and not dropped:
+        return None
+    return f"transform {', '.join(sorted(names)) or 'of before'}, {count_text(dropped)} records left out"
+
+
+def topic_text(status: IngressStatus) -> str:
+    """The line about the checkpoint topic. If it is missing, a problem has the details."""
+    topic = f"checkpoint topic {status.checkpoint_topic}"
+    if status.misses_topic:
+        return f"{topic} does not exist"
+    if not status.has_topic:
+        return f"{topic} does not exist yet: ingress creates it when it starts"
+    return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
+
+
+def group_text(group_id: str, group: GroupFacts) -> str:
+    if not group.is_known:
+        return f"group {group_id} has no members yet, or none any more: the cluster does not know it"
+    return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"
+
+
+def _by_place(partitions: Iterable[EgressPartitionStatus]) -> Iterable[tuple[str, list[EgressPartitionStatus]]]:
+    return ((place, list(some)) for place, some in groupby(partitions, lambda p: p.source.path))
+
+
+def _by_destination(
+    partitions: Iterable[IngressPartition],
+) -> Iterable[tuple[tuple[str, str], list[IngressPartition]]]:
+    def where(p: IngressPartition) -> tuple[str, str]:
+        return f"{p.key.source.region}/{p.key.source.path}", p.key.destination_topic
+
+    return ((key, list(some)) for key, some in groupby(sorted(partitions, key=where), where))
+
+
+def _proven(proofs: Sequence[Proof | None], now: datetime) -> str:
+    """The age of the oldest proof, if all partitions have one."""
+    known = [proof for proof in proofs if proof is not None]
+    if not known:
+        return "never"
+    if not all(proof.is_whole for proof in known):
+        return "not whole"
+    return f"{_age(min(proof.at for proof in known), now)} ago" if len(known) == len(proofs) else "in part"
+
+
+def _age(at: datetime | None, now: datetime) -> str:
+    return "" if at is None else format_age(now - at)
