@@ -20,7 +20,7 @@ from infra.archive.segments import SegmentStore
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.lifecycle import Clock, SystemClock
 from ingress.catalog.desired import KeptTopic, SourceTopic
-from ingress.routing.copies import Known, cycle_of, delivered_ways, repeated, ways_of
+from ingress.routing.copies import DeliveredWays, cycle_of, delivered_ways, repeated, ways_of
 from ingress.routing.succession import ArchivedIncarnation, Succession, in_order
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
@@ -149,7 +149,7 @@ class ArchivedTopics:
                     unnamed.append(RefusedTopic(archived_topic, reason))
                 else:
                     wanted.setdefault(archived_topic.destination, []).append(archived_topic)
-        known: Known | None = None
+        known: DeliveredWays | None = None
         for destination, rivals in wanted.items():
             again: dict[SourceTopic, str] = {}
             for ways in ways_of([one.source for one in rivals if not one.settings.ignore_lineage], catalogs):

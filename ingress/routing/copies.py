@@ -25,8 +25,7 @@ from formats.messages.delivery_checkpoint import SEED, Author, Checkpoint, Check
 from ingress.catalog.desired import SourceTopic
 
 Ways = Sequence[SourceTopic]  # of the same records to one destination, at least two, the nearest first
-Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
-Known = Mapping[tuple[str, str, str], "Delivered"]  # by region, topic and destination; no entry: never
+DeliveredWays = Mapping[tuple[str, str, str], "Delivered"]  # by region, topic and destination; no entry: never
 
 
 class Delivered(IntEnum):
@@ -56,7 +55,7 @@ def ways_of(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> 
     return [tuple(by_region.values()) for by_region in found.values() if len(by_region) > 1]
 
 
-def delivered_ways(positions: Positions) -> Known:
+def delivered_ways(positions: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]) -> DeliveredWays:
     """A checkpoint of any partition counts, and of any incarnation."""
     found: dict[tuple[str, str, str], Delivered] = {}
     for key, position in positions.items():
@@ -73,7 +72,7 @@ def _delivered(position: Checkpoint | CheckpointConflict) -> Delivered:
     return Delivered.SEEDED if is_seeded else Delivered.BEGUN
 
 
-def repeated(ways: Ways, destination: str, known: Known) -> Mapping[SourceTopic, str]:
+def repeated(ways: Ways, destination: str, known: DeliveredWays) -> Mapping[SourceTopic, str]:
     """Those of `ways` that are not delivered to `destination`, with the reason."""
     ranks = {way: known.get((way.region, way.name, destination), Delivered.NEVER) for way in ways}
     chosen = min(ways, key=ranks.__getitem__)  # of equal ones the first, which is the nearest
