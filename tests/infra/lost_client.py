@@ -38,6 +38,6 @@ def first_client_of_a_member(monkeypatch: pytest.MonkeyPatch) -> Loss:
     where = "infra.kafka.consumer.group_member"
     monkeypatch.setattr(f"{where}.Consumer", Lost)
     monkeypatch.setattr(f"{where}.LostBrokers", partial(LostBrokers, check_every=SOON))
+    monkeypatch.setattr(lost_brokers, "ASK_AGAIN", SOON)
     monkeypatch.setattr(lost_brokers, "RECOVERS_WITHIN", SOON)
-    monkeypatch.setattr(lost_brokers, "ONE_REQUEST", SOON)
     return loss

@@ -180,6 +180,7 @@ class Membership:
         if self._closed:
             return
         self._closed = True
+        self._lost_brokers.close()
         deadline = Deadline(timeout)
         try:
             self.client.unsubscribe()
@@ -200,8 +201,6 @@ class Membership:
             log.warning("listener_failed_while_closing", extra={ERROR: disturbed.reason})
 
     def _close_client(self, client: Consumer) -> None:
-        if self._closed:
-            self._lost_brokers.close()
         try:
             client.close()
         except Exception as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import chain, repeat
 from typing import Any, cast
 
 import pytest
@@ -14,120 +13,113 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from infra.kafka.client import lost_brokers
 from infra.kafka.client.lost_brokers import LostBrokers
-from infra.runtime.lifecycle import Deadline
+from infra.runtime.lifecycle import Deadline, Stop
 
 PATIENCE = timedelta(seconds=10)
+SILENT = KafkaError._TRANSPORT
+TURN = timedelta(milliseconds=5)
 
 
+@dataclass
 class Client:
-    """In place of a consumer: gives these answers, the last one for ever. None: an answer of a broker."""
+    """In place of a consumer."""
 
-    def __init__(self, *answers: int | None) -> None:
-        self.answers = chain(answers, repeat(answers[-1]))
-        self.requests: list[tuple[str, float]] = []
-        self.closed = False
+    code: int | None = SILENT  # of the error that it gives; None: an answer of a broker
+    topics: list[str] = field(default_factory=list)  # that it was asked about
+    closed: Stop = field(default_factory=Stop)
 
     def list_topics(self, topic: str, timeout: float) -> object:
-        self.requests.append((topic, timeout))
-        if (code := next(self.answers)) is not None:
+        self.topics.append(topic)
+        if (code := self.code) is not None:
+            Stop().wait(min(TURN, timedelta(seconds=timeout)))
             raise KafkaException(KafkaError(code))
         return object()
 
     def close(self) -> None:
-        self.closed = True
+        self.closed.set()
 
 
-SILENT = KafkaError._TRANSPORT
+@dataclass
+class Watch:
+    client: Client
+    others: list[Client]
+    lost_brokers: LostBrokers
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost_brokers, "ANSWERS_WITHIN", timedelta(milliseconds=20))
-    monkeypatch.setattr(lost_brokers, "RECOVERS_WITHIN", timedelta(milliseconds=60))
-
-
-def verdicts(client: Client, other: Client, *, count: int) -> Sequence[bool]:
-    """What the first `count` checks of the consumer find."""
-    found: list[bool] = []
-    watched = LostBrokers(lambda: cast(Any, other), check_every=timedelta())
-    deadline = Deadline(PATIENCE)
-    with closing(watched):
-        while len(found) < count:
-            assert not deadline.expired
-            watched.suspected(cast(Consumer, client), "t")  # asks
-            assert watched._check is not None
-            watched._check.join(PATIENCE.total_seconds())
-            found.append(watched.suspected(cast(Consumer, client), "t"))
-    return found
-
-
-def test_a_consumer_without_an_answer_is_given_up_once_another_client_has_one() -> None:
-    client, other = Client(SILENT), Client(None)
-    assert verdicts(client, other, count=1) == [True]
-    assert {topic for topic, _ in client.requests + other.requests} == {"t"}
-    assert other.closed
-    assert not client.closed, "that is left to its owner"
-
-
-def test_an_outage_of_the_cluster_is_no_reason() -> None:
-    assert verdicts(Client(SILENT), Client(KafkaError._ALL_BROKERS_DOWN), count=3) == [False] * 3
-
-
-def test_a_consumer_that_connects_again_is_kept() -> None:
-    class Recovers(Client):
-        def list_topics(self, topic: str, timeout: float) -> object:
-            if other.closed:
-                return object()
-            return super().list_topics(topic, timeout)
-
-    other = Client(None)
-    assert verdicts(Recovers(SILENT), other, count=1) == [False]
-    assert other.closed, "the cluster did answer the other one"
-
-
-@pytest.mark.parametrize("answer", [None, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
-def test_any_answer_of_a_broker_counts(answer: int | None) -> None:
-    other = Client(SILENT)
-    assert verdicts(Client(answer), other, count=1) == [False]
-    assert other.requests == [], "nobody else has to ask"
-
-
-def test_nothing_is_asked_while_messages_arrive() -> None:
-    client = Client(SILENT)
-    with closing(LostBrokers(lambda: cast(Any, Client(None)), check_every=PATIENCE)) as watched:
-        watched.received()
-        assert not watched.suspected(cast(Consumer, client), "t")
-    assert client.requests == []
-
-
-class Blocks(Client):
-    def __init__(self) -> None:
-        super().__init__(SILENT)
-        self.entered, self.may_return = threading.Event(), threading.Event()
-
-    def list_topics(self, topic: str, timeout: float) -> object:
-        self.entered.set()
-        self.may_return.wait(PATIENCE.total_seconds())
-        return super().list_topics(topic, timeout)
+    def turn(self) -> bool:
+        return self.lost_brokers.suspected(cast(Consumer, self.client), "t")
 
 
 @pytest.fixture
-def blocks() -> Iterator[Blocks]:
-    client = Blocks()
-    yield client
-    client.may_return.set()
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Both clients are silent."""
+    monkeypatch.setattr(lost_brokers, "ASK_AGAIN", TURN)
+    monkeypatch.setattr(lost_brokers, "RECOVERS_WITHIN", 10 * TURN)
+    others: list[Client] = [Client()]
+    with closing(LostBrokers(lambda: cast(Any, others[-1]), check_every=timedelta())) as watched:
+        yield Watch(Client(), others, watched)
 
 
-def test_close_waits_for_the_request_that_uses_the_consumer(blocks: Blocks) -> None:
-    """The consumer is closed next, and a client that is closed during a request crashes the process."""
-    watched = LostBrokers(lambda: cast(Any, Client(None)), check_every=timedelta())
-    watched.suspected(cast(Consumer, blocks), "t")
-    assert blocks.entered.wait(PATIENCE.total_seconds())
-    closer = threading.Thread(target=watched.close)
-    closer.start()
-    assert not watched.suspected(cast(Consumer, blocks), "t")
-    assert closer.is_alive()
-    blocks.may_return.set()
-    closer.join(PATIENCE.total_seconds())
-    assert not closer.is_alive()
-    assert len(blocks.requests) == 1, "it asks no further once it is stopped"
+def until_asked(client: Client, times: int, watch: Watch) -> list[bool]:
+    deadline, found = Deadline(PATIENCE), []
+    while len(client.topics) < times:
+        assert not deadline.expired
+        found.append(watch.turn())
+    return found
+
+
+def until_suspected(watch: Watch) -> None:
+    deadline = Deadline(PATIENCE)
+    while not watch.turn():
+        assert not deadline.expired
+
+
+def test_a_consumer_without_an_answer_is_given_up_while_another_client_has_one(watch: Watch) -> None:
+    other = watch.others[0]
+    other.code = None
+    assert not watch.turn(), "not at the first request that fails"
+    until_suspected(watch)
+    assert set(watch.client.topics + other.topics) == {"t"}
+    assert other.closed.wait(PATIENCE)
+    assert not watch.client.closed.is_set(), "that is left to its owner"
+
+
+def test_an_outage_of_the_cluster_is_no_reason_and_its_end_is_none_at_once(watch: Watch) -> None:
+    other = watch.others[0]
+    assert not any(until_asked(watch.client, 30, watch))
+    other.code = None
+    assert other.closed.wait(PATIENCE)
+    watch.client.code = None  # it connects again a little later
+    assert not watch.turn()
+    watch.others.append(Client())
+    watch.client.code = SILENT
+    assert not any(until_asked(watch.client, 60, watch)), "the answer of before counts no more"
+
+
+@pytest.mark.parametrize("answer", [None, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_any_answer_of_a_broker_counts(watch: Watch, answer: int | None) -> None:
+    watch.client.code = answer
+    assert not any(until_asked(watch.client, 5, watch))
+    assert watch.others[0].topics == [], "nobody else has to ask"
+
+
+def test_a_record_counts_as_an_answer(watch: Watch) -> None:
+    other = watch.others[0]
+    other.code = None
+    watch.turn()
+    assert other.closed.wait(PATIENCE)
+    watch.lost_brokers.received()
+    watch.others.append(Client())
+    assert not any(until_asked(watch.client, 30, watch))
+
+
+def test_nothing_is_asked_before_it_is_time() -> None:
+    client = Client()
+    with closing(LostBrokers(lambda: cast(Any, Client()), check_every=PATIENCE)) as watched:
+        assert not watched.suspected(cast(Consumer, client), "t")
+    assert client.topics == []
+
+
+def test_the_other_client_ends_with_the_watch(watch: Watch) -> None:
+    watch.turn()
+    watch.lost_brokers.close()
+    assert watch.others[0].closed.wait(PATIENCE)
