@@ -7,7 +7,9 @@ import logging
 import os
 import sys
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,17 +23,15 @@ from infra.runtime.logs import JsonFormatter, TextFormatter
 from tests.processes.moved_metrics import MovedMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from xdist.remote import Producer
 
 FAULTS, PROCESSES = "faults", "processes"
-RUNNING_STACKS = pytest.StashKey[dict[LocalStack, "Callable[[pytest.Item], bool]"]]()
+RUNNING_STACKS = pytest.StashKey[dict[LocalStack, Callable[[pytest.Item], bool]]]()
 """Each with the tests that may use it."""
-STACKED = pytest.StashKey["set[Path]"]()
+STACKED = pytest.StashKey[set[Path]]()
 """Files with a test that needs a stack."""
 
-# Half of what an idle broker costs is threads that look for work a few times a second: of Kafka's defaults, 28.
+# A third of what an idle broker costs is threads that look for work a few times a second: 28, as Kafka has them.
 FEW_THREADS: Mapping[str, str] = {"num.network.threads": "1", "num.io.threads": "3"}
 
 # Brokers and Spark live for a minute here: a compiler for programs that run for days takes half of their start.
@@ -155,7 +155,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-class OneStackOfFaults(LoadFileScheduling):
+class OneStackOfFaults(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Each file goes to one worker, and the fault suite as a whole: its stack starts once, and not once per worker."""
 
     def _split_scope(self, nodeid: str) -> str:
