@@ -161,12 +161,13 @@ class Breach:
 class House:
     """The modules below `root`, and who of them imports whom."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, like: House | None = None) -> None:
+        """`like`: a house with the same files, of which what was read already is taken over."""
         self.root = root
         self.files = sorted(p.relative_to(root).as_posix() for one in PACKAGES for p in (root / one).rglob("*.py"))
         self.modules = {module_of(file) for file in self.files}
-        self._trees: dict[str, ast.Module] = {}
-        self._imports: dict[str, Sequence[Import]] = {}
+        self._trees: dict[str, ast.Module] = dict(like._trees) if like is not None else {}
+        self._imports: dict[str, Sequence[Import]] = dict(like._imports) if like is not None else {}
 
     def tree(self, file: str) -> ast.Module:
         if file not in self._trees:
@@ -187,7 +188,7 @@ class House:
         typing_lines = {
             inner.lineno
             for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+            if isinstance(node, ast.If) and is_type_checking(node.test)
             for statement in node.body
             for inner in ast.walk(statement)
             if isinstance(inner, ast.Import | ast.ImportFrom)
@@ -248,6 +249,13 @@ class House:
         for folder, edges in sorted(self.children().items()):
             for circle in circles_of({child: set(others) for child, others in edges.items()}):
                 yield folder, f"circle of {', '.join(sorted(circle))}"
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    match test:
+        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(value=ast.Name(id="typing"), attr="TYPE_CHECKING"):
+            return True
+    return False
 
 
 def module_of(file: str) -> str:
@@ -356,11 +364,11 @@ def test_the_pure_modules_exist() -> None:
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> House:
+def copy(house: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     root = tmp_path_factory.mktemp("planted")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return House(root)
+    return House(root, like=house)
 
 
 @contextmanager

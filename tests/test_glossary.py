@@ -51,16 +51,17 @@ def texts() -> str:
     for package in PRODUCT:
         for path in sorted((ROOT / package).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
+            nodes = list(ast.walk(tree))
             docstrings = {
                 id(node.body[0].value)
-                for node in ast.walk(tree)
+                for node in nodes
                 if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
                 and node.body
                 and isinstance(node.body[0], ast.Expr)
             }
             found += [
                 node.value
-                for node in ast.walk(tree)
+                for node in nodes
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
             ]
     return "\n".join(found)

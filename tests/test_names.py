@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from infra.spark.packages import PACKAGES
@@ -37,6 +38,7 @@ def types_of(tree: ast.Module) -> Iterator[str]:
             yield name
 
 
+@cache
 def defined_in(root: Path) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for package in PACKAGES:

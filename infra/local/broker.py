@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from infra.local.data_folder import new_id
 from infra.local.errors import LocalStackError
-from infra.local.kafka_process import KafkaProcess, KafkaRuntime, new_cluster_id
+from infra.local.kafka_process import KafkaProcess, KafkaRuntime
 from infra.local.ports import HOST
 from infra.local.server import START_TIMEOUT, Server
 
@@ -183,7 +184,7 @@ class Broker:
     def _launch(self, ports: tuple[int, ...]) -> Process:
         port, controller_port, *secured_port = ports
         member = self._membership
-        cluster_id = new_cluster_id() if member is None else member.cluster_id
+        cluster_id = new_id() if member is None else member.cluster_id
         return self._kafka.launch(
             {**DEFAULTS, **self._role(controller_port), **self._listeners(port, controller_port, *secured_port)}
             | self._config,

@@ -19,8 +19,9 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient
 
 from infra.local.broker import DEFAULTS, Broker, ClusterMembership
+from infra.local.data_folder import new_id
 from infra.local.errors import LocalStackError
-from infra.local.kafka_process import KafkaProcess, KafkaRuntime, new_cluster_id
+from infra.local.kafka_process import KafkaProcess, KafkaRuntime
 from infra.local.ports import HOST, listens
 from infra.local.server import START_TIMEOUT, Server
 from infra.local.waiting import wait_until
@@ -74,7 +75,7 @@ class BrokerCluster:
         """`config` overrides the defaults of every broker. `abort`: set it to end every wait."""
         self.region = region
         self._folder, self._log_dir, self._size = folder, log_dir, size
-        self._cluster_id = new_cluster_id()
+        self._cluster_id = new_id()
         settings = {**_replicated(size), **config}
         self._controller = _Controller(
             region=region,

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from infra.local.data_folder import META, copy_formatted, keep_formatted
 from infra.local.errors import LocalStackError, with_log
 
 if TYPE_CHECKING:
@@ -43,11 +42,13 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRuntime:
-    """The programs that run a broker. `shared_classes`: a class archive, which only makes the start faster."""
+    """The programs that run a broker. What only makes the start faster: `shared_classes`, a class archive, and
+    `formatted`, where to find or to leave a data folder as StorageTool formats it."""
 
     java: Java
     jars: tuple[Path, ...]
     shared_classes: Path | None = None
+    formatted: Path | None = None
 
     def command(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         """The command line of a Kafka program. `options`: those of Java."""
@@ -88,7 +89,7 @@ class KafkaProcess:
         Raises LocalStackError."""
         properties = self._write_files({**settings, "log.dirs": str(self.data_dir)})
         if not self._meta.exists():
-            self._format(properties, cluster_id)
+            self._format(properties, settings["node.id"], cluster_id)
         return self._run("kafka.Kafka", str(properties), options=self._java_options)
 
     def is_of_cluster(self, cluster_id: str) -> bool:
@@ -116,7 +117,11 @@ class KafkaProcess:
         properties.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return properties
 
-    def _format(self, properties: Path, cluster_id: str) -> None:
+    def _format(self, properties: Path, node_id: str, cluster_id: str) -> None:
+        template = self._runtime.formatted
+        if template is not None and template.exists():
+            copy_formatted(template, self.data_dir, cluster_id=cluster_id, node_id=node_id)
+            return
         process = self._run(
             "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)
         )
@@ -126,12 +131,10 @@ class KafkaProcess:
         if code != 0:
             how = "did not end in time" if code is None else f"ended with {code}"
             raise LocalStackError(with_log(f"{self.name} cannot format its data folder: StorageTool {how}", self._log))
+        if template is not None:
+            keep_formatted(self.data_dir, template)
 
     @property
     def _meta(self) -> Path:
         """Written when the data folder is formatted."""
-        return self.data_dir / "meta.properties"
-
-
-def new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        return self.data_dir / META

@@ -24,6 +24,7 @@ from infra.local.broker import Broker
 from infra.local.cache import cache_dir
 from infra.local.class_sharing import class_archive
 from infra.local.cluster import BrokerCluster
+from infra.local.data_folder import READ_BY_FORMAT
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION, kafka_jars
 from infra.local.kafka_process import KafkaRuntime
@@ -207,7 +208,9 @@ class LocalStack:
         java = find_java()
         jars = kafka_jars(java, version=self._kafka_version)
         archive = class_archive(java, jars, version=self._kafka_version)
-        return KafkaRuntime(java=java, jars=jars, shared_classes=archive)
+        formatted = cache_dir() / f"kafka-{self._kafka_version}.formatted"
+        own = any(name.startswith(READ_BY_FORMAT) for name in self._config)
+        return KafkaRuntime(java=java, jars=jars, shared_classes=archive, formatted=None if own else formatted)
 
     def _open_dir(self) -> None:
         """Create the folder, and start the supervisor that removes it."""

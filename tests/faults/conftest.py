@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fault_place(run_stack: Callable[..., AbstractContextManager[LocalStack]]) -> Iterator[Place]:
-    with place(run_stack) as running:
+    here = Path(__file__).parent
+    with place(partial(run_stack, needed=lambda item: item.path.parent == here)) as running:
         yield running
 
 

@@ -154,7 +154,8 @@ def made(root: Path = ROOT) -> Mapping[Step, str]:
     found: dict[Step, str] = {}
     for package in PRODUCT:
         for path in sorted((root / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = path.read_text(encoding="utf-8")
+            for node in ast.walk(ast.parse(text)) if "durable(" in text else ():
                 match node:
                     case ast.Call(
                         func=ast.Name(id="durable"),

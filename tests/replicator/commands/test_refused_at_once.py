@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from replicator import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 FEW = 3  # requests of one command: each is made once, and some are made side by side
@@ -79,23 +81,53 @@ def config(folder: Path, endpoint_url: str) -> Path:
     return file
 
 
-def run(folder: Path, command: tuple[str, ...], endpoint_url: str, keys: Mapping[str, str], code: int = 1) -> str:
-    """The stderr of a command that failed without a retry."""
+ENVIRONMENT = {"AWS_EC2_METADATA_DISABLED": "true"}  # and no keys but those that a test gives
+
+
+def surroundings(folder: Path, keys: Mapping[str, str]) -> dict[str, str]:
     clean = {n: v for n, v in os.environ.items() if not n.startswith("AWS_") and not n.lower().endswith("_proxy")}
-    no_other_keys = {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true"}
+    return {**clean, **ENVIRONMENT, "HOME": str(folder), **keys}
+
+
+def without_a_retry(code: int | str | None, err: str, wanted: int) -> str:
+    assert code == wanted, err
+    assert "Traceback" not in err
+    assert "retry" not in err
+    return err
+
+
+def run(folder: Path, command: tuple[str, ...], endpoint_url: str, keys: Mapping[str, str], code: int = 1) -> str:
+    """The stderr of a process that failed without a retry."""
     ended = subprocess.run(
         [sys.executable, "-m", "replicator", *command, "--config", str(config(folder, endpoint_url))],
         cwd=ROOT,
-        env={**clean, **no_other_keys, **keys},
+        env=surroundings(folder, keys),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "retry" not in ended.stderr
-    return ended.stderr
+    return without_a_retry(ended.returncode, ended.stderr, code)
+
+
+Verify = Callable[..., str]
+
+
+@pytest.fixture
+def verify(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Verify:
+    """The same of `verify` in this process, which has its modules already: a start takes a second of processor time."""
+
+    def call(endpoint_url: str, keys: Mapping[str, str], code: int = 1) -> str:
+        wanted = surroundings(tmp_path, keys)
+        for name in os.environ.keys() - wanted.keys():
+            monkeypatch.delenv(name)
+        for name, value in wanted.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main.main(["verify", "--config", str(config(tmp_path, endpoint_url))])
+        return without_a_retry(ended.value.code, capsys.readouterr().err, code)
+
+    return call
 
 
 QUICK = {("status",), ("compact", "--once")}  # what `make test` has time for
@@ -123,23 +155,22 @@ def test_no_permission_for_anything(tmp_path: Path, command: tuple[str, ...]) ->
     ],
 )
 def test_a_refusal_of_the_server_is_reported_with_its_remedy(
-    tmp_path: Path, status: int, code: str, remedy: str
+    verify: Verify, status: int, code: str, remedy: str
 ) -> None:
     with Refusing(status, code).running() as server:
-        said = run(tmp_path, ("verify",), server.url, KEYS)
+        said = verify(server.url, KEYS)
     assert remedy in said
     assert server.requests <= FEW
 
 
-def test_an_unknown_host(tmp_path: Path) -> None:
-    said = run(tmp_path, ("verify",), "http://no-such-host.invalid", KEYS)
-    assert "correct the endpoint or the region" in said
+def test_an_unknown_host(verify: Verify) -> None:
+    assert "correct the endpoint or the region" in verify("http://no-such-host.invalid", KEYS)
 
 
-def test_no_credentials(tmp_path: Path) -> None:
-    assert "set the AWS credentials" in run(tmp_path, ("verify",), "http://127.0.0.1:9", {})
+def test_no_credentials(verify: Verify) -> None:
+    assert "set the AWS credentials" in verify("http://127.0.0.1:9", {})
 
 
-def test_a_profile_that_does_not_exist(tmp_path: Path) -> None:
-    said = run(tmp_path, ("verify",), "http://127.0.0.1:9", {"AWS_PROFILE": "nobody"}, code=2)
+def test_a_profile_that_does_not_exist(verify: Verify) -> None:
+    said = verify("http://127.0.0.1:9", {"AWS_PROFILE": "nobody"}, code=2)
     assert "The config profile (nobody) could not be found; correct it" in said

@@ -10,6 +10,7 @@ from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.records.scope import RecordFilter
 from formats.records.transform import NO_TRANSFORM, Transform
+from formats.registry import SegmentFormat
 from formats.topic_selection import TopicPattern
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
@@ -28,14 +29,14 @@ from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import REGION, World
+from tests.ingress.world import FORMAT, REGION, World
 
 TARGETS = [TopicPartition("copy", p) for p in range(4)]
 
 
-def restorable() -> World:
+def restorable(segment_format: SegmentFormat = FORMAT) -> World:
     """An empty archive, and the topic to restore into."""
-    world = World()
+    world = World(format=segment_format)
     world.broker.create("copy", partitions=len(TARGETS))
     return world
 

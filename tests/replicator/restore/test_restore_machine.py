@@ -16,6 +16,7 @@ from replicator.restore.executor import PATIENCE
 from replicator.restore.progress import RestoringPartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
+from tests.formats.json_lines import JsonLinesFormat
 from tests.ingress.world import REGION, STAMP
 from tests.replicator.restore.restoring import TARGETS, Restoring, restorable
 
@@ -43,7 +44,7 @@ class RestoreMachine(RuleBasedStateMachine):
         width=st.integers(1, 3),
     )
     def begin(self, data: st.DataObject, skip: bool, offsets: IntRange, timestamps: IntRange, width: int) -> None:
-        self.world = restorable()
+        self.world = restorable(JsonLinesFormat())
         self.skip, self.offsets, self.timestamps, self.width = skip, offsets, timestamps, width
         self.stored: set[Segment] = set()
         self.garbage: list[Segment] = []  # merged, not deleted yet
