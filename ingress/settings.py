@@ -169,6 +169,7 @@ class IngressSettings(CatalogSettings):
                 "protect",
                 "has no effect with acls = 'off': choose another acls, such as 'strict-read', or leave it out",
             )
+        yield from self._repeated()
         yield from self._merged()
 
     def _delivers(self, source: IngressSource, topic: str) -> bool:
@@ -187,6 +188,19 @@ class IngressSettings(CatalogSettings):
                 yield from ((dotted(("sources", n, where)), what) for where, what in invalid.problems)
         if len(sources) == len(self.sources):
             object.__setattr__(self, "sources", tuple(sources))
+
+    def _repeated(self) -> Iterator[Problem]:
+        """A source that would never deliver anything, since the first one that selects a topic counts."""
+        first: dict[tuple[str, str], int] = {}
+        for n, source in enumerate(self.sources):
+            earlier = first.setdefault((source.region, source.topic.text), n)
+            if earlier != n:
+                yield (
+                    dotted(("sources", n, "topic")),
+                    f"{source.topic.text!r} of {source.region} is the topic of sources[{earlier}], too, which counts "
+                    "alone: to deliver it to a second destination, use another file, with its own group_id, "
+                    "checkpoint_topic, segment_events_topic and queue",
+                )
 
     def _merged(self) -> Iterator[Problem]:
         """Destinations that two source topics would share without both allowing it. Conflicts of two expressions show

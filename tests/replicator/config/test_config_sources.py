@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from replicator.config import parse
@@ -73,14 +75,18 @@ class TestSources:
         [
             # an exception from an expression keeps its destination: the name wins
             ('region = "a"\ntopic = "^.*"', 'region = "a"\ntopic = "t"\npartitions = 3'),
-            # the same source twice: the first wins
-            ('region = "a"\ntopic = "t"', 'region = "a"\ntopic = "t"\npartitions = 3'),
             ('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "^t.*"\ndestination_topic = "b.{topic}"'),
         ],
     )
     def test_sources_that_are_not_merged(self, first: str, second: str) -> None:
         parse(ingress(first, second))
         parse(ingress(second, first))
+
+    @pytest.mark.parametrize("topic", ["t", "^t.*"])
+    def test_a_topic_has_one_destination_in_a_file(self, topic: str) -> None:
+        """The second source would never deliver anything."""
+        twice = [f'region = "a"\ntopic = "{topic}"\ndestination_topic = "{name}.{{topic}}"' for name in ("one", "two")]
+        assert re.search(r"sources\[1\]\.topic: .* sources\[0\], too.*use another file", only(ingress(*twice)))
 
     def test_a_name_beats_expressions_then_the_first(self) -> None:
         config = parse(
