@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from egress.catalog.lineage import Lineages
-from formats.control.catalog import Catalog, CatalogTopic, with_removals
+from formats.control.catalog import LINEAGE_PROBLEM, Catalog, CatalogTopic, with_removals
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigValue
@@ -93,7 +93,7 @@ class CatalogObserver:
             return self.lineages.of(topics, now), {}
         except TargetError as error:
             why = f"{error}; copies of copies are not recognised, and may go round"
-            return dict.fromkeys(topics, ()), {"lineage": why}
+            return dict.fromkeys(topics, ()), {LINEAGE_PROBLEM: why}
 
     def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why they are not known. A principal that may not list them gets an empty list (librdkafka
