@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class Suffixed:
     """orders of a ──> orders-from-a"""
@@ -93,3 +95,13 @@ class SaysMaybe:
 
 
 class NoFilter: ...
+
+
+class Exits:
+    def should_replicate_topic(self, topic: str) -> bool:
+        sys.exit(3)
+
+
+class ExitsAtOnce(Exits):
+    def __init__(self) -> None:
+        sys.exit(3)
