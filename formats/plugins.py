@@ -17,11 +17,20 @@ _CLEAR = (ImportError, AttributeError, ValueError)  # their messages are clear w
 
 
 def imported(name: str, kind: str) -> object:
-    """What `name` stands for. `kind`: a word for it. Raises ValueError, and whatever the module raises."""
+    """What `name` stands for. `kind`: a word for it. Raises ValueError, and whatever the module raises, SystemExit
+    excepted: that is an ImportError."""
     module, colon, attribute = name.partition(SIGN)
     if not colon or not module or not attribute:
         raise ValueError(f"not package.module:{kind}")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except SystemExit as error:
+        raise ImportError(_ends(module, error)) from error
+
+
+def _ends(module: str, error: SystemExit) -> str:
+    """An import must not end this process: the reason would be the module's, without a word of the configuration."""
+    return f"{module} ends the process while it is imported: sys.exit({error.code!r})"
 
 
 def installed(group: str) -> Collection[str]:
@@ -38,7 +47,10 @@ def _of_entry_point(name: str, group: str) -> object:
     if len(points) > 1:
         raise ValueError(f"several packages declare it in {group}: {', '.join(sorted(points))}; name one of them")
     [point] = points.values()
-    return point.load()
+    try:
+        return point.load()
+    except SystemExit as error:
+        raise ImportError(_ends(point.module, error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Plugin:
     def _call(self, method: str, arguments: Sequence[str]) -> object:
         try:
             return getattr(self.instance, method)(*arguments)
-        except Exception as error:  # user code may raise anything
+        except (Exception, SystemExit) as error:  # user code may raise anything; an exit would end only this thread
             raise PluginFailed(f"{self._called(method, arguments)} raised {type(error).__name__}: {error}") from error
 
     def _wrong(self, method: str, arguments: Sequence[str], result: object, wanted: str) -> PluginFailed:
@@ -99,6 +111,6 @@ def plugin(name: str, methods: Collection[str], arguments: Mapping[str, str], *,
         raise ValueError(f"{name!r} lacks {', '.join(f'{method}()' for method in lacking)}")
     try:
         return Plugin(name, found(**arguments))
-    except Exception as error:  # user code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         with_ = f"({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
         raise ValueError(f"{name}{with_} raised {type(error).__name__}: {error}") from error

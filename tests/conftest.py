@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.runtime import tuning
 from infra.runtime.logs import JsonFormatter, TextFormatter
+from tests.examples import property_examples
 from tests.processes.moved_metrics import MovedMetrics
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ FEW_THREADS: Mapping[str, str] = {"num.network.threads": "1", "num.io.threads": 
 
 # Brokers and Spark live for a minute here: a compiler for programs that run for days takes half of their start.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# also of a property that names none of its own: two cores under load are slower than Hypothesis's deadline allows
+settings.register_profile("project", property_examples())
+settings.load_profile("project")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from egress.catalog.lineage import Lineages
-from formats.control.catalog import Catalog, CatalogTopic, with_removals
+from formats.control.catalog import LINEAGE_PROBLEM, Catalog, CatalogTopic, with_removals
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigValue
@@ -23,6 +23,7 @@ NONE_LISTED = (
     "the cluster lists no ACL of a topic or a group, and whether it has none is not known: there is no authorizer, or "
     "this principal lacks DESCRIBE or DESCRIBE_CONFIGS on the cluster; nothing is revoked at the target"
 )
+ASK_AGAIN = timedelta(hours=1)  # whether all ACLs are seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,14 @@ class SelectedTopics:
         return self.catalog_admin.shapes(self.select(names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CatalogObserver:
     """Blocks: use from a thread of its own."""
 
     topics: SelectedTopics
     lineages: Lineages
     writer: str
+    _sees_all: tuple[datetime, bool] | None = None  # the last answer, and when it was asked for
 
     def observe(self, before: Catalog | None, now: datetime) -> Catalog:
         """`before`: the generation that this one follows. Raises BrokerUnavailable, and TargetError when the topics may
@@ -61,7 +63,7 @@ class CatalogObserver:
         names = self.topics.names()
         shapes = self.topics.shapes_of(names)
         configs = self.topics.catalog_admin.config_values(shapes.keys())
-        acls, no_acls = self._acls()
+        acls, no_acls = self._acls(before, now)
         lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, now)
         topics = {
             name: CatalogTopic(
@@ -93,9 +95,9 @@ class CatalogObserver:
             return self.lineages.of(topics, now), {}
         except TargetError as error:
             why = f"{error}; copies of copies are not recognised, and may go round"
-            return dict.fromkeys(topics, ()), {"lineage": why}
+            return dict.fromkeys(topics, ()), {LINEAGE_PROBLEM: why}
 
-    def _acls(self) -> tuple[frozenset[AclBinding] | None, str]:
+    def _acls(self, before: Catalog | None, now: datetime) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why they are not known. A principal that may not list them gets an empty list (librdkafka
         2.16 drops the error): taken for an answer, that would revoke all of them at the target. So an empty list is
         believed only between two of which the admin says that they are complete."""
@@ -103,11 +105,24 @@ class CatalogObserver:
         try:
             if found := admin.acls():
                 return found, ""
-            if not admin.sees_all_acls():
+            if not self._sees_all_acls(before, now):
                 return None, NONE_LISTED
             return admin.acls(), ""  # the right may have come after the first answer
         except TargetError as error:
             return None, str(error)
+
+    def _sees_all_acls(self, before: Catalog | None, now: datetime) -> bool:
+        """Asked when a list has become empty, and every ASK_AGAIN: the question may end the process (see
+        `CatalogAdmin.sees_all_acls`). A yes holds only while there is nothing left to revoke, since the right may go
+        before the list is empty."""
+        if self._sees_all is not None:
+            asked_at, answer = self._sees_all
+            has_none = before is not None and before.acls == frozenset()
+            if now - asked_at < ASK_AGAIN and (has_none or not answer):
+                return answer
+        answer = self.topics.catalog_admin.sees_all_acls()
+        self._sees_all = now, answer
+        return answer
 
 
 def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> dict[str, str]:

@@ -26,6 +26,9 @@ MERGED = "merged"
 """The last of a lineage where records of several clusters meet in one topic: no other topic has the same records."""
 
 
+LINEAGE_PROBLEM = "lineage"  # of a catalogue whose topics are without lineage because it could not be read
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTopic:
     name: str
@@ -47,6 +50,7 @@ class RemovedTopic:
     name: str
     topic_id: str
     removed_at: datetime  # UTC; when this was first observed
+    lineage: tuple[str, ...] | None = None  # as of the topic that it was; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,15 @@ class Catalog:
     @property
     def removed_names(self) -> frozenset[str]:
         return frozenset(one.name for one in self.removed)
+
+    def lineage_of(self, name: str) -> tuple[str, ...]:
+        """Of a topic, or of its last incarnation when it was removed: ids of the clusters that its records went
+        through, the nearest first, which is this one; empty when they are not known."""
+        if (topic := self.topics.get(name)) is not None:
+            return (self.cluster_id, *topic.lineage)
+        incarnations = (one for one in self.removed if one.name == name)
+        last = max(incarnations, key=lambda one: (one.removed_at, one.topic_id), default=None)
+        return () if last is None or last.lineage is None else (self.cluster_id, *last.lineage)
 
     def has_same_content(self, other: Catalog) -> bool:
         """Whether both describe the same cluster state; the observer and the time may differ."""
@@ -79,9 +92,10 @@ def with_removals(now: Catalog, before: Catalog | None, *, existing: Collection[
     for topic in before.topics.values():
         if topic.name in existing and topic.name not in now.topics:
             continue
+        lineage = None if LINEAGE_PROBLEM in before.problems else topic.lineage
         known.setdefault(
             (topic.name, topic.topic_id),
-            RemovedTopic(name=topic.name, topic_id=topic.topic_id, removed_at=now.observed_at),
+            RemovedTopic(name=topic.name, topic_id=topic.topic_id, removed_at=now.observed_at, lineage=lineage),
         )
     removed = tuple(sorted(one for key, one in known.items() if key not in present))
     return replace(now, removed=removed)
@@ -89,7 +103,8 @@ def with_removals(now: Catalog, before: Catalog | None, *, existing: Collection[
 
 def encode_catalog(catalog: Catalog) -> bytes:
     shared = _most_common(topic.configs for topic in catalog.topics.values() if topic.configs is not None)
-    message = {
+    lineages = [[one.name, one.topic_id, list(one.lineage)] for one in catalog.removed if one.lineage is not None]
+    message: dict[str, Any] = {
         "v": VERSION,
         "cluster_id": catalog.cluster_id,
         "writer": catalog.writer,
@@ -100,6 +115,8 @@ def encode_catalog(catalog: Catalog) -> bytes:
         "acls": None if catalog.acls is None else [_acl_to_json(one) for one in sorted(catalog.acls)],
         "problems": dict(catalog.problems),
     }
+    if lineages:  # a field of its own: earlier readers take exactly three values of a removal
+        message["removed_lineages"] = lineages
     return pack(message)
 
 
@@ -111,13 +128,19 @@ def decode_catalog(data: bytes) -> Catalog:
         shared = {name: _config(pair) for name, pair in message["configs"].items()}
         topics = [_topic_from_json(one, shared) for one in message["topics"]]
         acls = message["acls"]
+        lineages = {(name, id_): tuple(map(str, ids)) for name, id_, ids in message.get("removed_lineages", ())}
         return Catalog(
             cluster_id=str(message["cluster_id"]),
             writer=str(message["writer"]),
             observed_at=datetime.fromisoformat(message["observed_at"]),
             topics={topic.name: topic for topic in topics},
             removed=tuple(
-                RemovedTopic(name=str(name), topic_id=str(id_), removed_at=datetime.fromisoformat(at))
+                RemovedTopic(
+                    name=str(name),
+                    topic_id=str(id_),
+                    removed_at=datetime.fromisoformat(at),
+                    lineage=lineages.get((name, id_)),
+                )
                 for name, id_, at in message["removed"]
             ),
             acls=None if acls is None else frozenset(_acl_from_json(one) for one in acls),

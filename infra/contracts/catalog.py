@@ -42,7 +42,8 @@ class CatalogAdmin(Protocol):
 
     def sees_all_acls(self) -> bool:
         """Whether an empty answer of `acls` means that there is none: the cluster has an authorizer, and this principal
-        may list ACLs. False when either is not known."""
+        may list ACLs. False when either is not known. Ask seldom: where no broker is alive at that moment, librdkafka
+        2.16 ends the process."""
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions until there are so many. No error when there are as many or more already."""

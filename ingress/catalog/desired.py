@@ -46,9 +46,10 @@ class SourceTopic:
         return catalog is not None and self.name not in catalog.topics and self.name in catalog.removed_names
 
     def lineage(self, catalogs: Mapping[str, Catalog]) -> tuple[str, ...]:
-        """Ids of the clusters that its records went through, the nearest first; empty when they are not known."""
-        catalog, topic = catalogs.get(self.region), self.found_in(catalogs)
-        return () if catalog is None or topic is None else (catalog.cluster_id, *topic.lineage)
+        """Ids of the clusters that its records went through, the nearest first; empty when they are not known. Of a
+        topic that was removed, too: what the archive has of it is still delivered."""
+        catalog = catalogs.get(self.region)
+        return () if catalog is None else catalog.lineage_of(self.name)
 
 
 def lineage_of(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> tuple[str, ...]:

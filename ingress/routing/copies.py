@@ -8,8 +8,9 @@ The way that is delivered is the first of those that
 
   1. an operator gave a position here (`replicator checkpoints seed`),
   2. have a checkpoint here: delivery began with it, and another one would deliver everything again,
-  3. went through the fewest clusters,
-  4. come from the first region.
+  3. have a topic that exists: what was removed at its source goes on nowhere,
+  4. went through the fewest clusters,
+  5. come from the first region.
 
 Names do not matter: this decides alone where topics keep their names, or get `.ingress`.
 """
@@ -24,7 +25,7 @@ from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import SEED, Author, Checkpoint, CheckpointKey
 from ingress.catalog.desired import SourceTopic
 
-Ways = Sequence[SourceTopic]  # of the same records to one destination, at least two, the nearest first
+Ways = Sequence[SourceTopic]  # of the same records to one destination, at least two, the preferred first
 DeliveredWays = Mapping[tuple[str, str, str], "Delivered"]  # by region, topic and destination; no entry: never
 
 
@@ -48,7 +49,7 @@ def ways_of(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]) -> 
     """Those of `sources`, which have one destination, that bring the same records. Topics of different or unknown
     origin never do."""
     found: dict[tuple[str, str], dict[str, SourceTopic]] = {}
-    for source in sorted(sources, key=lambda one: (len(one.lineage(catalogs)), one.region)):
+    for source in sorted(sources, key=lambda one: (one.was_removed(catalogs), len(one.lineage(catalogs)), one.region)):
         lineage = source.lineage(catalogs)
         if lineage and lineage[-1] != MERGED:
             found.setdefault((lineage[-1], source.name), {}).setdefault(source.region, source)
@@ -75,13 +76,13 @@ def _delivered(position: Checkpoint | CheckpointConflict) -> Delivered:
 def repeated(ways: Ways, destination: str, known: DeliveredWays) -> Mapping[SourceTopic, str]:
     """Those of `ways` that are not delivered to `destination`, with the reason."""
     ranks = {way: known.get((way.region, way.name, destination), Delivered.NEVER) for way in ways}
-    chosen = min(ways, key=ranks.__getitem__)  # of equal ones the first, which is the nearest
+    chosen = min(ways, key=ranks.__getitem__)  # of equal ones the first, which is preferred
     return {way: _why(chosen, ranks[chosen], way, ranks[way]) for way in ways if way != chosen}
 
 
 def _why(chosen: SourceTopic, its_rank: Delivered, way: SourceTopic, rank: Delivered) -> str:
     if its_rank == rank:
-        return f"the same records arrive from {chosen.region}, through as few clusters or fewer"
+        return f"the same records arrive from {chosen.region}, the nearest of the ways whose topic exists, or of all"
     decided = "an operator gave them a position" if its_rank is Delivered.SEEDED else "their delivery began"
     return (
         f"the same records arrive from {chosen.region}, where {decided}. To deliver them from {way.region} instead, "

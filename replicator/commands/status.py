@@ -96,6 +96,7 @@ def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | N
         settings=settings.egress,
         own_topics=settings.own_topics,
         admin=reach.admin,
+        cluster_id=reach.cluster_id,
         groups=reach.groups,
         probe=reach.probe,
         store=reach.store,

@@ -52,14 +52,15 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.FEWER_PARTITIONS: "partitions that the topic lacks are left out",
     ConflictKind.PARTITION_COUNT: "it is created with as many partitions as the archive holds",
     ConflictKind.LARGE_RECORDS: "a partition stops at the first record that is too large",
-    ConflictKind.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
+    ConflictKind.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes, and 0, which the client "
+    "takes for none, to 1",
     ConflictKind.RETENTION: "the broker may delete records soon after they are restored",
     ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
     ConflictKind.PURGE: "the records that the topic holds are deleted",
 }
 
-
+CLAMPS = f"start the restore again with --accept {ConflictKind.TIMESTAMPS}"  # of a record that stops it
 ACCEPT_BY_NAME = ACCEPTED.keys() - {ConflictKind.PURGE}
 """Those of the option `--accept`. What deletes records is accepted by `--yes`, as by other commands."""
 
@@ -181,6 +182,9 @@ def against_settings(
         return
     oldest = min((f.min_timestamp_ms for f in footers if f.min_timestamp_ms is not None), default=None)
     newest = max((f.max_timestamp_ms for f in footers if f.max_timestamp_ms is not None), default=None)
+    if oldest == 0:
+        why = f"records have timestamp 0, which the Kafka client replaces by the current time: {name} cannot get it"
+        yield Conflict(kind=ConflictKind.TIMESTAMPS, reason=f"{why}; give them another one (--map MODULE:FUNCTION)")
     now_ms = int(now.timestamp() * 1000)
     before_ms, after_ms = limits_ms
     if oldest is not None and newest is not None and (now_ms - oldest > before_ms or newest - now_ms > after_ms):

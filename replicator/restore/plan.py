@@ -14,7 +14,7 @@ from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.acl_restore import RestoredAcls
-from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, Conflict, ConflictKind
+from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, Conflict
 from replicator.restore.creation import TopicCreation
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
@@ -40,6 +40,7 @@ class TopicPlan:
     footers_read: int = 0
     frozen: Sequence[SegmentInfo] = ()  # archived objects that must be requested before they can be read
     thawing: int = 0  # objects that were requested and are not readable yet
+    clamps: bool = False  # whether timestamps that the destination does not take are changed
     compression_ratio: float = 1.0  # bytes of records per stored byte
 
     @property
@@ -50,10 +51,6 @@ class TopicPlan:
     @property
     def refused(self) -> bool:
         return any(not conflict.accepted for conflict in self.conflicts)
-
-    @property
-    def clamps(self) -> bool:
-        return any(c.kind is ConflictKind.TIMESTAMPS and c.accepted for c in self.conflicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,6 +170,7 @@ class RestorePlanner:
             warnings=[*planned.warnings, *schema_warnings(incarnation.topic, selection.region, footers)],
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             conflicts=accepted(conflicts, target_options.accept),
+            clamps=ConflictKind.TIMESTAMPS in target_options.accept,
             footers_read=len(footers),
             compression_ratio=_compression_ratio(chosen, footers),
             frozen=frozen,

@@ -32,6 +32,7 @@ from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from replicator.config import Config
+from replicator.restore.conflicts import CLAMPS
 from replicator.restore.executor import Restorer
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.progress import RestoringPartition
@@ -205,7 +206,7 @@ class RestoreWorker:
         return Delivery(
             reader=reader,
             writer=writer,
-            timestamps=TargetTimestamps(self.admin, self._clock),
+            timestamps=TargetTimestamps(self.admin, self._clock, CLAMPS),
             pool=reading,
             clock=self._clock,
             metrics=PrometheusMetrics(),

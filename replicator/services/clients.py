@@ -103,6 +103,11 @@ class Clients:
         return KafkaAdmin(self.config.cluster.properties("admin"))
 
     @cached_property
+    def cluster_id(self) -> str:
+        """Of this region's cluster. Raises BrokerUnavailable."""
+        return self.admin.cluster_id()
+
+    @cached_property
     def groups(self) -> KafkaGroups:
         from infra.kafka.cluster.groups import KafkaGroups
 

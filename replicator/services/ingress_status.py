@@ -21,6 +21,7 @@ def ingress_sources(reach: Clients, routed: Routed) -> IngressSources:
         own_topics=config.own_topics,
         plan=Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed),
         admin=reach.admin,
+        cluster_id=reach.cluster_id,
         groups=reach.groups,
         checkpoints=reach.checkpoints,
         store=reach.store,

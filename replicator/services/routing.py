@@ -31,6 +31,6 @@ def routed(reach: Clients) -> Routed:
         reach.checkpoints,
         config.own_topics,
         config.region,
-        cluster_id=reach.admin.cluster_id(),
+        cluster_id=reach.cluster_id,
     )
     return Routed(catalogs=found, unreadable=dict(catalogs.problems), routing=topics.plan(settings, found))

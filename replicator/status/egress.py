@@ -86,6 +86,7 @@ class EgressSources:
     settings: EgressSettings
     own_topics: Collection[str]
     admin: ClusterAdmin
+    cluster_id: str  # of this cluster
     groups: ConsumerGroups
     probe: LogProbe
     store: SegmentStore
@@ -95,7 +96,6 @@ class EgressSources:
     def read(self, now: datetime, pool: Executor) -> EgressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
-        cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
         fork_sources = pool.submit(self.control.fork_sources, self.region)
         claimed = self.control.claimed_paths(self.region)
@@ -110,7 +110,7 @@ class EgressSources:
             name: current(
                 name,
                 facts.topic_id,
-                cluster_id.result(),
+                self.cluster_id,
                 first_id=None if (claim := claims[name]) is None else claim.topic_id,
                 claimed=claimed,
             )

@@ -161,6 +161,7 @@ class IngressSources:
     own_topics: Collection[str]
     plan: Planned
     admin: ClusterAdmin
+    cluster_id: str  # of this cluster
     groups: ConsumerGroups
     checkpoints: CheckpointStore
     store: SegmentStore
@@ -176,7 +177,6 @@ class IngressSources:
         flows, _ = heartbeat_flows(self.settings)
         beats = {flow.source_topic: flow.region for flow in flows}
         own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic, *beats])
-        cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         plan = self.plan
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
@@ -240,7 +240,7 @@ class IngressSources:
         topic = self.settings.checkpoint_topic
         existing = {name for seen in own.result() for name in seen}  # one that may not be described may exist
         owner = current_claim(self.checkpoints.claims())
-        is_other = owner is not None and is_copied(owner, cluster_id.result())
+        is_other = owner is not None and is_copied(owner, self.cluster_id)
         return IngressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
@@ -248,7 +248,7 @@ class IngressSources:
             has_topic=topic in existing,
             destinations=tuple(sorted(facts)),
             owner=owner.group_id if owner is not None else "",
-            copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
+            copied=why_copied(topic, owner, self.cluster_id) if owner is not None and is_other else "",
             partitions=tuple(partitions),
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             unnamed=tuple(unnamed),

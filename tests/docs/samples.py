@@ -108,7 +108,11 @@ def _catalog() -> catalog.Catalog:
         writer=WRITER,
         observed_at=AT,
         topics={one.name: one for one in topics},
-        removed=(catalog.RemovedTopic(name="carts", topic_id="Zk1lqk2kQ1mN4l7x3sJ8aQ", removed_at=AT),),
+        removed=(
+            catalog.RemovedTopic(
+                name="carts", topic_id="Zk1lqk2kQ1mN4l7x3sJ8aQ", removed_at=AT, lineage=("b2Vtq1ZJQ0y8n4k7Rr6w1A",)
+            ),
+        ),
         acls=frozenset({binding}),
     )
 

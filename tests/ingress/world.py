@@ -248,6 +248,7 @@ class World:
             own_topics=self.settings.own_topics,
             plan=self.planned(),
             admin=self.admin,
+            cluster_id=self.admin.cluster_id(),
             groups=groups or FakeGroups(members={self.settings.group_id: 1}),
             checkpoints=self.target.checkpoint_store(),
             store=self.store,

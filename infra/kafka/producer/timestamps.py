@@ -39,6 +39,7 @@ class TargetTimestamps:
 
     admin: ClusterAdmin
     clock: Clock
+    remedy: str = "set on_timestamp = 'clamp' for this source"  # what clamps, at the end of a refusal's sentence
     _limits: dict[str, _Limits] = field(default_factory=dict)
 
     def check(self, topic: str, batches: Sequence[pa.RecordBatch], *, clamp: bool) -> Checked:
@@ -54,7 +55,7 @@ class TargetTimestamps:
         for batch in batches:
             bad = unsupported_timestamps(batch, before_max_ms=before_max_ms, after_max_ms=after_max_ms, now_ms=now_ms)
             if bad is not None and not clamp:
-                return Checked((), 0, _refusal(topic, bad))
+                return Checked((), 0, _refusal(topic, bad, self.remedy))
             if bad is not None:
                 low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
                 high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
@@ -81,18 +82,18 @@ def _with_slack(limit_ms: int) -> int:
     return limit_ms if limit_ms >= LATEST else limit_ms - min(SLACK_MS, limit_ms // 2)
 
 
-def _refusal(topic: str, bad: UnsupportedTimestamps) -> str:
+def _refusal(topic: str, bad: UnsupportedTimestamps, remedy: str) -> str:
     timestamp_ms = bad.first_timestamp_ms
     what = f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_as_text(timestamp_ms)})"
     more = f"{bad.count - 1} more records of the run have timestamps that {topic} would not get as they are"
     if timestamp_ms == 0:  # no config of the topic helps: librdkafka takes 0 for none (its issue 1153)
         return (
-            f"{what}, which the Kafka client replaces by the current time; {more}. Set on_timestamp = 'clamp' for this "
-            "source, which makes it 1"
+            f"{what}, which the Kafka client replaces by the current time; {more}. {remedy[0].upper()}{remedy[1:]}, "
+            "which makes it 1"
         )
     return (
         f"{what}, which the topic rejects; {more}. Raise {topic}'s message.timestamp.before.max.ms and after.max.ms, "
-        "or set on_timestamp = 'clamp' for this source"
+        f"or {remedy}"
     )
 
 

@@ -43,6 +43,7 @@ from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.acls import READ
 
 INTERVAL, REFRESH = timedelta(seconds=5), timedelta(seconds=30)
+HOUR = timedelta(hours=1).total_seconds()
 
 
 @dataclass(slots=True)
@@ -316,12 +317,43 @@ class TestRights:
         region.turn(one, times=7)
         assert region.catalogs()[-1].acls is None, "the right to list them may have gone"
         one.source.sees_all = True
+        region.clock.advance(HOUR)
         region.turn(one, times=7)
         found = region.catalogs()[-1]
         assert (found.acls, found.problems) == (frozenset(), {})
         one.source.no_acls = "the authorizer is gone"
         region.turn(one, times=7)
         assert region.catalogs()[-1].acls is None
+
+    def test_whether_all_are_seen_is_asked_once_in_an_hour(self, region: Region) -> None:
+        """The Kafka client may end the process on this question."""
+        one = region.process("one")
+        region.turn(one, times=2)
+        one.source.sees_all = True
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls is None, "as it was answered"
+        region.clock.advance(HOUR)
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls == frozenset()
+        one.source.sees_all = False
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls == frozenset(), "there is nothing left to revoke"
+        region.clock.advance(HOUR)
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls is None
+
+    def test_that_all_were_seen_before_there_was_one_says_nothing_of_its_end(self, region: Region) -> None:
+        one = region.process("one")
+        one.source.sees_all = True
+        region.turn(one, times=2)
+        assert region.catalogs()[-1].acls == frozenset()
+        one.source.bindings.add(READ)
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls == frozenset({READ})
+        one.source.bindings.clear()
+        one.source.sees_all = False
+        region.turn(one, times=7)
+        assert region.catalogs()[-1].acls is None, "the right to list them may have gone"
 
     def test_without_rights_on_configs_and_acls(self, region: Region) -> None:
         one = region.process("one")

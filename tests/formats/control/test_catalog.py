@@ -19,6 +19,7 @@ from formats.policies.topic_configs import ConfigSource, ConfigValue
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 words = st.text("ab.é", min_size=1, max_size=5)
 configs = st.dictionaries(words, st.builds(ConfigValue, words, st.sampled_from(ConfigSource)))
+lineages = st.lists(words, max_size=2).map(tuple)
 topics = st.builds(
     CatalogTopic,
     name=words,
@@ -26,6 +27,7 @@ topics = st.builds(
     partitions=st.integers(1, 9),
     replication_factor=st.integers(0, 3),
     configs=st.none() | configs,
+    lineage=lineages,
 )
 acls = st.builds(
     AclBinding,
@@ -44,7 +46,14 @@ catalogs = st.builds(
     observed_at=st.datetimes(timezones=st.just(UTC)),
     topics=st.lists(topics, max_size=4).map(lambda some: {one.name: one for one in some}),
     removed=st.lists(
-        st.builds(RemovedTopic, name=words, topic_id=words, removed_at=st.datetimes(timezones=st.just(UTC)))
+        st.builds(
+            RemovedTopic,
+            name=words,
+            topic_id=words,
+            removed_at=st.datetimes(timezones=st.just(UTC)),
+            lineage=st.none() | lineages,
+        ),
+        unique_by=lambda one: (one.name, one.topic_id),
     ).map(tuple),
     acls=st.none() | st.frozensets(acls, max_size=3),
     problems=st.dictionaries(words, words, max_size=2),
@@ -107,7 +116,7 @@ class TestRemovals:
 
     def test_a_topic_that_is_gone_is_said_to_be(self) -> None:
         found = with_removals(catalog(topic("a"), at=self.later), catalog(topic("a"), topic("b")), existing={"a"})
-        assert found.removed == (RemovedTopic(name="b", topic_id="id", removed_at=self.later),)
+        assert found.removed == (RemovedTopic(name="b", topic_id="id", removed_at=self.later, lineage=()),)
 
     def test_it_stays_said_with_the_time_at_which_it_was_observed(self) -> None:
         gone = RemovedTopic(name="b", topic_id="id", removed_at=T0)
@@ -116,7 +125,7 @@ class TestRemovals:
 
     def test_another_incarnation_removes_the_one_before_it(self) -> None:
         found = with_removals(catalog(topic("a", "new"), at=self.later), catalog(topic("a", "old")), existing={"a"})
-        assert found.removed == (RemovedTopic(name="a", topic_id="old", removed_at=self.later),)
+        assert found.removed == (RemovedTopic(name="a", topic_id="old", removed_at=self.later, lineage=()),)
 
     def test_another_cluster_removes_nothing(self) -> None:
         assert with_removals(catalog(cluster="d"), catalog(topic("a")), existing=()).removed == ()
@@ -124,3 +133,32 @@ class TestRemovals:
     def test_a_topic_that_is_not_selected_any_more_was_not_removed(self) -> None:
         found = with_removals(catalog(at=self.later), catalog(topic("a"), topic("b")), existing={"b"})
         assert [one.name for one in found.removed] == ["a"]
+
+    def test_it_keeps_the_lineage_that_the_topic_had(self) -> None:
+        copy = replace(topic("b"), lineage=("x", "o"))
+        found = with_removals(catalog(at=self.later), catalog(copy), existing=())
+        assert found.lineage_of("b") == ("c", "x", "o")
+        after = with_removals(catalog(at=self.later + timedelta(hours=1)), found, existing=())
+        assert decode_catalog(encode_catalog(after)).lineage_of("b") == ("c", "x", "o")
+
+    def test_a_lineage_that_could_not_be_read_is_not_known_afterwards(self) -> None:
+        before = replace(catalog(topic("b")), problems={"lineage": "not permitted"})
+        assert with_removals(catalog(at=self.later), before, existing=()).lineage_of("b") == ()
+
+    def test_of_several_incarnations_the_last_counts(self) -> None:
+        gone = [
+            RemovedTopic(name="b", topic_id=id_, removed_at=at, lineage=(id_,))
+            for id_, at in (("z", T0), ("a", self.later))
+        ]
+        assert replace(catalog(), removed=tuple(gone)).lineage_of("b") == ("c", "a")
+        assert replace(catalog(topic("b")), removed=tuple(gone)).lineage_of("b") == ("c",), "it is there again"
+
+    def test_a_removal_as_it_was_written_before_is_read(self) -> None:
+        """Without lineages; and three values each, which is what earlier readers take."""
+        gone = RemovedTopic(name="b", topic_id="id", removed_at=T0, lineage=("o",))
+        message = json.loads(gzip.decompress(encode_catalog(replace(catalog(), removed=(gone,)))))
+        assert message["removed"] == [["b", "id", T0.isoformat()]]
+        assert message.pop("removed_lineages") == [["b", "id", ["o"]]]
+        read = decode_catalog(gzip.compress(json.dumps(message).encode()))
+        assert read.removed == (replace(gone, lineage=None),)
+        assert "removed_lineages" not in json.loads(gzip.decompress(encode_catalog(read)))

@@ -69,6 +69,33 @@ def test_each_kind_needs_its_own_method(load: Callable[[str], object]) -> None:
         load(f"{USER}:SaysMaybe")
 
 
+class TestThatExit:
+    """A module or a class that ends the process, as a script without `if __name__ == "__main__"` does."""
+
+    @pytest.fixture
+    def module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        (tmp_path / "a_script.py").write_text("import sys\nsys.exit(3)\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        return "a_script"
+
+    def test_while_the_module_is_imported(self, module: str) -> None:
+        with pytest.raises(ValueError, match=r"'a_script:F' is not found: a_script ends the process .* sys.exit\(3\)"):
+            topic_filter(f"{module}:F")
+
+    def test_as_an_entry_point(self, module: str, tmp_path: Path) -> None:
+        TestEntryPoints.install(tmp_path, FILTERS, f"script = {module}:F")
+        with pytest.raises(ValueError, match=r"'script' is not found: a_script ends the process"):
+            topic_filter("script")
+
+    def test_while_the_object_is_created(self) -> None:
+        with pytest.raises(ValueError, match="raised SystemExit: 3"):
+            topic_filter(f"{USER}:ExitsAtOnce")
+
+    def test_when_it_is_asked(self) -> None:
+        with pytest.raises(PluginFailed, match="raised SystemExit: 3"):
+            topic_filter(f"{USER}:Exits").matches("t")
+
+
 class TestEntryPoints:
     @staticmethod
     def install(path: Path, group: str, *lines: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class Suffixed:
     """orders of a ──> orders-from-a"""
@@ -93,3 +95,24 @@ class SaysMaybe:
 
 
 class NoFilter: ...
+
+
+class Exits:
+    def should_replicate_topic(self, topic: str) -> bool:
+        sys.exit(3)
+
+
+class ExitsAtOnce(Exits):
+    def __init__(self) -> None:
+        sys.exit(3)
+
+
+class FailsForNow:
+    """Until a test lets it answer."""
+
+    answers = False
+
+    def should_replicate_config_property(self, prop: str) -> bool:
+        if not self.answers:
+            raise KeyError("no such customer")
+        return prop != "flush.ms"

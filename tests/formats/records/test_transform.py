@@ -298,12 +298,14 @@ def test_a_module_that_fails_while_it_is_imported_is_a_problem_too(
 ) -> None:
     (tmp_path / "does_not_compile.py").write_text("def keep(:\n")
     (tmp_path / "divides.py").write_text("1 / 0\n")
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit('usage: exits')\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError) as raised:
-        load(["does_not_compile:keep", "divides:keep"], [])
-    first, second = raised.value.problems
+        load(["does_not_compile:keep", "divides:keep", "exits:keep"], [])
+    first, second, third = raised.value.problems
     assert first.startswith("does_not_compile:keep: SyntaxError: ")
     assert second == "divides:keep: ZeroDivisionError: division by zero"
+    assert third == "exits:keep: exits ends the process while it is imported: sys.exit('usage: exits')"
 
 
 # --- through a reader of slices ---------------------------------------------------------------------------------------

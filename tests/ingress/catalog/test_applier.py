@@ -12,6 +12,7 @@ from formats.control.keys import watermarks_prefix
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
+from tests.formats.policies.user_policies import FailsForNow
 from tests.ingress.acls import READ
 from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
 
@@ -68,6 +69,25 @@ def test_configs_are_set_and_unset() -> None:
     world.publish_catalog(source_topic(defaults={"retention.ms": "604800000", "segment.bytes": "1073741824"}))
     follow(process, 2)
     assert "segment.bytes" not in world.admin.settings["copy"]
+
+
+def test_configs_follow_once_a_filter_that_failed_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new destination does not wait for it: its records would."""
+    world = World()
+    world.settings = replace(world.settings, config_property_filter=f"{FailsForNow.__module__}:FailsForNow")
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000", "flush.ms": "5", "retention.ms": "86400000"}))
+    process = delivered(world)
+    assert world.offsets(P0) == [*range(4)]
+    assert not {"segment.bytes", "flush.ms"} & world.admin.settings["copy"].keys()
+    assert world.admin.settings["copy"]["retention.ms"] == "-1", "what the filter says of it is not known"
+    monkeypatch.setattr(FailsForNow, "answers", True)
+    follow(process, 2)
+    found = world.admin.settings["copy"]
+    assert (found["segment.bytes"], found["retention.ms"]) == ("1000", "86400000")
+    assert "flush.ms" not in found
+    world.publish_catalog(source_topic(configs={"retention.ms": "86400000"}, defaults={"segment.bytes": "9000"}))
+    follow(process, 2)
+    assert "segment.bytes" not in world.admin.settings["copy"], "it is ours to unset"
 
 
 def test_a_first_copy_asks_for_no_watermarks_of_its_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.catalog import MERGED, Catalog
+from formats.control.catalog import MERGED, Catalog, RemovedTopic
 from formats.errors import BrokerUnavailable, CheckpointConflict
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
@@ -97,6 +97,38 @@ def test_records_that_arrive_on_two_ways_are_delivered_once(first: list[str], se
     found = plan(world)
     assert [one.region for one in found.chosen["t"]] == [wanted]
     assert found.refused == []
+
+
+def gone(*lineage: str) -> RemovedTopic:
+    return RemovedTopic(name="t", topic_id="id-t", removed_at=datetime(2026, 1, 1, tzinfo=UTC), lineage=lineage)
+
+
+@pytest.mark.parametrize("exists", ["b", "c", ""])
+def test_a_way_whose_topic_was_removed_is_one_of_the_ways(exists: str) -> None:
+    """What the archive has of it is still delivered; once, and from a topic that exists, where there is one."""
+    world = two_ways()
+    for region in "bc":
+        world.put(0, 3, topic="t", region=region)
+        if region != exists:
+            world.publish_catalog(region=region, cluster_id=region, removed=[gone("o")])
+    assert [one.region for one in plan(world).chosen["t"]] == [exists or "b"]
+
+
+def test_a_removed_way_with_which_delivery_began_is_kept() -> None:
+    world = two_ways()
+    world.put(0, 3, topic="t", region="b")
+    world.publish_catalog(region="b", cluster_id="b", removed=[gone("o")])
+    world.target.checkpoints[way("b")] = position()
+    assert [one.region for one in plan(world).chosen["t"]] == ["b"]
+
+
+def test_a_removed_topic_whose_records_came_from_this_cluster_is_not_copied_back() -> None:
+    world = World(source_settings("^.*", "{topic}"))
+    world.put(0, 3, topic="t")
+    world.publish_catalog(removed=[gone("b", "cluster")])
+    found = plan(world)
+    assert found.chosen == {}
+    assert "are not copied back" in found.kept_away[0].reason
 
 
 def two_ways() -> World:

@@ -66,14 +66,14 @@ def run(
 
 
 def test_the_archived_schemas_are_shown(run: Run) -> None:
-    code, out, _ = run("show", "--region", "a")
+    code, out, _ = run("show", "--archive-region", "a")
     assert code == 0
     assert "generation 1, as observed at 2026-01-01T00:00:00+00:00: 1 subjects, 2 versions" in out
     assert [line.split() for line in out.splitlines()[2:]] == [
         ["orders-value", "1", "41", "AVRO", "yes"],
         ["orders-value", "2", "77", "AVRO"],
     ]
-    code, out, _ = run("show", "--region", "a", "--json")
+    code, out, _ = run("show", "--archive-region", "a", "--json")
     assert json.loads(out)["versions"][1] == {"subject": "orders-value", "version": 2, "id": 77, "deleted": False}
     code, _, err = run("show")
     assert code == 1
@@ -81,27 +81,27 @@ def test_the_archived_schemas_are_shown(run: Run) -> None:
 
 
 def test_nothing_is_registered_before_it_is_confirmed(run: Run, target: FakeRegistry) -> None:
-    code, out, _ = run("restore", "--region", "a")
+    code, out, _ = run("restore", "--archive-region", "a")
     assert (code, target.schemas) == (0, {})
     assert "  register orders-value version 2 with id 77" in out
     assert "nothing is registered without --yes" in out
-    code, out, _ = run("restore", "--region", "a", "--yes")
+    code, out, _ = run("restore", "--archive-region", "a", "--yes")
     assert code == 0
     assert {one.id: one.is_deleted for one in target.subjects["orders-value"].values()} == {41: True, 77: False}
-    code, out, _ = run("restore", "--region", "a", "--yes", "--json")
+    code, out, _ = run("restore", "--archive-region", "a", "--yes", "--json")
     report: dict[str, Any] = json.loads(out)
     assert (code, report["register"], report["present"], report["done"]) == (0, [], 2, True)
 
 
 def test_a_conflict_registers_nothing(run: Run, target: FakeRegistry) -> None:
     target.add("mine", '"mine"', id=77)
-    code, out, _ = run("restore", "--region", "a", "--yes")
+    code, out, _ = run("restore", "--archive-region", "a", "--yes")
     assert code == 3
     assert "! id 77 is another schema there, of mine" in out
     assert set(target.subjects) == {"mine"}
 
 
 def test_a_file_without_a_registry_is_a_usage_error(run: Run) -> None:
-    code, _, err = run("restore", "--region", "a", file="none.toml")
+    code, _, err = run("restore", "--archive-region", "a", file="none.toml")
     assert code == 2
     assert "schema_registry: missing" in err

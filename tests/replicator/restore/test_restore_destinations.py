@@ -159,6 +159,13 @@ def test_configs_that_reject_the_records_are_found(settings: Mapping[str, str], 
     assert topic.clamps == (what is ConflictKind.TIMESTAMPS)
 
 
+def test_timestamps_are_changed_only_if_that_is_accepted_known_beforehand_or_not() -> None:
+    """Footers are read of a few segments."""
+    world = existing(settings={"message.timestamp.before.max.ms": "1000"}, stamp=NOW_MS - YEAR_MS)
+    assert not only(plan(world)).clamps
+    assert only(plan(existing(), accept=[ConflictKind.TIMESTAMPS])).clamps
+
+
 def test_limits_of_years_are_enough() -> None:
     settings = {"retention.ms": str(2 * YEAR_MS), "message.timestamp.before.max.ms": str(2 * YEAR_MS)}
     assert not reasons(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))

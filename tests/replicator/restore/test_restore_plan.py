@@ -280,6 +280,14 @@ def test_append_time_is_a_conflict_and_timestamps_are_not_checked() -> None:
     assert "set it to CreateTime" in why(conflicts)
 
 
+@pytest.mark.parametrize(("oldest", "is_conflict"), [(0, 1), (1, 0), (-1, 0)])
+def test_timestamp_0_is_a_conflict_whatever_the_topic_takes(oldest: int, is_conflict: int) -> None:
+    """Below 0 it is not known whether a record has 0: it stops there then."""
+    conflicts = against({}, footer(stamps=(oldest, NOW_MS)))
+    assert kinds(conflicts) == [ConflictKind.TIMESTAMPS] * is_conflict
+    assert all("--map" in c.reason for c in conflicts)
+
+
 @pytest.mark.parametrize(
     ("stamps", "is_conflict"),
     [
@@ -353,13 +361,6 @@ def test_a_plan_is_refused_until_every_conflict_is_accepted(what: ConflictKind) 
     assert not plan.refused
     assert replace(plan, topics=[topic_plan(for_it), topic_plan(for_it, against_it)]).refused
     assert replace(plan, conflicts=[against_it]).refused
-
-
-def test_timestamps_are_changed_only_if_accepted() -> None:
-    stamps = Conflict(kind=ConflictKind.TIMESTAMPS, reason="why")
-    assert not topic_plan().clamps
-    assert not topic_plan(stamps).clamps
-    assert topic_plan(replace(stamps, accepted=True)).clamps
 
 
 def test_a_plan_reports_size_and_duration() -> None:

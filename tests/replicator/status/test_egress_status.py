@@ -155,6 +155,7 @@ class Cluster:
             settings=EgressSettings(topics=rules),
             own_topics=frozenset(),
             admin=self.world.admin,
+            cluster_id=self.world.admin.cluster_id(),
             groups=self.groups,
             probe=self.probe,
             store=self.store,

@@ -124,7 +124,7 @@ class TestKafkaEventLog(EventLogContract):
         events = [created(n, partition=n) for n in range(20)]
         log.publish(events)
         found = read(log, 20)
-        assert sorted(map(repr, found)) == sorted(map(repr, events))
+        assert sorted(found, key=str) == sorted(events, key=str)
 
     def test_another_incarnation_of_the_topic_is_noticed(
         self, open_log: Callable[..., KafkaEventLog], cluster: Cluster, topic: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,15 @@ def test_timestamp_0_is_refused_with_the_one_remedy() -> None:
     )
     assert "1 more" in checked.refused
     assert checked.refused.endswith("Set on_timestamp = 'clamp' for this source, which makes it 1")
+
+
+@pytest.mark.parametrize("stamp", [0, 1])
+def test_the_remedy_is_that_of_the_command(stamp: int) -> None:
+    restoring = rule(message_timestamp_before_max_ms="1000")
+    restoring.remedy = "start again with --accept"
+    refused = restoring.check("copy", [records([8], stamp=stamp)], clamp=False).refused
+    assert ("Start" if stamp == 0 else "or start") + " again with --accept" in refused
+    assert "on_timestamp" not in refused
 
 
 def test_what_the_topic_rejects_is_refused_with_both_remedies() -> None:

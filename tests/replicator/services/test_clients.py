@@ -1,0 +1,59 @@
+"""What a command's parts ask of its cluster, each of them once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from formats.errors import BrokerUnavailable
+from infra.storage.memory_and_folder import MemoryObjectStore
+from replicator.config.load import parse
+from replicator.services.clients import Clients
+from replicator.services.ingress_status import ingress_sources
+from replicator.services.routing import routed
+from tests.fakes.cluster_facts import FakeGroups
+from tests.fakes.executors import HandExecutor
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_target import FakeTarget
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = """
+region = "b"
+[kafka]
+"bootstrap.servers" = "one:9092"
+[s3]
+bucket = "archive"
+[sqs]
+queue = "q"
+[ingress]
+[[ingress.sources]]
+region = "a"
+topic = "^.*"
+"""
+
+
+def test_the_cluster_is_asked_for_its_id_once_for_all_that_a_command_prints() -> None:
+    admin = FakeAdmin(FakeBroker())
+    with Clients(parse(CONFIG), with_logs=False) as reach:
+        vars(reach).update(
+            admin=admin,
+            groups=FakeGroups(),
+            objects=MemoryObjectStore(),
+            checkpoints=FakeTarget().checkpoint_store(),
+        )
+        found = ingress_sources(reach, routed(reach))
+        assert found.read(NOW, HandExecutor()).partitions == ()
+        assert found.cluster_id == reach.cluster_id == "cluster"
+        assert admin.asked["cluster_id"] == 1
+
+
+def test_an_id_that_could_not_be_asked_for_is_asked_for_again() -> None:
+    admin = FakeAdmin(FakeBroker(), away=True)
+    with Clients(parse(CONFIG), with_logs=False) as reach:
+        vars(reach).update(admin=admin)
+        with pytest.raises(BrokerUnavailable):
+            _ = reach.cluster_id
+        admin.away = False
+        assert reach.cluster_id == "cluster"
