@@ -7,6 +7,7 @@ out what it is for, and the catalogue says so.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,13 +18,16 @@ from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigValue
 from infra.contracts.catalog import CatalogAdmin, TopicShape
-from infra.contracts.cluster import ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin, describe_each
+from infra.runtime.log_fields import REASON
 
 NONE_LISTED = (
     "the cluster lists no ACL of a topic or a group, and whether it has none is not known: there is no authorizer, or "
     "this principal lacks DESCRIBE or DESCRIBE_CONFIGS on the cluster; nothing is revoked at the target"
 )
 ASK_AGAIN = timedelta(hours=1)  # whether all ACLs are seen
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,18 @@ class CatalogObserver:
             acls=acls,
             problems={**_problems(configs, no_acls), **no_lineage},
         )
-        return with_removals(found, before, existing=names)
+        return with_removals(found, before, existing=names | self._unlisted(before, names))
+
+    def _unlisted(self, before: Catalog | None, names: frozenset[str]) -> frozenset[str]:
+        """Topics of `before` that no listing has, and that are not known to be gone: a cluster lists no topic that this
+        principal may not describe, and refuses to say whether there is one."""
+        missing = sorted(before.topics.keys() - names) if before is not None else ()
+        if not missing:
+            return frozenset()
+        found, refused = describe_each(self.topics.admin, missing)
+        if refused:
+            log.warning("topics_not_listed", extra={REASON: first_of(refused, "topics")})
+        return frozenset({*found, *refused})
 
     def _lineages(
         self, topics: Collection[tuple[str, str]], now: datetime

@@ -77,10 +77,12 @@ class SettingsFile:
     def of(
         cls, path: Path | str, region: str | None = None, check_client: CheckClient = lambda _: (), hint: str = ""
     ) -> SettingsFile:
-        """`path` may be "FILE#REGION", unless a file has this name."""
+        """`path` may be "FILE#REGION", unless a file has this name. Raises ConfigError when `region` is another one."""
         file, sign, half = str(path).rpartition(REGION_SIGN)
         if not sign or Path(path).exists():
             return cls(Path(path), check_client, region, hint)
+        if region and half and region != half:
+            raise ConfigError([f"names two regions, {half!r} and {region!r}: leave one of them out"], source=str(path))
         return cls(Path(file), check_client, region or half, hint)
 
     def load(self) -> Config:

@@ -229,7 +229,7 @@ def schema_warnings(topic: str, region: str, footers: Collection[SegmentFooter])
         named = ", ".join(map(str, ids[:MOST_IDS])) + (", …" if len(ids) > MOST_IDS else "")
         yield (
             f"values of {topic} look as if they carry ids of schemas ({named}): where the registry here does not know "
-            f"them, `replicator schemas restore --region {region}`"
+            f"them, `replicator schemas restore --archive-region {region}`"
         )
 
 

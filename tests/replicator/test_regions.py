@@ -66,6 +66,16 @@ def test_the_variable_picks_one_and_the_option_beats_it(run: Run, file: Path, mo
     assert json.loads(run(*show)[1])["region"] == "us-west", "an option holds for its own command"
 
 
+@pytest.mark.parametrize("command", [("config", "show"), ("status",), ("restore", "x"), ("config", "check")])
+def test_two_are_picked(run: Run, file: Path, command: tuple[str, ...]) -> None:
+    """--region of `restore` was once the archive that is read: the file's own region, too, is one to write to."""
+    named = [f"{file}#us-west"] if "check" in command else ["--config", f"{file}#us-west"]
+    code, _, err = run(*command, *named, "--region", "us-east")
+    assert code == 2
+    assert "names two regions, 'us-west' and 'us-east': leave one of them out" in err
+    assert run("config", "show", "--config", f"{file}#us-west", "--region", "us-west")[0] == 0
+
+
 @pytest.mark.parametrize("command", [("egress",), ("status",), ("gaps",), ("restore", "x"), ("config", "explain")])
 def test_none_is_picked(run: Run, file: Path, command: tuple[str, ...]) -> None:
     code, _, err = run(*command, "--config", str(file))

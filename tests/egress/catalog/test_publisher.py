@@ -570,6 +570,22 @@ class TestIdleCost:
         assert found == self.stated("each other egress process of the region")
 
 
+def test_a_topic_that_may_not_be_described_any_more_was_not_removed(region: Region) -> None:
+    one = region.process("one")
+    region.broker.create("u", partitions=1)
+    region.broker.create("v", partitions=1)
+    region.turn(one)
+    region.admin.hides["t"] = "no DESCRIBE"  # so no listing shows it
+    region.broker.delete("u")
+    region.turn(one, times=20)
+    found = region.catalogs()[-1]
+    assert (set(found.topics), found.removed_names) == ({"v"}, {"u"})
+    del region.admin.hides["t"]
+    region.turn(one, times=20)
+    found = region.catalogs()[-1]
+    assert (set(found.topics), found.removed_names) == ({"t", "v"}, {"u"})
+
+
 class Publishers(RuleBasedStateMachine):
     """Three processes that are paused, fail and freeze between their observation and its put: the numbers of the
     generations are in the order of their observations."""

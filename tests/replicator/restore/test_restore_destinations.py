@@ -61,7 +61,7 @@ def test_values_with_ids_of_schemas_are_warned_of() -> None:
     world.put(1, 1, value=b"\0\0\0\0\x29x")
     [warning] = only(plan(world)).warnings
     assert warning.startswith("values of t look as if they carry ids of schemas (41): ")
-    assert warning.endswith(f"`replicator schemas restore --region {REGION}`")
+    assert warning.endswith(f"`replicator schemas restore --archive-region {REGION}`")
 
 
 def test_a_created_topic_has_room_for_the_largest_record() -> None:
