@@ -7,15 +7,18 @@ only broker). No call of a consumer fails: it waits for records that never come.
     nothing received for CHECK_EVERY ──> ask
     no answer                        ──> is it the cluster? another client asks, and this one again and again
     an answer, or a record           ──> all is well
-    the other client got an answer, and this one none for RECOVERS_WITHIN since then ──> its brokers are lost
+    the other client got an answer, and this one none for RECOVERS_WITHIN since then ──> ask once more, patiently
+    no answer                        ──> its brokers are lost
 
-An outage of the whole cluster ends before the last step, so nothing is replaced because of one.
+An outage of the whole cluster ends before the last steps, so nothing is replaced because of one. The last request is
+patient since a broker answers the requests of a connection in their order: behind a fetch that waits for records, an
+answer takes as long as that may wait (seen: with 5 s for that, none of the short requests of an idle consumer got one).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
 
@@ -29,15 +32,25 @@ ASK_AGAIN = timedelta(seconds=2)
 RECOVERS_WITHIN = timedelta(seconds=15)  # more than the longest interval between attempts to connect
 ONE_REQUEST = timedelta(milliseconds=500)
 ONE_REQUEST_OF_OTHER = timedelta(seconds=5)
+FETCH_WAIT, FETCH_WAIT_MS = "fetch.wait.max.ms", 500  # the client's default
 
 
 class LostBrokers:
     """Watches one consumer, and its successors. Use from the consumer's thread: the client makes other threads wait
     for the end of `consume`, which is called again at once, so that they may wait for minutes (seen)."""
 
-    def __init__(self, another: Callable[[], Consumer], *, check_every: timedelta = CHECK_EVERY) -> None:
-        """`another`: creates a client of the same cluster that joins no group."""
+    def __init__(
+        self,
+        another: Callable[[], Consumer],
+        properties: Mapping[str, object],
+        *,
+        check_every: timedelta = CHECK_EVERY,
+    ) -> None:
+        """`another`: creates a client of the same cluster that joins no group. `properties`: of the consumer."""
         self._another = another
+        self._last_request = ONE_REQUEST_OF_OTHER + timedelta(
+            milliseconds=int(str(properties.get(FETCH_WAIT, FETCH_WAIT_MS)))
+        )
         self._check_every = check_every
         self._other: _OtherClient | None = None  # while the consumer gets no answer
         self._next = Deadline(check_every)
@@ -49,7 +62,7 @@ class LostBrokers:
 
     def suspected(self, consumer: Consumer, topic: str) -> bool:
         """True once when the consumer's brokers are lost. Sends a request about `topic`, which may be missing, when one
-        is due, and waits ONE_REQUEST for the answer."""
+        is due, and waits ONE_REQUEST for the answer, longer for the last one."""
         if not self._next.expired:
             return False
         if answers(consumer, topic, ONE_REQUEST):
@@ -60,8 +73,9 @@ class LostBrokers:
             self._other = _OtherClient(self._another, topic)
         if self._other.patience is None or not self._other.patience.expired:
             return False
+        is_lost = not answers(consumer, topic, self._last_request)
         self.received()
-        return True
+        return is_lost
 
     def close(self) -> None:
         if self._other is not None:

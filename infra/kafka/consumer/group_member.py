@@ -73,7 +73,9 @@ class Membership:
         self._topics: frozenset[str] = frozenset()
         self._subscribe_later = False
         self._properties, self._on_commit = dict(properties), on_commit
-        self._lost_brokers = LostBrokers(lambda: Consumer(lookup_properties(self._properties), logger=client_log))
+        self._lost_brokers = LostBrokers(
+            lambda: Consumer(lookup_properties(self._properties), logger=client_log), self._properties
+        )
         self._clients = 0  # created so far
         self._connect()
 

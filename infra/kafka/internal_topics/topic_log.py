@@ -128,7 +128,7 @@ class TopicLog:
     def _connect(self) -> None:
         self._admin = AdminClient({**CONNECTED, **self._properties}, logger=client_log)
         self._consumer = self._reader()
-        self._lost_brokers = LostBrokers(self._reader)
+        self._lost_brokers = LostBrokers(self._reader, self._properties)
 
     def _reader(self) -> Consumer:
         return Consumer(reader_properties(self._properties), logger=client_log)

@@ -18,6 +18,7 @@ from infra.runtime.lifecycle import Deadline, Stop
 PATIENCE = timedelta(seconds=10)
 SILENT = KafkaError._TRANSPORT
 TURN = timedelta(milliseconds=5)
+HELD_BACK = {"fetch.wait.max.ms": "20000"}
 
 
 @dataclass
@@ -25,11 +26,14 @@ class Client:
     """In place of a consumer."""
 
     code: int | None = SILENT  # of the error that it gives; None: an answer of a broker
+    answers_after: timedelta = timedelta()
     topics: list[str] = field(default_factory=list)  # that it was asked about
     closed: Stop = field(default_factory=Stop)
 
     def list_topics(self, topic: str, timeout: float) -> object:
         self.topics.append(topic)
+        if self.answers_after > timedelta(seconds=timeout):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if (code := self.code) is not None:
             Stop().wait(min(TURN, timedelta(seconds=timeout)))
             raise KafkaException(KafkaError(code))
@@ -55,7 +59,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     monkeypatch.setattr(lost_brokers, "ASK_AGAIN", TURN)
     monkeypatch.setattr(lost_brokers, "RECOVERS_WITHIN", 10 * TURN)
     others: list[Client] = [Client()]
-    with closing(LostBrokers(lambda: cast(Any, others[-1]), check_every=timedelta())) as watched:
+    with closing(LostBrokers(lambda: cast(Any, others[-1]), HELD_BACK, check_every=timedelta())) as watched:
         yield Watch(Client(), others, watched)
 
 
@@ -81,6 +85,16 @@ def test_a_consumer_without_an_answer_is_given_up_while_another_client_has_one(w
     assert set(watch.client.topics + other.topics) == {"t"}
     assert other.closed.wait(PATIENCE)
     assert not watch.client.closed.is_set(), "that is left to its owner"
+
+
+def test_a_consumer_whose_answers_wait_behind_a_fetch_is_kept(watch: Watch) -> None:
+    watch.others[0].code = watch.client.code = None
+    watch.client.answers_after = timedelta(seconds=20)
+    assert not any(until_asked(watch.client, 3, watch))
+    assert watch.others[0].closed.wait(PATIENCE)
+    deadline = Deadline(15 * TURN)  # longer than it may be without an answer
+    while not deadline.expired:
+        assert not watch.turn()
 
 
 def test_an_outage_of_the_cluster_is_no_reason_and_its_end_is_none_at_once(watch: Watch) -> None:
@@ -114,7 +128,7 @@ def test_a_record_counts_as_an_answer(watch: Watch) -> None:
 
 def test_nothing_is_asked_before_it_is_time() -> None:
     client = Client()
-    with closing(LostBrokers(lambda: cast(Any, Client()), check_every=PATIENCE)) as watched:
+    with closing(LostBrokers(lambda: cast(Any, Client()), {}, check_every=PATIENCE)) as watched:
         assert not watched.suspected(cast(Consumer, client), "t")
     assert client.topics == []
 
