@@ -15,7 +15,7 @@ from formats.control.schemas import Schema, SchemaReference, SchemaSnapshot, Sub
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPlan:
     register: Sequence[SubjectVersion] = ()  # what is referred to comes before what refers to it
-    delete: Sequence[SubjectVersion] = ()  # softly, after that
+    delete: Sequence[SubjectVersion] = ()  # softly, after that; what refers to another one before that one
     compatibility: str = ""  # for the whole registry; empty: stays
     subject_compatibility: Mapping[str, str] = field(default_factory=dict)
     present: int = 0  # versions that are there already, as they should be
@@ -64,7 +64,7 @@ def plan_schemas(source: SchemaSnapshot, target: SchemaSnapshot) -> SchemaPlan:
     }
     return SchemaPlan(
         register=ordered,
-        delete=delete,
+        delete=_referring_first(delete, source),
         compatibility=level,
         subject_compatibility=levels,
         present=present,
@@ -111,6 +111,18 @@ def _in_order(
         resolved |= {(one.subject, one.version) for one in ready}
         waiting = [one for one in waiting if (one.subject, one.version) not in resolved]
     return ordered, []
+
+
+def _referring_first(delete: Sequence[SubjectVersion], source: SchemaSnapshot) -> Sequence[SubjectVersion]:
+    """A registry deletes no version that another one refers to, which is not deleted itself."""
+    waiting, ordered = list(delete), list[SubjectVersion]()
+    while waiting:
+        wanted = {(one.subject, one.version) for v in waiting for one in source.schemas[v.id].references}
+        free = [one for one in waiting if (one.subject, one.version) not in wanted]
+        free = free or waiting  # a circle, which no registry has
+        ordered += free
+        waiting = [one for one in waiting if one not in free]
+    return ordered
 
 
 def _missing(schema: Schema, resolved: set[tuple[str, int]]) -> Sequence[SchemaReference]:

@@ -10,12 +10,13 @@ goes on. A subject that a crash left in mode IMPORT is set back by the next run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from egress.catalog.schema_observer import SchemaObserver
 from formats.control.schemas import SchemaSnapshot
-from formats.errors import TargetError
+from formats.errors import RegistryRefused, RegistryUnavailable, TargetError
 from infra.archive.last_good import schemas_in
 from infra.contracts.schema_registry import IMPORT, READWRITE, SchemaRegistry
 from infra.contracts.storage import ObjectStore
@@ -64,6 +65,17 @@ class SchemaRestore:
             raise TargetError("; ".join(plan.conflicts))
         if plan.compatibility:  # first: only a registry without schemas gets it
             self._set_compatibility(plan.compatibility)
+        try:
+            self._write(plan)
+        except RegistryRefused:  # perhaps for good: no producer can register anything in mode IMPORT
+            with suppress(RegistryRefused, RegistryUnavailable):
+                self._end_import()
+            raise
+        self._end_import()
+        for subject, level in sorted(plan.subject_compatibility.items()):
+            self._set_compatibility(level, subject)
+
+    def _write(self, plan: SchemaPlan) -> None:
         for subject in _subjects(plan):
             self._set_mode(subject, IMPORT)
         for one in plan.register:
@@ -72,12 +84,12 @@ class SchemaRestore:
         for one in plan.delete:
             with durable(Step.DELETE_SCHEMA):
                 self.registry.delete(one)
-        # also those of an earlier run that a crash ended
+
+    def _end_import(self) -> None:
+        """Also of subjects of an earlier run that a crash ended."""
         for subject in sorted(self.source.subjects):
             if self.registry.mode(subject) == IMPORT:
                 self._set_mode(subject, READWRITE)
-        for subject, level in sorted(plan.subject_compatibility.items()):
-            self._set_compatibility(level, subject)
 
     def _set_compatibility(self, level: str, subject: str | None = None) -> None:
         with durable(Step.SET_COMPATIBILITY):

@@ -1,7 +1,10 @@
 """What a schema registry has now. A version never changes, so only those that are new are read whole.
 
-A subject that was deleted for good begins again with version 1, under the same name: so its last version is read each
-time, and all of them when that is another one.
+A subject that was deleted for good begins again with version 1, under the same name, and so do its last versions: so
+its last version and the last that is known are read, and all of them when one of these is another one.
+
+A registry lists the subjects of all of its contexts, and an id is another schema in each: only those of the default one
+are taken.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from infra.contracts.schema_registry import SchemaReader
 
 _Versions = Mapping[int, tuple[int, Schema]]
 """By version: the id and the schema."""
+OTHER_CONTEXT = ":."
+"""Begins the subjects of all contexts but the default one: `:.name:subject`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ class SchemaObserver:
         schemas: dict[int, Schema] = {}
         versions: list[SubjectVersion] = []
         visible = frozenset(self.registry.subjects(deleted=False))
-        for subject in sorted({*self.registry.subjects(deleted=True), *visible}):
+        subjects = {*self.registry.subjects(deleted=True), *visible}
+        for subject in sorted(one for one in subjects if not one.startswith(OTHER_CONTEXT)):
             shown = (
                 frozenset(self.registry.versions(subject, deleted=False)) if subject in visible else frozenset[int]()
             )
@@ -56,12 +62,13 @@ class SchemaObserver:
         numbers = sorted({*self.registry.versions(subject, deleted=True), *shown})
         if not numbers:
             return {}
-        last = self.registry.version(subject, numbers[-1])
-        if known.get(numbers[-1], last) != last or (max(known, default=0) > numbers[-1]):
+        newest = max(known, default=numbers[-1])
+        again = {version: self.registry.version(subject, version) for version in sorted({numbers[-1], newest})}
+        if any(known.get(version, one) != one for version, one in again.items()):
             known = {}
         found: dict[int, tuple[int, Schema]] = {}
         for version in numbers:
-            one = last if version == numbers[-1] else known.get(version) or self.registry.version(subject, version)
+            one = again[version] if version in again else known.get(version) or self.registry.version(subject, version)
             if one is not None:
                 found[version] = one
         return found

@@ -2,6 +2,7 @@
 
     the catalogue lists the removal of each incarnation that was delivered, by its topic id: an absence says nothing
     everything that is stored of them is delivered, `first_segment_delay` after the removal was observed
+    where it was a copy, no other region has the same records as near: a way that was left out since this one had begun
     of one source region not more than half of what we created goes at a time, nor more than one of a few
 
 Topic ids never come back, so a catalogue that is out of date deletes nothing that its source still has.
@@ -13,11 +14,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.control.catalog import Catalog
+from formats.control.catalog import MERGED, Catalog
 from formats.errors import DataError
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.delivery_checkpoint import SEED, CheckpointKey
 from formats.messages.ledger import OwnedTopic
-from ingress.catalog.desired import KeptTopic
+from ingress.catalog.desired import KeptTopic, SourceTopic
 from ingress.catalog.first_copy import CopiedTopic, FirstCopies, Goals, are_reached
 
 LIST_AGAIN = timedelta(minutes=5)  # what is stored of one that is not delivered whole
@@ -49,11 +50,8 @@ class RemovedSources:
             region: {(one.name, one.topic_id): one.removed_at for one in catalog.removed}
             for region, catalog in catalogs.items()
         }
-        too_many = {name: why for name in asked if (why := _too_many(kept[name], asked, kept, owned))}
-        return {
-            name: too_many.get(name) or self._obstacle(kept[name], owned[name], removals, positions, now)
-            for name in asked
-        }
+        left = {name: _too_many(kept[name], asked, kept, owned) or _still_there(kept[name], catalogs) for name in asked}
+        return {name: left[name] or self._obstacle(kept[name], owned[name], removals, positions, now) for name in asked}
 
     def _obstacle(
         self,
@@ -85,6 +83,20 @@ class RemovedSources:
             return "not everything that is stored of it is delivered"
         del self._ends[key]  # listed again, if it is not deleted
         return ""
+
+
+def _still_there(one: KeptTopic, catalogs: Mapping[str, Catalog]) -> str:
+    for source in one.sources:
+        own = source.lineage(catalogs)
+        for region in sorted(catalogs.keys() - {source.region}) if own and own[-1] != MERGED else ():
+            other = SourceTopic(region=region, name=source.name)
+            lineage = other.lineage(catalogs)
+            if other.found_in(catalogs) is not None and lineage[-1] == own[-1] and len(lineage) <= len(own):
+                return (
+                    f"the same records are still in {other}. To deliver them from there, exclude {source.name} from "
+                    f"the source of {source.region}, and then give {other} a position with `{SEED}`"
+                )
+    return ""
 
 
 def _too_many(

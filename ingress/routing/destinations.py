@@ -24,7 +24,7 @@ from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.desired import SourceTopic, desired_topics, is_left_gone, lineage_of
-from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
+from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic, RoutingPlan
 from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings
 
@@ -131,7 +131,7 @@ class DestinationFinder:
         self._log_idle(plan.idle)
         self._log_kept_away(plan.kept_away)
         refused = {r.topic.name: r.reason for r in [*plan.withheld, *plan.refused, *plan.unnamed]}
-        chosen = self._searched_for(settings, plan.chosen)
+        chosen = self._searched_for(settings, plan)
         facts = self._facts(chosen, refused)
         chosen = {
             name: some
@@ -181,12 +181,14 @@ class DestinationFinder:
             is_unfinished=is_unfinished,
         )
 
-    def _searched_for(
-        self, settings: IngressSettings, chosen: Mapping[str, Sequence[ArchivedTopic]]
-    ) -> Mapping[str, Sequence[ArchivedTopic]]:
-        """Without the topics that appeared since the settings are in force, where they are not to be searched for."""
+    def _searched_for(self, settings: IngressSettings, plan: RoutingPlan) -> Mapping[str, Sequence[ArchivedTopic]]:
+        """What is chosen, without the topics that appeared since the settings are in force, where they are not to be
+        searched for. One that was not delivered then, for whatever reason, was there all the same."""
+        chosen = plan.chosen
         if settings.finds_new_topics or settings is not self._searched_by:
-            self._searched, self._searched_by = {one.source for some in chosen.values() for one in some}, settings
+            others = (one.topic for one in [*plan.withheld, *plan.refused, *plan.kept_away, *plan.unnamed])
+            found = [*(one for some in chosen.values() for one in some), *others]
+            self._searched, self._searched_by = {one.source for one in found}, settings
             return chosen
         known = {
             name: [one for one in some if one.source in self._searched or not one.settings.topic.is_expression]

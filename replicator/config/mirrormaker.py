@@ -30,6 +30,7 @@ NO_NEW_TOPICS = "0s"  # topic_refresh_interval
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
+OFF = "until the flow says which topics cross, it is off"
 _SELECTION = ("topics", "topics.exclude", "topic.filter.class")
 """Properties without which more would cross than is meant to."""
 _JAVA_ONLY = (
@@ -197,7 +198,7 @@ class _Flow:
                 treatment, reason = Treatment.REFUSED, str(error)
         if treatment is Treatment.REFUSED and key.name in _SELECTION:
             self.settings["enabled"] = False
-            reason += "; until the flow says which topics cross, it is off"
+            reason += f"; {OFF}"
         self._found(key, treatment, reason)
 
     def _take_topics(self, value: str) -> str:

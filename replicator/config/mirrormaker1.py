@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from formats.incarnation import LEGAL_NAME
 from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
-from replicator.config.mirrormaker import patterns
+from replicator.config.mirrormaker import OFF, patterns
 from replicator.config.mirrormaker_clients import ClientProperties
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KeyRule, Treatment
@@ -173,7 +173,8 @@ class _Import:
             try:
                 self.settings[reason.removeprefix("flows.")] = topics_of(value)
             except ValueError as error:
-                treatment, reason = _R, str(error)
+                treatment, reason = _R, f"{error}; {OFF}"
+                self.settings["enabled"] = False
         self._found(name, value, treatment, reason)
 
     def _take_property(self, clients: ClientProperties, role: str, name: str, value: str) -> None:

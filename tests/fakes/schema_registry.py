@@ -114,6 +114,8 @@ class FakeRegistry:
             case "DELETE", ["subjects", subject, "versions", version]:
                 if int(version) not in _shown(self._subject(subject, deleted=True)):
                     raise NO_VERSION
+                if self._is_referred_to(subject, int(version)):
+                    raise Refused(422, 42206, f"One or more references exist to the schema {subject} {version}.")
                 self.hide(subject, int(version))
                 return int(version)
             case "GET", ["schemas", "ids", number]:
@@ -144,6 +146,11 @@ class FakeRegistry:
         if not (found if deleted else _shown(found)):
             raise NO_SUBJECT
         return found
+
+    def _is_referred_to(self, subject: str, version: int) -> bool:
+        shown = {one.id for found in self.subjects.values() for one in found.values() if not one.is_deleted}
+        references = (reference for number in shown for reference in self.schemas[number].references)
+        return any((one.subject, one.version) == (subject, version) for one in references)
 
     def _version(self, subject: str, version: int, *, deleted: bool) -> Mapping[str, Any]:
         found = self._subject(subject, deleted=deleted).get(version)

@@ -13,8 +13,8 @@ import pytest
 
 from egress.catalog.schema_observer import SchemaObserver
 from formats.control.keys import schemas_prefix
-from formats.control.schemas import SchemaReference, SchemaSnapshot, encode_schemas
-from formats.errors import TargetError
+from formats.control.schemas import Schema, SchemaReference, SchemaSnapshot, encode_schemas
+from formats.errors import RegistryRefused, TargetError
 from infra.archive.generations import Generations
 from infra.contracts.schema_registry import SchemaRegistry
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry, schema_registry
@@ -136,6 +136,27 @@ def test_a_restore_that_ends_anywhere_goes_on_with_the_same_command() -> None:
         assert (found.versions, found.schemas) == (source.versions, source.schemas)
         assert (found.compatibility, found.subject_compatibility) == ("FULL", source.subject_compatibility)
         assert "IMPORT" not in target.modes.values()
+
+
+def test_what_refers_to_another_one_is_deleted_before_it() -> None:
+    source, target = FakeRegistry(), FakeRegistry()
+    source.add("a-line", "message Line {}", type="PROTOBUF")
+    reference = (SchemaReference(name="line.proto", subject="a-line", version=1),)
+    source.add("orders", 'import "line.proto";', type="PROTOBUF", references=reference)
+    source.hide("orders", 1)
+    source.hide("a-line", 1)
+    restore(snapshot_of(source), target)
+    assert snapshot_of(target).has_same_content(snapshot_of(source))
+
+
+def test_what_is_refused_leaves_no_subject_in_mode_import() -> None:
+    source, target = source_registry(), FakeRegistry()
+    work = SchemaRestore(registry=client_of(target), source=snapshot_of(source))
+    plan = work.plan(T0)
+    target.schemas[77] = Schema(text='"of others"')  # meanwhile
+    with pytest.raises(RegistryRefused, match="Overwrite new schema with id 77"):
+        work.run(plan)
+    assert set(target.modes.values()) == {"READWRITE"}
 
 
 def test_new_versions_follow_into_a_registry_that_has_the_earlier_ones() -> None:

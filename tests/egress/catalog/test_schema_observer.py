@@ -37,7 +37,11 @@ def place() -> Place:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["add", "hide", "purge", "level"]), st.sampled_from(SUBJECTS), st.sampled_from(TEXTS)),
+    st.tuples(
+        st.sampled_from(["add", "hide", "purge", "purge last", "level"]),
+        st.sampled_from(SUBJECTS),
+        st.sampled_from(TEXTS),
+    ),
     max_size=8,
 )
 
@@ -51,6 +55,8 @@ def change(fake: FakeRegistry, what: str, subject: str, text: str) -> None:
     elif what == "purge":  # deleted for good: it begins again with version 1
         fake.subjects.pop(subject, None)
         fake.levels.pop(subject, None)
+    elif what == "purge last" and len(versions) > 1:  # its number is given once more
+        fake.subjects[subject].pop(max(versions))
     elif what == "level":
         fake.levels[subject] = "FULL"
 
@@ -85,7 +91,26 @@ def test_only_new_versions_are_read_whole(place: Place) -> None:
     assert len(place.fake.requests) == 4 + 3
     place.fake.add("a", '"new"')
     assert [one.version for one in place.observe(first).versions] == list(range(1, 22))
-    assert len([one for one in place.fake.requests if "/versions/" in one]) == 1
+    assert len([one for one in place.fake.requests if "/versions/" in one]) == 2
+
+
+def test_a_version_whose_number_was_given_once_more_is_read_again(place: Place) -> None:
+    for text in TEXTS[:2]:
+        place.fake.add("a", text)
+    known = place.observe()
+    place.fake.subjects["a"].pop(2)
+    for text in (TEXTS[2], '"bytes"'):
+        place.fake.add("a", text)
+    assert place.observe(known) == place.observe()
+
+
+def test_other_contexts_are_left_out_since_their_ids_are_others(place: Place) -> None:
+    place.fake.add("a", TEXTS[0])
+    place.fake.add(":.dr:a", TEXTS[1])
+    place.fake.levels[":.dr:a"] = "FULL"
+    found = place.observe()
+    assert (found.subjects, [one.text for one in found.schemas.values()]) == ({"a"}, [TEXTS[0]])
+    assert found.subject_compatibility == {}
 
 
 def test_a_registry_that_cannot_be_read_is_no_empty_one(place: Place) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 import pytest
 
-from formats.control.catalog import RemovedTopic
+from formats.control.catalog import MERGED, RemovedTopic
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import crash_points
 from infra.runtime.crash_points import Step
@@ -54,10 +55,10 @@ class Removal:
     def exists(self) -> bool:
         return "copy" in self.world.admin.describe(["copy"])
 
-    def plan(self, applier: CatalogApplier) -> ClusterPlan:
+    def plan(self, applier: CatalogApplier, regions: Sequence[str] = (REGION,)) -> ClusterPlan:
         found = self.process.controller._watcher.found
         kept = kept_like_sources({name: one.routes for name, one in found.destinations.items()})
-        catalogs = self.world.catalogs().refresh([REGION])
+        catalogs = self.world.catalogs().refresh(regions)
         return applier.plan(kept, catalogs, self.process.controller._checkpoints.positions)
 
     @property
@@ -172,6 +173,34 @@ def test_a_topic_that_is_created_again_before_the_deletion_stays() -> None:
     removal.world.broker.recreate("copy")
     applier.apply(plan)
     assert removal.exists
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "stays"),
+    [
+        (("b",), ("origin", ()), True),  # only the copy is gone
+        (("b",), ("c", ("b",)), True),
+        (("b",), ("c", ("d", "b")), False),
+        ((), ("b", ("source",)), False),  # the copies of what is gone
+        (("b",), ("elsewhere", ()), False),
+        (("b", MERGED), ("c", ("b", MERGED)), False),
+    ],
+)
+def test_a_copy_whose_records_are_still_there_as_near_is_no_reason(
+    own: tuple[str, ...], other: tuple[str, tuple[str, ...]], *, stays: bool
+) -> None:
+    """The other way was left out since this one had begun."""
+    removal = Removal()
+    gone = RemovedTopic(name="t", topic_id="id-t", removed_at=removal.world.clock.at, lineage=own)
+    cluster_id, lineage = other
+    removal.world.publish_catalog(removed=[gone])
+    removal.world.publish_catalog(
+        source_topic("t", lineage=lineage), region="b", cluster_id="b" if cluster_id == "origin" else cluster_id
+    )
+    removal.world.clock.advance(DELAY)
+    plan = removal.plan(removal.world.applier(), [REGION, "b"])
+    assert ("delete copy, since a/t is gone at the source" in plan.changes) is not stays
+    assert any("the same records are still in b/t" in one for one in plan.reports) is stays
 
 
 class Died(BaseException):

@@ -156,3 +156,16 @@ def test_without_a_search_no_topic_is_delivered_that_appears_later() -> None:
     process.current.replace(replace(process.current.value))
     process.turn(3)
     assert process.placement.topics == {"t.copy", "other", "u.copy"}
+
+
+def test_without_a_search_a_topic_that_was_there_is_delivered_once_nothing_keeps_it_away() -> None:
+    world = World(source_settings("^.*", "{topic}.copy", first_segment_delay=timedelta()))
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta())
+    world.publish_catalog(source_topic("t", lineage=["b", "cluster"]))
+    world.put(0, 3)
+    process = joined(world)
+    assert process.placement.topics == set()
+    world.publish_catalog(source_topic("t"), source_topic("u"))
+    process.later(31)
+    process.later(31)
+    assert process.placement.topics == {"t.copy"}

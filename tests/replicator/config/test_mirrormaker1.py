@@ -178,10 +178,12 @@ def test_a_whitelist(text: str, wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", r"\p{Alpha}", "a(", "[a&&b]"])
-def test_a_whitelist_that_only_java_reads(text: str) -> None:
-    flow = flow_of({"--whitelist": text})
-    assert treated(flow, "--whitelist") is Treatment.REFUSED
-    assert flow.settings["topics"] == ["^.*"]
+@pytest.mark.parametrize("option", ["--whitelist", "--blacklist"])
+def test_a_list_that_only_java_reads_lets_nothing_cross(option: str, text: str) -> None:
+    flow = flow_of({option: text})
+    assert treated(flow, option) is Treatment.REFUSED
+    assert flow.settings["enabled"] is False
+    assert "enabled" not in flow_of({option: "a"}).settings
 
 
 @property_examples()
