@@ -68,8 +68,8 @@ class CatalogObserver:
         shapes = self.topics.shapes_of(names)
         configs = self.topics.catalog_admin.config_values(shapes.keys())
         acls, no_acls = self._acls(before, now)
-        known = before if before is not None and before.cluster_id == cluster_id else None
-        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, known, now)
+        earlier = before if before is not None and before.cluster_id == cluster_id else None
+        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, earlier, now)
         topics = {
             name: CatalogTopic(
                 name=name,
