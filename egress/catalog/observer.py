@@ -68,7 +68,8 @@ class CatalogObserver:
         shapes = self.topics.shapes_of(names)
         configs = self.topics.catalog_admin.config_values(shapes.keys())
         acls, no_acls = self._acls(before, now)
-        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, now)
+        earlier = before if before is not None and before.cluster_id == cluster_id else None
+        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, earlier, now)
         topics = {
             name: CatalogTopic(
                 name=name,
@@ -103,14 +104,16 @@ class CatalogObserver:
         return frozenset({*found, *refused})
 
     def _lineages(
-        self, topics: Collection[tuple[str, str]], now: datetime
+        self, topics: Collection[tuple[str, str]], before: Catalog | None, now: datetime
     ) -> tuple[Mapping[tuple[str, str], tuple[str, ...]], Mapping[str, str]]:
-        """The lineages, and why they are not known: a principal that may not read the ledger still mirrors topics."""
+        """The lineages, and why they are not known: a principal that may not read the ledger still mirrors topics. What
+        `before` had of a topic stays: without it, a copy would count as an original, and be copied back."""
         try:
             return self.lineages.of(topics, now), {}
         except TargetError as error:
-            why = f"{error}; copies of copies are not recognised, and may go round"
-            return dict.fromkeys(topics, ()), {LINEAGE_PROBLEM: why}
+            why = f"{error}; copies of copies that are new since then are not recognised, and may go round"
+            known = {} if before is None else {(one.name, one.topic_id): one.lineage for one in before.topics.values()}
+            return {topic: known.get(topic, ()) for topic in topics}, {LINEAGE_PROBLEM: why}
 
     def _acls(self, before: Catalog | None, now: datetime) -> tuple[frozenset[AclBinding] | None, str]:
         """The bindings, or why they are not known. A principal that may not list them gets an empty list (librdkafka

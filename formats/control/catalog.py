@@ -26,7 +26,7 @@ MERGED = "merged"
 """The last of a lineage where records of several clusters meet in one topic: no other topic has the same records."""
 
 
-LINEAGE_PROBLEM = "lineage"  # of a catalogue whose topics are without lineage because it could not be read
+LINEAGE_PROBLEM = "lineage"  # of a catalogue whose new topics are without lineage because it could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def with_removals(now: Catalog, before: Catalog | None, *, existing: Collection[
     for topic in before.topics.values():
         if topic.name in existing and topic.name not in now.topics:
             continue
-        lineage = None if LINEAGE_PROBLEM in before.problems else topic.lineage
+        lineage = topic.lineage or (None if LINEAGE_PROBLEM in before.problems else ())
         known.setdefault(
             (topic.name, topic.topic_id),
             RemovedTopic(name=topic.name, topic_id=topic.topic_id, removed_at=now.observed_at, lineage=lineage),

@@ -11,8 +11,10 @@ only: its values may need variables of the environment that other processes have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from formats.topic_selection import EXPRESSION_SIGN, TopicPattern
 from infra.settings.field import Invalid, dotted, suggestion
 from infra.settings.kafka import ROLES
 from infra.settings.secrets import Path
@@ -168,13 +170,15 @@ class _Region:
                 if topic not in given:
                     given[topic] = {}
                     self._written[dotted(("egress", "topics", topic))] = flow.place_of("topics")
-        crossing = {topic for flow in flows for topic in flow.words("topics")}
-        is_all = crossing >= set(topics)  # otherwise an exclude of the flows is none of what is only archived
+        # if anything is only archived, an exclude of the flows is none of that
+        exclude = _shared(flows, "exclude")
+        only_archived = set(topics) - {topic for flow in flows for topic in flow.words("topics")}
         self._add(egress, "groups", [group for flow in flows for group in flow.words("groups")], flows)
         if egress.get("groups"):
             self._add(egress, "groups_exclude", _shared(flows, "groups_exclude"), flows)
-        if is_all:
-            self._add(egress, "exclude", _shared(flows, "exclude"), flows)
+        if all(_is_selected(topic, flows) and not _is_any(exclude, topic) for topic in only_archived):
+            self._add(egress, "exclude", exclude, flows)
+        if not only_archived:
             filters = {str(flow.get("topic_filter") or "") for flow in flows}
             if "topic_filter" not in egress and len(filters) == 1 and "" not in filters:
                 egress["topic_filter"] = flows[0].get("topic_filter")
@@ -236,6 +240,23 @@ def _shared(flows: Sequence[_Flow], key: str) -> list[str]:
     """What every flow has in this list: of the other entries, some flow wants what they exclude."""
     first, *rest = flows
     return [one for one in first.words(key) if all(one in flow.words(key) for flow in rest)]
+
+
+def _is_selected(topic: str, flows: Sequence[_Flow]) -> bool:
+    """Whether an expression of a flow matches the name `topic`, whose table then only says how it is archived."""
+    return any(_is_any(flow.words("topics"), topic) for flow in flows)
+
+
+def _is_any(patterns: Sequence[str], topic: str) -> bool:
+    """Whether one of `patterns` matches the name `topic`; False for an expression, and what is no pattern matches
+    nothing."""
+    if topic.startswith(EXPRESSION_SIGN):
+        return False
+    for pattern in patterns:
+        with suppress(ValueError):
+            if TopicPattern(pattern).matches(topic):
+                return True
+    return False
 
 
 def _is_below(path: str, head: str) -> bool:

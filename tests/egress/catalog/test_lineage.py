@@ -7,8 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from egress.catalog.lineage import COMPLETED_WITHIN, Lineages
-from formats.errors import BrokerUnavailable
-from formats.messages.ledger import CreationIntent, OwnedTopic
+from egress.catalog.observer import CatalogObserver, SelectedTopics
+from formats.errors import BrokerUnavailable, TargetError
+from formats.messages.ledger import CreationIntent, OwnedTopic, Ownership
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeCatalogAdmin
+from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.kafka_ledger import FakeLedger
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,3 +57,22 @@ def test_a_ledger_that_cannot_be_read_is_no_lineage() -> None:
     ledger.away = False
     ledger.write([OWNED])
     assert lineages.of({("a.t", "1")}, T0) == {("a.t", "1"): ("a", "z")}
+
+
+def test_a_ledger_that_cannot_be_read_makes_no_copy_an_original() -> None:
+    broker = FakeBroker()
+    admin = FakeAdmin(broker, ids={"t": "id-t", "u": "id-u"})
+    broker.create("t", partitions=1)
+    owned = OwnedTopic(name="t", topic_id="id-t", source="b/t", at=T0, lineage=("b", "c"))
+    topics = SelectedTopics(admin, FakeCatalogAdmin(admin), select=lambda names: names)
+
+    def refused() -> Ownership:
+        raise TargetError("no READ on the ledger")
+
+    before = CatalogObserver(topics, Lineages(lambda: Ownership(topics={("t", "id-t"): owned})), "w").observe(None, T0)
+    broker.create("u", partitions=1)
+    found = CatalogObserver(topics, Lineages(refused), "w").observe(before, T0)
+    assert {name: one.lineage for name, one in found.topics.items()} == {"t": ("b", "c"), "u": ()}
+    assert "no READ on the ledger" in found.problems["lineage"]
+    admin.cluster = "another"
+    assert not CatalogObserver(topics, Lineages(refused), "w").observe(before, T0).topics["t"].lineage

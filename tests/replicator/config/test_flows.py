@@ -298,6 +298,19 @@ class TestOfTheSource:
         assert config.egress.exclude == ()
         assert [str(rule.pattern) for rule in config.egress.topics] == ["orders.raw", "^.*"]
 
+    @pytest.mark.parametrize(
+        ("own", "crossing", "excluded"),
+        [("orders", "^.*", ["^secret.*"]), ("secrets", "^.*", []), ("other", "orders", []), ("^o.*", "^.*", [])],
+    )
+    def test_how_a_topic_is_archived_changes_nothing_of_what_is_excluded(
+        self, own: str, crossing: str, excluded: list[str]
+    ) -> None:
+        tree = flows("a->b", topics=[crossing], exclude=["^secret.*"])
+        tree["clusters"]["a"]["egress"] = {"topics": {own: {"max_segment_age": "10s"}}}
+        config = from_mapping(tree, region="a")
+        assert config.egress is not None
+        assert [str(one) for one in config.egress.exclude] == excluded
+
     def test_settings_of_a_topic_are_kept(self) -> None:
         tree = flows("a->b", topics=["orders", "other"])
         tree["clusters"]["a"]["egress"] = {"topics": {"orders": {"max_segment_messages": 5}}}
