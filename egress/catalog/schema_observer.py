@@ -1,7 +1,8 @@
 """What a schema registry has now. A version never changes, so only those that are new are read whole.
 
 A subject that was deleted for good begins again with version 1, under the same name, and so do its last versions: so
-its last version and the last that is known are read, and all of them when one of these is another one.
+its last version and the last that is known are read, and all of them when one of these is another one. What that does
+not show, another version before an equal last one, is read after WHOLE_EVERY, when everything is.
 
 A registry lists the subjects of all of its contexts, and an id is another schema in each: only those of the default one
 are taken.
@@ -11,29 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from formats.control.schemas import Schema, SchemaSnapshot, SubjectVersion
 from formats.errors import RegistryRefused
 from infra.contracts.schema_registry import SchemaReader
 
+WHOLE_EVERY = timedelta(hours=1)
 _Versions = Mapping[int, tuple[int, Schema]]
 """By version: the id and the schema."""
 OTHER_CONTEXT = ":."
 """Begins the subjects of all contexts but the default one: `:.name:subject`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SchemaObserver:
-    """Blocks: use from a thread of its own."""
+    """Blocks: use from a thread of its own. `whole_at`: when all versions were read, at the start and every
+    WHOLE_EVERY."""
 
     registry: SchemaReader
     writer: str
+    whole_at: datetime | None = None
 
     def observe(self, before: SchemaSnapshot | None, now: datetime) -> SchemaSnapshot:
         """`before`: the generation that this one follows. Raises RegistryUnavailable, and RegistryRefused when schemas
         may not be read. A version that is deleted for good meanwhile is left out."""
-        known = _by_subject(before)
+        is_whole = self.whole_at is None or now >= self.whole_at + WHOLE_EVERY
+        known = {} if is_whole else _by_subject(before)
         schemas: dict[int, Schema] = {}
         versions: list[SubjectVersion] = []
         visible = frozenset(self.registry.subjects(deleted=False))
@@ -47,6 +52,8 @@ class SchemaObserver:
                 gone = version not in shown
                 versions.append(SubjectVersion(subject=subject, version=version, id=number, is_deleted=gone))
         levels, problems = self._levels({one.subject for one in versions})
+        if is_whole:
+            self.whole_at = now
         return SchemaSnapshot(
             writer=self.writer,
             observed_at=now,

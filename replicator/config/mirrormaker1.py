@@ -26,7 +26,10 @@ FILES: Mapping[str, str] = {CONSUMER: "--consumer", PRODUCER: "--producer"}
 _M, _I, _R = Treatment.MAPPED, Treatment.IGNORED, Treatment.REFUSED
 _JAVA = "a Java class cannot be loaded"
 _LISTENER = f"{_JAVA}; topics and partitions are created by ingress, and positions are kept with the records"
-_HANDLER = f"{_JAVA}: records are delivered as they are; names are given by replication_policy or destination_topic"
+_HANDLER = (
+    f"{_JAVA}, and what it left out would cross: the flow is off until you enable it; `transform` of a source leaves "
+    "out and changes records, replication_policy and destination_topic give names"
+)
 _LIMITED = "is limited in bytes: egress.memory_budget"
 _OFFSETS = "positions are kept with the archived and with the delivered records"
 _OURS = "is set by this program"
@@ -175,6 +178,8 @@ class _Import:
             except ValueError as error:
                 treatment, reason = _R, f"{error}; {OFF}"
                 self.settings["enabled"] = False
+        elif reason == _HANDLER:  # it may leave out records, and hide what nobody there may see
+            self.settings["enabled"] = False
         self._found(name, value, treatment, reason)
 
     def _take_property(self, clients: ClientProperties, role: str, name: str, value: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egress.catalog.schema_observer import SchemaObserver
+from egress.catalog.schema_observer import WHOLE_EVERY, SchemaObserver
 from formats.control.schemas import SchemaSnapshot
 from formats.errors import RegistryRefused, RegistryUnavailable
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry
@@ -17,6 +17,7 @@ from tests.examples import property_examples
 from tests.fakes.schema_registry import FakeRegistry
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
+SOON = timedelta(minutes=1)
 SUBJECTS, TEXTS = ("a", "b", "c"), ('"int"', '"long"', '"string"')
 
 
@@ -26,9 +27,13 @@ class Place:
 
     fake: FakeRegistry = field(default_factory=FakeRegistry)
 
-    def observe(self, before: SchemaSnapshot | None = None) -> SchemaSnapshot:
+    def observe(
+        self, before: SchemaSnapshot | None = None, after: timedelta = SOON, whole_at: datetime | None = T0
+    ) -> SchemaSnapshot:
+        """`after`: the time since `before`, and since all versions were read at `whole_at`."""
         self.fake.requests.clear()
-        return SchemaObserver(RestSchemaRegistry(self.fake.send, ""), "w").observe(before, T0)
+        found = SchemaObserver(RestSchemaRegistry(self.fake.send, ""), "w", whole_at).observe(before, T0 + after)
+        return replace(found, observed_at=T0)
 
 
 @pytest.fixture
@@ -36,14 +41,12 @@ def place() -> Place:
     return Place()
 
 
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "hide", "purge", "purge last", "level"]),
-        st.sampled_from(SUBJECTS),
-        st.sampled_from(TEXTS),
-    ),
-    max_size=8,
-)
+def steps(*whats: str) -> st.SearchStrategy[list[tuple[str, str, str]]]:
+    one = st.tuples(st.sampled_from(whats), st.sampled_from(SUBJECTS), st.sampled_from(TEXTS))
+    return st.lists(one, max_size=8)
+
+
+any_steps = steps("add", "hide", "purge", "purge last", "level")
 
 
 def change(fake: FakeRegistry, what: str, subject: str, text: str) -> None:
@@ -62,24 +65,48 @@ def change(fake: FakeRegistry, what: str, subject: str, text: str) -> None:
 
 
 @property_examples()
-@given(before=steps, after=steps)
+@given(before=any_steps, after=steps("add", "hide", "level"))
 def test_what_was_known_before_changes_nothing(
     before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
 ) -> None:
+    compare(before, after, SOON)
+
+
+@property_examples()
+@given(before=any_steps, after=any_steps)
+def test_after_an_hour_it_changes_nothing_whatever_was_deleted_for_good(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
+) -> None:
+    compare(before, after, WHOLE_EVERY)
+
+
+def compare(before: list[tuple[str, str, str]], changes: list[tuple[str, str, str]], after: timedelta) -> None:
     place = Place()
     fake = place.fake
     for one in before:
         change(fake, *one)
     known = place.observe()
-    for one in after:
+    for one in changes:
         change(fake, *one)
-    found, anew = place.observe(known), place.observe()
+    found, anew = place.observe(known, after), place.observe()
     assert found == anew
     assert [one.version for one in found.versions] == [
         v for s in sorted(fake.subjects) for v in sorted(fake.subjects[s])
     ]
     assert {one.id: fake.schemas[one.id] for one in found.versions} == found.schemas
     assert found.subject_compatibility == {s: level for s, level in fake.levels.items() if s in fake.subjects}
+
+
+def test_everything_is_read_at_the_start(place: Place) -> None:
+    """An earlier process may have missed a change."""
+    place.fake.add("a", TEXTS[0])
+    place.fake.add("a", TEXTS[1])
+    known = place.observe()
+    place.fake.subjects.pop("a")
+    place.fake.add("a", TEXTS[2])
+    place.fake.add("a", TEXTS[1])
+    assert place.observe(known) == known, "seen later"
+    assert place.observe(known, whole_at=None) == place.observe() != known
 
 
 def test_only_new_versions_are_read_whole(place: Place) -> None:
