@@ -180,7 +180,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed and item.get_closest_marker("integration"):
         for running in item.config.stash.get(RUNNING_STACKS, {}):
-            lines = [f"logs: {running.log_dir}, and until the next failure {running.keep_logs()}"]
+            lines = [f"logs: {running.log_dir}, and then {running.keep_logs()}"]
             try:
                 running.check()
             except LocalStackError as error:

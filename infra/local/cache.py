@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE_VARIABLE = "REPLICATOR_CACHE"
+COPIES_KEPT = 5  # logs of failures
 
 
 def cache_dir() -> Path:
@@ -36,3 +38,17 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def keep_copy(folder: Path, to: Path) -> Path:
+    """Copy `folder` to `to`, whose parent keeps the newest COPIES_KEPT. Returns `to`."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    os.utime(to)  # which the copy has taken over from `folder`
+    ages: dict[Path, float] = {}
+    for one in to.parent.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            ages[one] = one.stat().st_mtime
+    for older in sorted(ages, key=ages.__getitem__)[:-COPIES_KEPT]:
+        shutil.rmtree(older, ignore_errors=True)
+    return to

@@ -10,7 +10,6 @@ LocalStack ──pipe──> supervisor ──> broker-a, broker-b, moto
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 import threading
 import time
@@ -21,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from infra.local.broker import Broker
-from infra.local.cache import cache_dir
+from infra.local.cache import cache_dir, keep_copy
 from infra.local.class_sharing import class_archive
 from infra.local.cluster import BrokerCluster
 from infra.local.data_folder import READ_BY_FORMAT
@@ -155,11 +154,9 @@ class LocalStack:
         return broker
 
     def keep_logs(self) -> Path:
-        """Copy the logs to a folder in the user's cache folder, which the next call overwrites. Returns that folder."""
-        kept = cache_dir() / "last-failure"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(self.log_dir, kept, dirs_exist_ok=True)
-        return kept
+        """Copy the logs to a folder of this stack in the user's cache folder, where those of the last few stay. Returns
+        that folder."""
+        return keep_copy(self.log_dir, cache_dir() / "failures" / self.dir.name)
 
     def detach(self) -> Mapping[str, ProcessIdentity]:
         """Let all processes outlive this one; a SIGTERM to the "supervisor" ends them. No call may follow."""

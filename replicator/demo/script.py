@@ -63,7 +63,7 @@ class Scenario:
     partitions: int = 6
     live_records: int = 480
     live_per_second: float = 40
-    patience: timedelta = timedelta(seconds=60)  # without progress
+    patience: timedelta = timedelta(minutes=3)  # without progress, on a machine that is busy with other work
     segments: Segments = field(default_factory=Segments)
     names: Names = field(default_factory=Names.usual)
     ends_in_disaster: bool = True
@@ -308,7 +308,7 @@ class Play:
     def _stuck(self, what: str) -> LocalStackError:
         seconds = self._scenario.patience.total_seconds()
         return LocalStackError(
-            f"no progress for {seconds:.0f} s: {what}.\n"
+            f"no progress for {seconds:.0f} s: {what}. Try again when this machine is less busy, if it is.\n"
             "See the services' logs: egress.log, sync.log, ingress.log, compact.log and gc.log in "
             f"{self._stack.log_dir}"
         )

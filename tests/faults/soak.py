@@ -155,7 +155,7 @@ def play(seeds: Sequence[int]) -> Outcome:
             finally:
                 supervisor.close()
             if soak.outcome.failures:
-                print(f"logs: {here.stack.keep_logs()}, until the next failure", flush=True)
+                print(f"logs: {here.stack.keep_logs()}", flush=True)
         whole.add(soak.outcome)
     return whole
 
