@@ -203,6 +203,8 @@ def explain_group(
 
     answers = explain(load_config(config), name)
     _print(answers, "the configuration has no [egress], whose groups would be replicated", as_json=as_json)
+    if answers and not as_json:
+        print_text("In this version nothing is done with the groups that are selected: their positions do not cross.")
 
 
 def _print(answers: Sequence[Explanation], nothing: str, *, as_json: bool) -> None:
