@@ -180,6 +180,8 @@ def line_of(entry: Mapping[str, Any]) -> str:
             return f"{mark}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case _:
             wanted, found = entry["wanted"], entry["found"]
+            if entry["unreadable"] and not wanted and not found:
+                return f"{mark}{entry['source']} and {entry['target']} are not compared: {entry['unreadable']}"
             parts = [f"{entry['records']:,} records equal"]
             parts += [f"after transform {entry['transform']}"] if entry.get("transform") else []
             parts += [f"without header {entry['without_header']}"] if entry.get("without_header") else []

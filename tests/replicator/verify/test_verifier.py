@@ -254,6 +254,9 @@ def test_a_transform_that_fails_while_it_is_compared_makes_it_unequal() -> None:
     verdict = verifier(world).compare_with_target(SOURCE, TopicPartition("copy", 0), RecordFilter(), iter(()), name)
     assert not verdict.is_equal
     assert "ValueError: unlucky" in verdict.unreadable
+    line = line_of(entry_of(verdict))
+    assert "are not compared: " in line
+    assert "records equal" not in line
 
 
 # --- what was proven before -------------------------------------------------------------------------------------------
