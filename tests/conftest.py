@@ -72,6 +72,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     stacks = item.config.stash.get(RUNNING_STACKS, {})
     for running in [one for one, needed in stacks.items() if nextitem is not None and not needed(nextitem)]:
         del stacks[running]
+        gc.collect()  # clients of tests that are over would look for its brokers until the end, and say so
         running.close()
 
 
