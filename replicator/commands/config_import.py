@@ -53,8 +53,8 @@ def import_mm2(
         raise ConfigError([str(error)], source=str(file)) from error
     chosen = [one for one in found if flow in (None, one.name)]
     if not chosen:
-        known = ", ".join(one.name for one in found) or "none"
-        raise typer.BadParameter(f"{flow or 'no flow'} is not enabled in {file}; enabled are: {known}")
+        known = ", ".join(one.name for one in found)
+        raise typer.BadParameter(f"--flow: {flow} is not enabled in {file}; enabled are: {known}")
     _print_imported(imported_file(chosen), output, as_json=as_json)
 
 
@@ -66,7 +66,7 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
         Path, typer.Option("--producer", "--producer.config", metavar="FILE", help="Of the target: its producer.")
     ],
     include: Annotated[
-        str | None, typer.Option("--whitelist", "--include", metavar="REGEX", help="Topics that cross; default: all.")
+        str | None, typer.Option("--whitelist", "--include", metavar="REGEX", help="Topics that cross.")
     ] = None,
     exclude: Annotated[
         str | None, typer.Option("--blacklist", "--exclude", metavar="REGEX", help="Topics that do not cross.")

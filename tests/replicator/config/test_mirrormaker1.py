@@ -187,6 +187,16 @@ def test_a_list_that_only_java_reads_lets_nothing_cross(option: str, text: str) 
     assert "enabled" not in flow_of({option: "a"}).settings
 
 
+def test_a_command_line_that_selects_nothing_lets_nothing_cross() -> None:
+    """kafka-mirror-maker.sh does not start without either."""
+    flow = flow_of()
+    assert treated(flow, "--whitelist") is Treatment.REFUSED
+    assert flow.settings["enabled"] is False
+    flow = flow_of({"--blacklist": "a"})
+    assert (flow.settings["topics"], flow.settings["exclude"]) == (["^.*"], ["a"])
+    assert "enabled" not in flow.settings
+
+
 @pytest.mark.parametrize("option", ["--message.handler", "--message.handler.args"])
 def test_what_a_handler_may_have_left_out_does_not_cross(option: str) -> None:
     flow = flow_of({option: "my.Handler"})
