@@ -21,7 +21,7 @@ from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
 from replicator.config.flows import DEFAULT_POLICY
 from replicator.config.flows_form import ARROW as FLOW
-from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
+from replicator.config.mirrormaker_clients import ClientKey, ClientProperties, Side, client_key
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
 from replicator.config.mirrormaker_mistyped import (
@@ -207,6 +207,9 @@ class _Flow:
         ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
         last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and _is_setting(key)}
         for key in self.keys:
+            if key.scope in (*ours, self.source) and not (_is_setting(key) and key.scope in ours):
+                self._learn_client(key)
+        for key in self.keys:
             if _is_setting(key) and key.scope in ours:
                 if last[key.name] is key:
                     self._take(key)
@@ -363,16 +366,28 @@ class _Flow:
 
     # --- properties of clients
 
-    def _take_client(self, key: _Key) -> None:
+    def _client_of(self, key: _Key) -> tuple[ClientKey | None, Sequence[str]]:
+        """What a key is to the clients of which clusters."""
         found = client_key(key.name, is_of_cluster=bool(key.scope) and FLOW not in key.scope)
+        aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
+        if key.scope in self.clients:
+            return found, [key.scope]
+        return found, aliases[found.side] if found else ()
+
+    def _learn_client(self, key: _Key) -> None:
+        found, names = self._client_of(key)
+        if found is not None:
+            for alias in names:
+                self.clients[alias].learn(found.role, found.name, key.value)
+
+    def _take_client(self, key: _Key) -> None:
+        found, names = self._client_of(key)
         if found is None:
             if key.scope == self.source and rule_of(key.name) is not None:
                 self._found(key, Treatment.IGNORED, "it is about flows to this cluster")
             else:
                 self._take_unknown(key)
             return
-        aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
-        names = [key.scope] if key.scope in self.clients else aliases[found.side]
         results = [self.clients[alias].take(found.role, found.name, key.value, key.text) for alias in names]
         if found.name == "auto.offset.reset":
             self.taken = key.text

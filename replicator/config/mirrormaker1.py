@@ -156,6 +156,8 @@ class _Import:
         clients = {self.source: ClientProperties(self.source), self.target: ClientProperties(self.target)}
         for role, alias, properties in ((CONSUMER, self.source, consumer), (PRODUCER, self.target, producer)):
             for name, value in properties.items():
+                clients[alias].learn(_role(CLIENT_KEYS[name], role) if name in CLIENT_KEYS else "", name, value)
+            for name, value in properties.items():
                 self._take_property(clients[alias], role, name, value.strip())
         if "auto.offset.reset" not in consumer:
             reason = "an archive begins with the earliest record, so that none is left out; else set start"

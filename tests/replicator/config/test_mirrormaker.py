@@ -360,6 +360,35 @@ def test_secrets_become_variables() -> None:
     assert "hidden" not in "".join([file.text, source, target, *(one.text for one in file.flows[0].findings)])
 
 
+class TestStores:
+    TYPE = ("b.ssl.truststore.location = /x/ca.pem", "b.ssl.truststore.type = PEM")
+
+    def test_of_certificates_as_pem(self) -> None:
+        for lines in (self.TYPE, self.TYPE[::-1]):
+            assert only(*lines).refused == []
+            _, target = loaded(text_of(*lines))
+            assert target.cluster.properties("admin")["ssl.ca.location"] == "/x/ca.pem"
+
+    def test_of_keys_as_pem(self) -> None:
+        lines = ("ssl.keystore.type = pem", "ssl.keystore.location = /x/me.pem", "ssl.key.password = hidden")
+        assert only(*lines).refused == []
+        for config in loaded(text_of(*lines)):
+            found = config.cluster.properties("admin")
+            assert (found["ssl.certificate.location"], found["ssl.key.location"]) == ("/x/me.pem", "/x/me.pem")
+
+    def test_of_one_client(self) -> None:
+        head = "a.consumer.ssl.truststore"
+        source, target = loaded(text_of(f"{head}.type = PEM", f"{head}.location = /x/ca.pem"))
+        assert source.cluster.properties("consumer")["ssl.ca.location"] == "/x/ca.pem"
+        assert "ssl.ca.location" not in {**source.cluster.properties("admin"), **target.cluster.properties("admin")}
+
+    @pytest.mark.parametrize("lines", [(), ("b.ssl.truststore.type = JKS",), ("a.ssl.truststore.type = PEM",)])
+    def test_of_java(self, lines: tuple[str, ...]) -> None:
+        refused = {one.key: one.reason for one in only(self.TYPE[0], *lines).refused}
+        assert "convert the store" in refused["b.ssl.truststore.location"]
+        assert refused["b.ssl.truststore.location"].endswith("in [clusters.b.kafka]")
+
+
 def test_each_region_has_a_bucket_and_a_queue_of_its_own() -> None:
     one, other = loaded(text_of("b->a.enabled = true"))
     assert (one.s3.bucket, other.s3.bucket) == ("A_S3_BUCKET", "B_S3_BUCKET")

@@ -134,6 +134,14 @@ def test_what_no_client_has_is_refused() -> None:
     assert treated(flow_of(consumer={"no.such": "1"}), "--consumer: no.such") is Treatment.REFUSED
 
 
+def test_stores_as_pem() -> None:
+    flow = flow_of(producer={"ssl.truststore.location": "/x/ca.pem", "ssl.truststore.type": "PEM"})
+    assert flow.clients["b"].values["", "ssl.ca.location"] == "/x/ca.pem"
+    assert treated(flow, "--producer: ssl.truststore.location") is Treatment.MAPPED
+    [refused] = [one for one in flow_of(consumer={"ssl.keystore.location": "x.jks"}).refused if "ssl" in one.key]
+    assert refused.reason.endswith("in [clusters.a.kafka]")
+
+
 @pytest.mark.parametrize(
     ("value", "start"), [("smallest", None), ("earliest", None), ("largest", "latest"), ("latest", "latest")]
 )
