@@ -43,18 +43,18 @@ def import_mm2(
     the reason; exit code 3 when some of it would change what is replicated. No file is overwritten.
     """
     from replicator.config.java_properties import read_properties
-    from replicator.config.load import read
+    from replicator.config.load import NO_FILE, read
     from replicator.config.mirrormaker import imported_flows
     from replicator.config.mirrormaker_file import imported_file
 
     try:
-        found = imported_flows(read_properties(read(file)))
+        found = imported_flows(read_properties(read(file, advice=f"{NO_FILE}; name a file of MirrorMaker 2")))
     except ValueError as error:
         raise ConfigError([str(error)], source=str(file)) from error
     chosen = [one for one in found if flow in (None, one.name)]
     if not chosen:
-        known = ", ".join(one.name for one in found) or "none"
-        raise typer.BadParameter(f"{flow or 'no flow'} is not enabled in {file}; enabled are: {known}")
+        known = ", ".join(one.name for one in found)
+        raise typer.BadParameter(f"--flow: {flow} is not enabled in {file}; enabled are: {known}")
     _print_imported(imported_file(chosen), output, as_json=as_json)
 
 
@@ -66,7 +66,7 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
         Path, typer.Option("--producer", "--producer.config", metavar="FILE", help="Of the target: its producer.")
     ],
     include: Annotated[
-        str | None, typer.Option("--whitelist", "--include", metavar="REGEX", help="Topics that cross; default: all.")
+        str | None, typer.Option("--whitelist", "--include", metavar="REGEX", help="Topics that cross.")
     ] = None,
     exclude: Annotated[
         str | None, typer.Option("--blacklist", "--exclude", metavar="REGEX", help="Topics that do not cross.")
@@ -92,7 +92,7 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
     counterpart is a comment with the reason; exit code 3 when some of it would change what is replicated.
     """
     from replicator.config.java_properties import read_properties
-    from replicator.config.load import read
+    from replicator.config.load import NO_FILE, read
     from replicator.config.mirrormaker1 import imported_flow
     from replicator.config.mirrormaker_file import imported_file
 
@@ -113,7 +113,10 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
     options = {name: value for name, value in given.items() if value is not None}
     if len(consumer) > 1:
         raise typer.BadParameter("--consumer: one source is one flow: import each by itself, with another --source")
-    consumer_properties, producer_properties = (read_properties(read(one)) for one in (*consumer, producer))
+    consumer_properties, producer_properties = (
+        read_properties(read(path, advice=f"{NO_FILE}; name the {role}'s properties with --{role} FILE"))
+        for role, path in (("consumer", consumer[0]), ("producer", producer))
+    )
     try:
         flow = imported_flow(options, consumer_properties, producer_properties, source=source, target=target)
     except ValueError as error:

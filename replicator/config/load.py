@@ -108,12 +108,14 @@ class SettingsFile:
         return [replace(self, region=region) for region in regions_of(tree)]
 
 
-def read(path: Path) -> str:
-    """The text of a file. Raises ConfigError."""
+NO_FILE = "there is no such file"
+
+
+def read(path: Path, *, advice: str = f"{NO_FILE}; name one with --config FILE or $REPLICATOR_CONFIG") -> str:
+    """The text of a file. `advice`: on one that does not exist. Raises ConfigError."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        advice = "there is no such file; name one with --config FILE or $REPLICATOR_CONFIG"
         raise ConfigError([advice], source=str(path)) from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError([f"cannot be read: {error}"], source=str(path)) from error

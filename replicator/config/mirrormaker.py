@@ -21,18 +21,24 @@ from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
 from replicator.config.flows import DEFAULT_POLICY
 from replicator.config.flows_form import ARROW as FLOW
-from replicator.config.mirrormaker_clients import ClientProperties, Side, client_key
+from replicator.config.mirrormaker_clients import ClientKey, ClientProperties, Side, client_key
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import DEFAULT_CLASSES, SPELLINGS, Treatment, rule_of
+from replicator.config.mirrormaker_mistyped import (
+    DECISIVE,
+    concerns,
+    decides,
+    is_enabled,
+    no_cluster,
+    no_property,
+    truth,
+)
 from replicator.config.show import Table
 
 NO_NEW_TOPICS = "0s"  # topic_refresh_interval
 
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
-OFF = "until the flow says which topics cross, it is off"
-_SELECTION = ("topics", "topics.exclude", "topic.filter.class")
-"""Properties without which more would cross than is meant to."""
 _JAVA_ONLY = (
     (re.compile(r"\\[pP]\{"), r"\p{…}"),
     (re.compile(r"\\Q"), r"\Q…\E"),
@@ -60,29 +66,48 @@ class _Key:
 
 def imported_flows(properties: Mapping[str, str]) -> list[ImportedFlow]:
     """Those that are enabled. Raises ValueError for a file that names no flow (neither `clusters` nor a connector's
-    `source.cluster.alias`), and for an alias that cannot be a region's name."""
+    `source.cluster.alias`) or enables none, for an alias that cannot be a region's name, and for an `enabled` that is
+    neither true nor false, or is mistyped."""
     keys = list(_keys(properties))
     pairs = _flows(properties, keys)
     for alias in dict.fromkeys(alias for pair in pairs for alias in pair):
         if what := region_name(alias):
             raise ValueError(f"the alias {alias!r} {what}, since it becomes the name of its archive")
-    unread = _unread(keys, pairs, known={*_aliases(properties), *(alias for pair in pairs for alias in pair)})
-    return [_Flow(source, target, keys, findings=[*unread]).imported() for source, target in pairs]
+    unread = list(_unread(keys, pairs, known={*_aliases(properties), *(alias for pair in pairs for alias in pair)}))
+    off = {flow for _, flows in unread for flow in flows}
+    return [
+        _Flow(
+            *pair,
+            keys,
+            findings=[finding for finding, _ in unread],
+            settings={"enabled": False} if pair in off else {},
+        ).imported()
+        for pair in pairs
+    ]
 
 
-def _unread(keys: Sequence[_Key], pairs: Sequence[tuple[str, str]], known: Collection[str]) -> Iterator[Finding]:
-    """What becomes of keys that no enabled flow reads."""
+def _unread(
+    keys: Sequence[_Key], pairs: Sequence[tuple[str, str]], known: Collection[str]
+) -> Iterator[tuple[Finding, Collection[tuple[str, str]]]]:
+    """What becomes of keys that no enabled flow reads, and the flows that are off since they may have been meant."""
     flows = {f"{source}{FLOW}{target}" for source, target in pairs}
     read = {"", *flows, *(alias for pair in pairs for alias in pair)}
     for key in keys:
         if key.scope in read:
             continue
-        unknown = [one for one in key.scope.split(FLOW) if one not in known]
-        if unknown:
-            why = f"there is no cluster {unknown[0]!r}; the file has: {', '.join(sorted(known))}"
-            yield Finding(key.text, key.shown, Treatment.REFUSED, why)
-        else:
-            yield Finding(key.text, key.shown, Treatment.IGNORED, "is about no flow that is enabled")
+        why = no_cluster(key.scope, known)
+        if not why:
+            yield Finding(key.text, key.shown, Treatment.IGNORED, "is about no flow that is enabled"), ()
+            continue
+        off = [pair for pair in pairs if decides(key.name) and _may_mean(pair, key, keys, known)]
+        if off:
+            why += f"; {', '.join(FLOW.join(pair) for pair in off)}: {decides(key.name)}"
+        yield Finding(key.text, key.shown, Treatment.REFUSED, why), off
+
+
+def _may_mean(pair: tuple[str, str], key: _Key, keys: Sequence[_Key], known: Collection[str]) -> bool:
+    has_its_own = any(one.scope == FLOW.join(pair) and one.name == key.name for one in keys)
+    return not has_its_own and concerns(key.scope, pair, known)
 
 
 def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
@@ -99,7 +124,18 @@ def _keys(properties: Mapping[str, str]) -> Iterator[_Key]:
                 if alias:
                     scope, rest = alias, plain[len(alias) + 1 :]
                     break
+            else:
+                scope, rest = _of_unknown(text)
         yield _Key(text, scope, SPELLINGS.get(rest, rest), value)
+
+
+def _of_unknown(text: str) -> tuple[str, str]:
+    """Scope and name of a key that begins with no cluster's alias: `us-est.topics` is about a cluster all the same."""
+    if rule_of(text) is not None:  # transforms.x.topics
+        return "", text
+    ends = (n for n, sign in enumerate(text) if sign == "." and SPELLINGS.get(text[n + 1 :], text[n + 1 :]) in DECISIVE)
+    at = next(ends, 0)
+    return (text[:at], text[at + 1 :]) if at else ("", text)
 
 
 def _aliases(properties: Mapping[str, str]) -> Sequence[str]:
@@ -123,13 +159,30 @@ def _flows(properties: Mapping[str, str], keys: Sequence[_Key]) -> list[tuple[st
     aliases = _aliases(properties)
     if not aliases:
         raise ValueError("names no flow: neither clusters = …, nor the source.cluster.alias of a connector")
-    enabled = {key.scope: key.value.strip().lower() == "true" for key in keys if key.name == "enabled"}
+    enabled = dict(_enabled(keys))
     named = {key.scope for key in keys}
     pairs = [
         (a, b) for a in aliases for b in aliases if a != b and ("clusters" in properties or f"{a}{FLOW}{b}" in named)
     ]
     default = enabled.get("", not enabled)
-    return [(a, b) for a, b in pairs if enabled.get(f"{a}{FLOW}{b}", default)]
+    chosen = [(a, b) for a, b in pairs if enabled.get(f"{a}{FLOW}{b}", default)]
+    if not chosen:
+        strange = next((one for one in keys if one.name == "enabled" and no_cluster(one.scope, ["", *aliases])), None)
+        why = "" if strange is None else f"; {strange.text}: {no_cluster(strange.scope, aliases)}"
+        raise ValueError(f"enables no flow: write A{FLOW}B.enabled = true, with two of {', '.join(aliases)}{why}")
+    return chosen
+
+
+def _enabled(keys: Sequence[_Key]) -> Iterator[tuple[str, bool]]:
+    """Of each scope. What is not understood raises ValueError: without it flows may be on that are meant to be off."""
+    for key in keys:
+        if key.name == "enabled":
+            try:
+                yield key.scope, truth(key.value)
+            except ValueError as error:
+                raise ValueError(f"{key.text} = {key.value}: {error}") from None
+        elif not _is_setting(key) and client_key(key.name, is_of_cluster=True) is None and is_enabled(key.name):
+            raise ValueError(f"{key.text} = {key.shown}: {no_property(key.name)}: correct or remove it")
 
 
 @dataclass(slots=True)
@@ -153,6 +206,9 @@ class _Flow:
         self.clients = {alias: ClientProperties(alias) for alias in (self.source, self.target)}
         ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
         last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and _is_setting(key)}
+        for key in self.keys:
+            if key.scope in (*ours, self.source) and not (_is_setting(key) and key.scope in ours):
+                self._learn_client(key)
         for key in self.keys:
             if _is_setting(key) and key.scope in ours:
                 if last[key.name] is key:
@@ -189,16 +245,16 @@ class _Flow:
         assert rule is not None
         treatment, reason = rule.treatment, rule.reason
         self.taken = key.text
-        if treatment is Treatment.REFUSED and (why := _harmless(key)):
-            treatment, reason = Treatment.IGNORED, why
-        if treatment is Treatment.MAPPED and (take := _MAPPERS.get(key.name)) is not None:
-            try:
+        try:
+            if treatment is Treatment.REFUSED and (why := _harmless(key)):
+                treatment, reason = Treatment.IGNORED, why
+            if treatment is Treatment.MAPPED and (take := _MAPPERS.get(key.name)) is not None:
                 reason = take(self, key.value.strip()) or reason
-            except ValueError as error:
-                treatment, reason = Treatment.REFUSED, str(error)
-        if treatment is Treatment.REFUSED and key.name in _SELECTION:
+        except ValueError as error:
+            treatment, reason = Treatment.REFUSED, str(error)
+        if treatment is Treatment.REFUSED and key.name in DECISIVE:
             self.settings["enabled"] = False
-            reason += f"; {OFF}"
+            reason += f"; {DECISIVE[key.name]}"
         self._found(key, treatment, reason)
 
     def _take_topics(self, value: str) -> str:
@@ -222,7 +278,7 @@ class _Flow:
         return "flows.groups_exclude; the default excludes hold for expressions in any case"
 
     def _take_checkpoints(self, value: str) -> str:
-        self.has_checkpoints = _is_true(value)
+        self.has_checkpoints = truth(value)
         return "flows.groups; none without checkpoints"
 
     def _take_config_excludes(self, value: str) -> str:
@@ -263,7 +319,7 @@ class _Flow:
         return ""
 
     def _take_refresh(self, value: str) -> str:
-        if not _is_true(value):
+        if not truth(value):
             self.refuses_new_topics = True
             self._refresh_every(NO_NEW_TOPICS)
         return ""
@@ -273,7 +329,7 @@ class _Flow:
         self._of_target("topic_refresh_interval", interval)
 
     def _take_heartbeats(self, value: str) -> str:
-        self.has_heartbeats &= _is_true(value)
+        self.has_heartbeats &= truth(value)
         return ""
 
     def _take_heartbeat_interval(self, value: str) -> str:
@@ -301,30 +357,49 @@ class _Flow:
         return "ingress.delivery is exactly-once by default; at-least-once is a choice"
 
     def _take_configs(self, value: str) -> str:
-        self._of_target("configs", "mirror" if _is_true(value) else "off")
+        self._of_target("configs", "mirror" if truth(value) else "off")
         return ""
 
     def _take_acls(self, value: str) -> str:
-        self._of_target("acls", "mirror" if _is_true(value) else "off")
+        self._of_target("acls", "mirror" if truth(value) else "off")
         return ""
 
     # --- properties of clients
 
-    def _take_client(self, key: _Key) -> None:
+    def _client_of(self, key: _Key) -> tuple[ClientKey | None, Sequence[str]]:
+        """What a key is to the clients of which clusters."""
         found = client_key(key.name, is_of_cluster=bool(key.scope) and FLOW not in key.scope)
+        aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
+        if key.scope in self.clients:
+            return found, [key.scope]
+        return found, aliases[found.side] if found else ()
+
+    def _learn_client(self, key: _Key) -> None:
+        found, names = self._client_of(key)
+        if found is not None:
+            for alias in names:
+                self.clients[alias].learn(found.role, found.name, key.value)
+
+    def _take_client(self, key: _Key) -> None:
+        found, names = self._client_of(key)
         if found is None:
             if key.scope == self.source and rule_of(key.name) is not None:
                 self._found(key, Treatment.IGNORED, "it is about flows to this cluster")
             else:
-                self._found(key, Treatment.REFUSED, "is no property of MirrorMaker 2 or of a Kafka client")
+                self._take_unknown(key)
             return
-        aliases = {"source": [self.source], "target": [self.target], "both": [self.source, self.target]}
-        names = [key.scope] if key.scope in self.clients else aliases[found.side]
         results = [self.clients[alias].take(found.role, found.name, key.value, key.text) for alias in names]
         if found.name == "auto.offset.reset":
             self.taken = key.text
             results = [self._take_start(key.value.strip(), found.side)]
         self._found(key, *results[0])
+
+    def _take_unknown(self, key: _Key) -> None:
+        reason = no_property(key.name, key.value)
+        if key.scope != self.source and (why := decides(key.name, key.value)):  # of a source are flows to it
+            self.settings["enabled"] = False
+            reason += f"; {why}"
+        self._found(key, Treatment.REFUSED, reason)
 
     def _take_start(self, value: str, side: Side) -> tuple[Treatment, str]:
         if side == "target":
@@ -340,15 +415,11 @@ def _is_setting(key: _Key) -> bool:
     return rule_of(key.name) is not None
 
 
-def _is_true(value: str) -> bool:
-    return value.strip().lower() == "true"
-
-
 def _harmless(key: _Key) -> str:
-    """Why a value of a refused property changes nothing; empty when it does."""
+    """Why a value of a refused property changes nothing; empty when it does. Raises ValueError for what is none."""
     if key.value.strip().rpartition(".")[2] in DEFAULT_CLASSES:
         return "is the default, and what is done here"
-    if key.name == "sync.group.offsets.enabled" and not _is_true(key.value):
+    if key.name == "sync.group.offsets.enabled" and not truth(key.value):
         return "offsets of groups are not written to the target's groups"
     return ""
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from formats.incarnation import LEGAL_NAME
 from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
-from replicator.config.mirrormaker import OFF, patterns
+from replicator.config.mirrormaker import patterns
 from replicator.config.mirrormaker_clients import ClientProperties
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KeyRule, Treatment
+from replicator.config.mirrormaker_mistyped import OFF
 from replicator.config.show import Table
 
 POLICY = "LegacyReplicationPolicy"
@@ -149,8 +150,13 @@ class _Import:
     ) -> ImportedFlow:
         for name, value in options.items():
             self._take_option(name, value.strip())
+        if not {"--whitelist", "--blacklist"} & options.keys():
+            self.settings["enabled"] = False
+            self._found("--whitelist", "not given", _R, f"kafka-mirror-maker.sh needs it or --blacklist; {OFF}")
         clients = {self.source: ClientProperties(self.source), self.target: ClientProperties(self.target)}
         for role, alias, properties in ((CONSUMER, self.source, consumer), (PRODUCER, self.target, producer)):
+            for name, value in properties.items():
+                clients[alias].learn(_role(CLIENT_KEYS[name], role) if name in CLIENT_KEYS else "", name, value)
             for name, value in properties.items():
                 self._take_property(clients[alias], role, name, value.strip())
         if "auto.offset.reset" not in consumer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +21,14 @@ _JAAS = re.compile(r"[\w.$]*?(?P<module>\w+)\s+(required|requisite|sufficient|op
 _OPTION = re.compile(
     r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<a>(?:\\.|[^"\\])*)"|'(?P<b>(?:\\.|[^'\\])*)'|(?P<c>[^\s;"']+))"""
 )
+_STORES = ("ssl.truststore", "ssl.keystore")
+_OF_PEM: Mapping[str, Sequence[str]] = {
+    "ssl.truststore.location": ["ssl.ca.location"],
+    "ssl.keystore.location": ["ssl.certificate.location", "ssl.key.location"],  # OpenSSL finds each in the one file
+    **dict.fromkeys((f"{store}.{what}" for store in _STORES for what in ("type", "password")), ()),
+}
+"""Properties of a store that is a PEM file, as those of librdkafka."""
+_PEM = "librdkafka reads PEM files as they are; the password of a key is ssl.key.password"
 _MODULES = ("PlainLoginModule", "ScramLoginModule")
 NO_JAAS = "only PlainLoginModule and ScramLoginModule with username and password are known: see librdkafka's sasl.*"
 
@@ -70,10 +78,24 @@ class ClientProperties:
     alias: str
     values: dict[tuple[str, str], str] = field(default_factory=dict)  # by role, which is empty for all, and name
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # what each was made of
+    pem: set[tuple[str, str]] = field(default_factory=set)  # stores that are PEM files, by role and `_STORES`
+
+    def learn(self, role: str, name: str, value: str) -> None:
+        """Note of what type a store is; of every property, before any is taken."""
+        for store in _STORES:
+            if name == f"{store}.type":
+                (self.pem.add if value.strip().upper() == "PEM" else self.pem.discard)((role, store))
 
     def take(self, role: str, name: str, value: str, key: str) -> tuple[Treatment, str]:
         """Add one property. `key`: as it is written. Returns what became of it."""
         rule = CLIENT_KEYS[name]
+        store = next((one for one in _STORES if name.startswith(f"{one}.")), "")
+        if store and {(role, store), ("", store)} & self.pem and name in _OF_PEM:
+            for target in (targets := _OF_PEM[name]):
+                self.put(role, target, value.strip(), key)
+            return (Treatment.MAPPED, f"kafka.{', kafka.'.join(targets)}") if targets else (Treatment.IGNORED, _PEM)
+        if store:
+            return rule.treatment, f"{rule.reason} in [clusters.{self.alias}.kafka]"
         if rule.treatment is not Treatment.MAPPED or name == "auto.offset.reset":
             return rule.treatment, rule.reason
         found = {rule.reason: value.strip()}

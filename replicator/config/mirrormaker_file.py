@@ -177,8 +177,11 @@ def _merged(alias: str, clients: Mapping[str, ClientProperties], refused: Refuse
 
 
 def _shared(tables: Sequence[Table]) -> Table:
+    """What all have, but `enabled`: whoever corrects one flow enables that one."""
     first, *rest = tables
-    return {key: value for key, value in first.items() if all(one.get(key) == value for one in rest)}
+    return {
+        key: value for key, value in first.items() if key != "enabled" and all(one.get(key) == value for one in rest)
+    }
 
 
 def _judged(flow: str, finding: Finding, refused: RefusedKeys) -> Finding:

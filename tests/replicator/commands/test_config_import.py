@@ -46,6 +46,22 @@ def test_no_flow_at_all(run: Run, file: Path) -> None:
     assert "names no flow" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (("import-mm2", "none"), "name a file of MirrorMaker 2"),
+        (("import-mm1", "--consumer", "none", "--producer", "FILE"), "the consumer's properties with --consumer FILE"),
+        (("import-mm1", "--consumer", "FILE", "--producer", "none"), "the producer's properties with --producer FILE"),
+    ],
+)
+def test_a_file_that_is_not_there(run: Run, file: Path, command: tuple[str, ...], advice: str) -> None:
+    refused = run("config", *(str(file) if word == "FILE" else word for word in command))
+    assert (refused.code, refused.out) == (2, "")
+    assert "replicator: none: 1 problem(s)\n  there is no such file; name" in refused.err
+    assert advice in refused.err
+    assert "REPLICATOR_CONFIG" not in refused.err
+
+
 def test_as_json(run: Run, file: Path) -> None:
     found = json.loads(run("config", "import-mm2", str(file), "--json").out)
     assert [(one["source"], one["target"]) for one in found["flows"]] == [("a", "b"), ("b", "a")]

@@ -198,17 +198,122 @@ class TestKeysOfNoFlow:
     def test_of_a_cluster_that_is_not_there(self, flow: str) -> None:
         [refused] = imported_file(imported_flows({**read_properties(FLOW), f"{flow}.topics": "x"})).flows[0].refused
         assert refused.reason.startswith("there is no cluster ")
-        assert refused.reason.endswith("; the file has: a, b")
+        assert "; the file has: a, b" in refused.reason
 
     def test_each_once_in_the_file(self) -> None:
         text = text_of("b->a.enabled = true", "a->z.topics = x")
-        assert text.count("a->z.topics") == 1
+        [line] = [line for line in text.splitlines() if "a->z.topics" in line]
+        assert line.startswith("# refused: ")  # no flow has it rather than another
 
     def test_without_clusters_the_keys_of_flows_name_them(self) -> None:
         flows = imported_flows(
             {"a->b.topics": "x", "c->b.topics": "y", "c->b.enabled": "false", "a->b.enabled": "true"}
         )
         assert [(one.name, one.settings["topics"]) for one in flows] == [("a->b", ["x"])]
+
+
+class TestWhatIsMistyped:
+    """A key that is dropped would let every topic cross, or under other names."""
+
+    HEAD = """
+clusters = us-east, us-west, eu
+us-east->us-west.enabled = true
+us-east->eu.enabled = true
+"""
+
+    def off(self, line: str) -> list[str]:
+        return [one.name for one in imported(self.HEAD + line).flows if one.settings.get("enabled") is False]
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("topcs", "topic", "Topics", "topics.excludes", "topics.blaklist", "topics.regex", "topic_exclude"),
+            *("topic.filter.clas", "whitelist", "replication.policy.clas", "replication.policy.seperator"),
+        ],
+    )
+    def test_a_key_that_selects_or_names(self, name: str) -> None:
+        assert self.off(f"us-east->us-west.{name} = orders.*") == ["us-east->us-west"]
+        assert self.off(f"eu.{name} = orders.*") == ["us-east->eu"]
+        assert self.off(f"{name} = orders.*") == ["us-east->us-west", "us-east->eu"]
+        assert self.off(f"us-east.{name} = orders.*") == []  # of flows to it, and there are none
+
+    def test_what_was_meant(self) -> None:
+        [refused] = imported(self.HEAD + "us-east->us-west.topcs = orders.*").flows[0].refused
+        assert "(did you mean 'topics'?)" in refused.text
+        [refused] = imported(self.HEAD + "us-est->us-west.topics = orders.*").flows[0].refused
+        assert "no cluster 'us-est' (did you mean 'us-east'?)" in refused.text
+        assert "us-east->us-west: until the flow says which topics cross" in refused.text
+
+    @pytest.mark.parametrize(
+        "name", ["what", "emit.checkpoint.enabled", "consumer.fetch.min.byte", "task.max", "group"]
+    )
+    def test_a_key_that_neither_selects_nor_names(self, name: str) -> None:
+        assert self.off(f"us-east->us-west.{name} = 1") == []
+
+    @pytest.mark.parametrize(
+        ("line", "off"),
+        [
+            ("us-est->us-west.topics = x", ["us-east->us-west"]),
+            ("us-east->us-wst.topics.blacklist = x", ["us-east->us-west"]),
+            ("us-est->eu.topcs = x", ["us-east->eu"]),
+            ("us-est->us-west.replication.policy.class = IdentityReplicationPolicy", ["us-east->us-west"]),
+            ("us-est->us-west.tasks.max = 2", []),
+            ("us-est->us-west.topics = x\nus-east->us-west.topics = x", []),
+            ("elsewhere->eu.topics = x", ["us-east->eu"]),
+            ("eu->elsewhere.topics = x", []),
+            ("us-est->us-west.topic.creation.enable = true", []),
+            ("transforms.x.topics = y", []),
+            ("us-est.topics = x", ["us-east->us-west", "us-east->eu"]),
+            ("us-east-us-west.topics = x", ["us-east->us-west", "us-east->eu"]),
+            ("us-east -> us-west.topics = x", ["us-east->us-west", "us-east->eu"]),
+        ],
+    )
+    def test_a_cluster(self, line: str, off: list[str]) -> None:
+        assert self.off(line) == off
+
+    def test_each_flow_is_enabled_by_itself(self) -> None:
+        flows = imported(self.HEAD + "topcs = x").tables["flows"]
+        assert isinstance(flows, dict)
+        assert [flow["enabled"] for flow in flows.values()] == [False, False]
+
+    @pytest.mark.parametrize("policy", ["my.Policy", ""])
+    def test_a_policy_that_is_not_known_names_nothing(self, policy: str) -> None:
+        [refused] = only(f"replication.policy.class = {policy}").refused
+        assert refused.reason.endswith("until the flow says how its topics are named, it is off")
+        source, target = loaded(text_of(f"replication.policy.class = {policy}"))
+        assert (source.egress, target.ingress) == (None, None)
+
+
+class TestBooleans:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("sync.topic.acls.enabled", "sync.topic.configs.enabled", "emit.checkpoints.enabled"),
+            *("emit.heartbeats.enabled", "refresh.topics.enabled", "sync.group.offsets.enabled"),
+        ],
+    )
+    def test_are_true_or_false(self, name: str) -> None:
+        [refused] = only(f"{name} = yes").refused
+        assert refused.text == f"refused: {name} = yes: must be true or false, not 'yes'"
+        assert only(f"{name} = yes").settings == only().settings
+        assert only(f"{name} =  FALSE ").refused == []
+
+    def test_enabled(self) -> None:
+        with pytest.raises(ValueError, match=r"b->a\.enabled = yes: must be true or false, not 'yes'"):
+            imported(FLOW + "b->a.enabled = yes")
+
+    def test_enabled_mistyped(self) -> None:
+        """Without any `enabled`, every pair would be a flow."""
+        with pytest.raises(ValueError, match=r"a->b\.enabld = true: .*did you mean 'enabled'"):
+            imported(FLOW.replace("enabled", "enabld"))
+
+    @pytest.mark.parametrize("line", ["a->b.enabled = false", "a->c.enabled = true"])
+    def test_no_flow_at_all(self, line: str) -> None:
+        with pytest.raises(
+            ValueError, match=r"enables no flow: write A->B\.enabled = true, with two of a, b"
+        ) as caught:
+            imported("clusters = a, b\n" + line)
+        assert ("there is no cluster 'c'" in str(caught.value)) == ("c" in line.partition(".")[0])
 
 
 def test_an_alias_may_be_called_cluster() -> None:
@@ -253,6 +358,35 @@ def test_secrets_become_variables() -> None:
     assert '"sasl.password" = "${A_SASL_PASSWORD}"' in source
     assert '"sasl.password" = "${B_SASL_PASSWORD}"' in target
     assert "hidden" not in "".join([file.text, source, target, *(one.text for one in file.flows[0].findings)])
+
+
+class TestStores:
+    TYPE = ("b.ssl.truststore.location = /x/ca.pem", "b.ssl.truststore.type = PEM")
+
+    def test_of_certificates_as_pem(self) -> None:
+        for lines in (self.TYPE, self.TYPE[::-1]):
+            assert only(*lines).refused == []
+            _, target = loaded(text_of(*lines))
+            assert target.cluster.properties("admin")["ssl.ca.location"] == "/x/ca.pem"
+
+    def test_of_keys_as_pem(self) -> None:
+        lines = ("ssl.keystore.type = pem", "ssl.keystore.location = /x/me.pem", "ssl.key.password = hidden")
+        assert only(*lines).refused == []
+        for config in loaded(text_of(*lines)):
+            found = config.cluster.properties("admin")
+            assert (found["ssl.certificate.location"], found["ssl.key.location"]) == ("/x/me.pem", "/x/me.pem")
+
+    def test_of_one_client(self) -> None:
+        head = "a.consumer.ssl.truststore"
+        source, target = loaded(text_of(f"{head}.type = PEM", f"{head}.location = /x/ca.pem"))
+        assert source.cluster.properties("consumer")["ssl.ca.location"] == "/x/ca.pem"
+        assert "ssl.ca.location" not in {**source.cluster.properties("admin"), **target.cluster.properties("admin")}
+
+    @pytest.mark.parametrize("lines", [(), ("b.ssl.truststore.type = JKS",), ("a.ssl.truststore.type = PEM",)])
+    def test_of_java(self, lines: tuple[str, ...]) -> None:
+        refused = {one.key: one.reason for one in only(self.TYPE[0], *lines).refused}
+        assert "convert the store" in refused["b.ssl.truststore.location"]
+        assert refused["b.ssl.truststore.location"].endswith("in [clusters.b.kafka]")
 
 
 def test_each_region_has_a_bucket_and_a_queue_of_its_own() -> None:

@@ -134,6 +134,14 @@ def test_what_no_client_has_is_refused() -> None:
     assert treated(flow_of(consumer={"no.such": "1"}), "--consumer: no.such") is Treatment.REFUSED
 
 
+def test_stores_as_pem() -> None:
+    flow = flow_of(producer={"ssl.truststore.location": "/x/ca.pem", "ssl.truststore.type": "PEM"})
+    assert flow.clients["b"].values["", "ssl.ca.location"] == "/x/ca.pem"
+    assert treated(flow, "--producer: ssl.truststore.location") is Treatment.MAPPED
+    [refused] = [one for one in flow_of(consumer={"ssl.keystore.location": "x.jks"}).refused if "ssl" in one.key]
+    assert refused.reason.endswith("in [clusters.a.kafka]")
+
+
 @pytest.mark.parametrize(
     ("value", "start"), [("smallest", None), ("earliest", None), ("largest", "latest"), ("latest", "latest")]
 )
@@ -185,6 +193,16 @@ def test_a_list_that_only_java_reads_lets_nothing_cross(option: str, text: str) 
     assert treated(flow, option) is Treatment.REFUSED
     assert flow.settings["enabled"] is False
     assert "enabled" not in flow_of({option: "a"}).settings
+
+
+def test_a_command_line_that_selects_nothing_lets_nothing_cross() -> None:
+    """kafka-mirror-maker.sh does not start without either."""
+    flow = flow_of()
+    assert treated(flow, "--whitelist") is Treatment.REFUSED
+    assert flow.settings["enabled"] is False
+    flow = flow_of({"--blacklist": "a"})
+    assert (flow.settings["topics"], flow.settings["exclude"]) == (["^.*"], ["a"])
+    assert "enabled" not in flow.settings
 
 
 @pytest.mark.parametrize("option", ["--message.handler", "--message.handler.args"])
