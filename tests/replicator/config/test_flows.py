@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from formats.errors import ConfigError
 from infra.settings.field import Invalid
 from replicator.config import Config, SettingsFile, from_mapping, load, parse
-from replicator.config.across import between_files
+from replicator.config.across import between_files, notes_between
 from replicator.config.explain_settings import explain_settings, named
 from replicator.config.flows import expanded, tables_of
 from replicator.config.flows_form import FLOW_KEYS, problems, regions_of
@@ -442,13 +442,15 @@ class TestFiles:
     def test_its_regions_agree(self, path: Path) -> None:
         assert between_files([one.load() for one in SettingsFile.of(path).by_region()]) == []
 
-    def test_a_ring_without_names_of_its_own_is_a_loop(self, path: Path) -> None:
+    def test_of_a_ring_without_names_of_its_own_a_note_names_the_flow(self, path: Path) -> None:
         path.write_text(TWO.replace("[flow_defaults]", '[flow_defaults]\nreplication_policy = "identity"'))
         configs = [one.load() for one in SettingsFile.of(path).by_region()]
         places = {one.source: tables_of(tomllib.loads(path.read_text()), one.region).where for one in configs}
-        found = between_files(configs, places)
+        assert between_files(configs, places) == []
+        found = notes_between(configs, places)
         assert len(found) == 2  # of the two sources
-        assert all("for ever" in one and f"{path}#us-east" in one for one in found)
+        assert all(f"{path}#us-east" in one and "[egress]" not in one for one in found)
+        assert 'with flows."us-east->us-west".exclude' in found[0]
         assert found[0].startswith(f'{path}#us-west: flows."us-east->us-west".topics: delivers ')
 
     def test_the_explanation_says_where_a_value_is(self) -> None:
