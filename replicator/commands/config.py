@@ -48,8 +48,9 @@ def config_check(
     """Check one file, or several beside each other.
 
     Names every problem; asks no cluster and no bucket. Of several files it names, too, which topics would come back to
-    where they were, for ever, since no lineage is known there, and which groups, checkpoints and destinations two of them share in one cluster. A file
-    of several regions is checked for each of them; with --region, or as FILE#REGION, only for that.
+    where they were, for ever, since no lineage is known there, and which groups, checkpoints, queues and destinations
+    two of them share. A file of several regions is checked for each of them; with --region, or as FILE#REGION, only for
+    that.
     """
     from replicator.config.across import between_files, notes_between
 
