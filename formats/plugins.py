@@ -4,6 +4,7 @@ or `name` alone, an entry point that an installed package declares."""
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -22,10 +23,21 @@ def imported(name: str, kind: str) -> object:
     module, colon, attribute = name.partition(SIGN)
     if not colon or not module or not attribute:
         raise ValueError(f"not package.module:{kind}")
+    is_loaded = module in sys.modules
     try:
         return getattr(importlib.import_module(module), attribute)
     except SystemExit as error:
         raise ImportError(_ends(module, error)) from error
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is the module's own import
+        what = "install its package, or name its directory in PYTHONPATH"
+        raise ModuleNotFoundError(f"{error}; {what}", name=error.name) from error
+    except AttributeError as error:
+        if not is_loaded:
+            raise
+        what = "the module is loaded already, and is not read again: if it has it by now, restart the process"
+        raise AttributeError(f"{error}; {what}") from error
 
 
 def _ends(module: str, error: SystemExit) -> str:

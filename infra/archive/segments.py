@@ -81,6 +81,10 @@ class SegmentStore:
         """Every segment below an archive path, in key order, by one listing; foreign keys are left out."""
         return self._segments(f"{region_prefix(self.prefix, region)}{path}/")
 
+    def regions(self) -> Sequence[str]:
+        """Folders with any object below the prefix, by one request each: those of regions, and foreign ones."""
+        return list(self._folders(f"{self.prefix}/" if self.prefix else ""))
+
     def incarnations(self, region: str) -> Sequence[Incarnation]:
         """Incarnations with any object below `region`, by one request each; control objects and foreign folders are
         left out."""

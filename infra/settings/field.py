@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 import typing
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 UNKNOWN = "unknown to the Kafka client"
 
@@ -175,6 +175,9 @@ topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a
 
 
 def suggestion(word: object, among: typing.Iterable[str]) -> str:
-    """ " (did you mean …?)", or empty."""
-    near = get_close_matches(str(word), list(among), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    """ " (did you mean …?)", with all that are equally near, or empty."""
+    known = list(dict.fromkeys(among))
+    near = get_close_matches(str(word), known, n=max(len(known), 1))
+    nearness = {one: SequenceMatcher(None, one, str(word)).ratio() for one in near}
+    nearest = [repr(one) for one in known if nearness.get(one, -1) == max(nearness.values(), default=0)]
+    return f" (did you mean {' or '.join(nearest)}?)" if nearest else ""

@@ -48,20 +48,21 @@ def config_check(
     """Check one file, or several beside each other.
 
     Names every problem; asks no cluster and no bucket. Of several files it names, too, which topics would come back to
-    where they were, for ever, and which groups, checkpoints and destinations two of them share in one cluster. A file
-    of several regions is checked for each of them; with --region, or as FILE#REGION, only for that.
+    where they were, for ever, since no lineage is known there, and which groups, checkpoints, queues and destinations
+    two of them share. A file of several regions is checked for each of them; with --region, or as FILE#REGION, only for
+    that.
     """
-    from replicator.config.across import between_files
+    from replicator.config.across import between_files, notes_between
 
     if files and config is not None:
         raise typer.BadParameter("--config names one file: give all of them as arguments")
     paths = list(dict.fromkeys(files or [config_path(config)]))
     found, refused, places = _loaded(paths)
-    between = between_files(found, places)
+    between, notes = between_files(found, places), notes_between(found, places)
     if as_json:
         sound = [{"source": one.source, "problems": []} for one in found]
         bad = [{"source": one.source, "problems": list(one.problems)} for one in refused]
-        print_json({"ok": not refused and not between, "files": [*sound, *bad], "between": between})
+        print_json({"ok": not refused and not between, "files": [*sound, *bad], "between": between, "notes": notes})
     else:
         for error in refused:
             complain(str(error))
@@ -69,6 +70,8 @@ def config_check(
             print_text(f"{one.source}: no problems; {', '.join(_parts(one))}")
         for problem in between:
             complain(problem)
+        for note in notes:
+            print_text(f"note: {note}")
         if len(found) > 1 and not refused and not between:
             what = "files" if len(found) == len(paths) else "regions"
             print_text(f"{len(found)} {what}: they do not contradict each other")

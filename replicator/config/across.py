@@ -14,8 +14,9 @@ from formats.errors import PluginFailed
 from formats.topic_selection import is_internal, select
 from infra.settings.field import dotted
 from infra.settings.kafka import ROLES, SERVERS
+from infra.settings.storage import SqsSettings
 from ingress.settings import IngressSettings
-from replicator.config.mirrors import Mirror, loops
+from replicator.config.mirrors import Loop, Mirror, loops, without_lineage
 from replicator.config.mistyped import meant
 from replicator.config.samples import samples_of
 from replicator.config.settings import Config
@@ -30,9 +31,15 @@ def between_files(configs: Sequence[Config], places: Mapping[str, Place] | None 
     clusters = _clusters(configs)
     return [
         *_mistyped(configs, places or {}),
-        *_loops(configs, clusters, places or {}),
+        *_endless(_mirrors(configs, clusters), places or {}),
         *_shared(configs, clusters),
+        *_one_queue(configs, places or {}),
     ]
+
+
+def notes_between(configs: Sequence[Config], places: Mapping[str, Place] | None = None) -> list[str]:
+    """What is no problem, as far as the files tell: replication loops by the names, which lineage ends."""
+    return list(_ended(_mirrors(configs, _clusters(configs)), places or {}))
 
 
 def _place(places: Mapping[str, Place], source: str, path: str) -> str:
@@ -67,18 +74,78 @@ def _signs(config: Config) -> frozenset[tuple[str, str]]:
     return frozenset({("region", config.region), *(("server", server) for server in servers)})
 
 
-def _loops(configs: Sequence[Config], clusters: Sequence[str], places: Mapping[str, Place]) -> Iterator[str]:
-    mirrors = [
+def _mirrors(configs: Sequence[Config], clusters: Sequence[str]) -> Sequence[Mirror]:
+    return [
         Mirror(name=c.source, region=c.region, cluster=cluster, egress=c.egress, ingress=c.ingress)
         for c, cluster in zip(configs, clusters, strict=True)
     ]
+
+
+def _loops(mirrors: Sequence[Mirror]) -> Iterator[Loop]:
+    """Those of several files."""
     for loop in loops(mirrors):
-        first, last = loop.hops[0], loop.hops[-1]
-        if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) == 1:
-            continue  # reported for the file alone
-        where = _place(places, first.delivered_by.name, dotted(("ingress", "sources", first.source, "topic")))
-        remedy = f"exclude {last.destination} from [egress] of {first.archived_by.name}, or narrow an expression"
-        yield f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}; {remedy}"
+        if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) > 1:
+            yield loop  # else reported for the file alone
+
+
+def _endless(mirrors: Sequence[Mirror], places: Mapping[str, Place]) -> Iterator[str]:
+    """Loops that no lineage ends. One setting without lineage counts for all loops: their clusters may share it."""
+    unknown = [f"{one.name}: {what}" for one, what in without_lineage(mirrors)]
+    for loop in _loops(mirrors):
+        if unknown or loop.is_onto_itself:
+            why = (
+                "it is the same topic" if loop.is_onto_itself else f"lineage does not end it with {'; '.join(unknown)}"
+            )
+            yield f"{_of_loop(loop, places)}, for ever ({why}); {_remedy(loop, places)}"
+
+
+def _ended(mirrors: Sequence[Mirror], places: Mapping[str, Place]) -> Iterator[str]:
+    if any(without_lineage(mirrors)):
+        return
+    for loop in _loops(mirrors):
+        if not loop.is_onto_itself:
+            yield (
+                f"{_of_loop(loop, places)}, by the names alone. Ingress does not copy back what comes from the cluster "
+                "itself, by the lineage of the topics that it creates. A topic that exists in both clusters before has "
+                f"none, and may go round: {_remedy(loop, places)}"
+            )
+
+
+def _of_loop(loop: Loop, places: Mapping[str, Place]) -> str:
+    first = loop.hops[0]
+    where = _place(places, first.delivered_by.name, dotted(("ingress", "sources", first.source, "topic")))
+    return f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}"
+
+
+def _remedy(loop: Loop, places: Mapping[str, Place]) -> str:
+    first, last = loop.hops[0], loop.hops[-1]
+    path = dotted(("ingress", "sources", first.source))
+    place = _place(places, first.delivered_by.name, path)
+    if place == path:  # not of a flow
+        return f"exclude {last.destination} from [egress] of {first.archived_by.name}, or narrow an expression"
+    return f"exclude {last.destination} with {place}.exclude, or narrow an expression"
+
+
+def _one_queue(configs: Sequence[Config], places: Mapping[str, Place]) -> Iterator[str]:
+    """Two deliveries, of any clusters: a message reaches one reader only. Processes of one group may share it."""
+    for one, other in combinations(configs, 2):
+        if one.ingress is None or other.ingress is None or one.sqs is None or other.sqs is None:
+            continue
+        is_one_group = (one.region, one.ingress.group_id) == (other.region, other.ingress.group_id)
+        if is_one_group or _queue(one.sqs) != _queue(other.sqs):
+            continue
+        first, second = (f"{c.source}: {_place(places, c.source, 'sqs.queue')}" for c in (one, other))
+        yield (
+            f"{first} and {second} are one queue, {one.sqs.queue!r}, of two deliveries: a message reaches one reader "
+            "only, so each would take the other's notifications; give each a queue of its own"
+        )
+
+
+def _queue(settings: SqsSettings) -> tuple[object, ...]:
+    """A queue by its name is one of the AWS region and account; by its URL it is the same everywhere."""
+    if "://" in settings.queue:
+        return (settings.queue,)
+    return (settings.queue, settings.endpoint_url, settings.region_name)
 
 
 def _shared(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:

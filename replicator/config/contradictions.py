@@ -119,5 +119,5 @@ def _endless(egress: EgressSettings, ingress: IngressSettings, region: str | Non
     for loop in loops([this]):
         yield (
             dotted(("ingress", "sources", loop.hops[0].source, "topic")),
-            f"{loop.described(with_files=False)}; exclude the copies from [egress], or narrow an expression",
+            f"{loop.described(with_files=False)}, for ever; exclude the copies from [egress], or narrow an expression",
         )

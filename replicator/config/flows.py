@@ -20,6 +20,7 @@ from infra.settings.kafka import ROLES
 from infra.settings.secrets import Path
 from replicator.config.convert import flattened
 from replicator.config.flows_form import (
+    ARROW,
     CLUSTER_DEFAULTS,
     CLUSTERS,
     FLOW_DEFAULTS,
@@ -47,6 +48,7 @@ class RegionTables:
     tables: Tree
     written: Mapping[str, str] = field(default_factory=dict)
     assumed: frozenset[str] = frozenset()
+    absent: Mapping[str, str] = field(default_factory=dict)  # as of Config
 
     def where(self, path: str) -> str:
         """The path in the file of a path in `tables`."""
@@ -54,6 +56,8 @@ class RegionTables:
         if not fitting:
             return path
         longest = max(fitting, key=len)
+        if self.written[longest].startswith(CLUSTER_DEFAULTS) and not _has(self.tables, path):
+            longest = ""  # what is missing, such as a bucket, belongs to the cluster
         rest = path.removeprefix(longest)
         place = self.written[longest]
         return f"{place}.{rest}" if rest and not longest else place + rest
@@ -131,6 +135,7 @@ class _Region:
         return RegionTables(
             region=self._region,
             tables={"region": self._region, **self._tables},
+            absent={name: self._absent(name) for name in ("egress", "ingress") if name not in self._tables},
             written=self._written,
             assumed=frozenset(self._assumed),
         )
@@ -154,6 +159,15 @@ class _Region:
         table = self._tables.get(section)
         if isinstance(table, dict) and not table.get(content) and (section not in self._own or is_ended):
             del self._tables[section]
+
+    def _absent(self, section: str) -> str:
+        is_egress = section == "egress"
+        ended = [one.place for one in self._ended if (one.source if is_egress else one.target) == self._region]
+        side = "from" if is_egress else "to"
+        if ended:
+            return f": of the flows {side} {self._region}, enabled = false ends {', '.join(ended)}"
+        name = f"{self._region}{ARROW}REGION" if is_egress else f"REGION{ARROW}{self._region}"
+        return f": the file has no flow {side} {self._region}; add {dotted((FLOWS, name))} with its topics"
 
     # --- the source's side
 
@@ -256,6 +270,17 @@ def _is_any(patterns: Sequence[str], topic: str) -> bool:
         with suppress(ValueError):
             if TopicPattern(pattern).matches(topic):
                 return True
+    return False
+
+
+def _has(value: object, path: str) -> bool:
+    """Whether there is anything at the path; of lists any path is."""
+    if not isinstance(value, dict):
+        return isinstance(value, list)
+    for key, below in value.items():
+        name = dotted((str(key),))
+        if path == name or (_is_below(path, name) and _has(below, path.removeprefix(name).removeprefix("."))):
+            return True
     return False
 
 

@@ -183,7 +183,7 @@ def _config(
     if region not in (None, config.region):
         what = f"region: is {config.region!r}: this is not the file of the region {region!r}"
         raise ConfigError([what], source=source)
-    return config
+    return replace(config, absent=found.absent)
 
 
 def _refused(problems: Iterable[Problem], source: str) -> ConfigError:

@@ -7,6 +7,9 @@
 A topic is followed from cluster to cluster through the rules of the files. It loops when it reaches a topic where it
 was before, or when every source was applied several times and it still continues (`eu.us.eu.orders`, with a longer name
 each time).
+
+Names are one half of it: ingress keeps a copy away from the clusters that its records come from, whatever it is called,
+where it knows the lineage of the topic. `without_lineage` says where it does not.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from egress.settings import EgressSettings
 from formats.errors import PluginFailed
 from formats.incarnation import LEGAL_NAME
+from formats.messages.ledger import DEFAULT_LEDGER
 from formats.topic_selection import is_internal, select
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
@@ -73,7 +77,31 @@ class Loop:
             for hop in self.hops[:SHOWN]
         ]
         more = f", and {len(self.hops) - SHOWN} more" if len(self.hops) > SHOWN else ""
-        return f"delivers {', then '.join(hops)}{more}, which is archived and delivered again, for ever"
+        return f"delivers {', then '.join(hops)}{more}, which is archived and delivered again"
+
+    @property
+    def is_onto_itself(self) -> bool:
+        """Whether a topic is delivered into itself. It was not created by ingress, so it has no lineage."""
+        return any((h.archived_by.cluster, h.topic) == (h.delivered_by.cluster, h.destination) for h in self.hops)
+
+
+def without_lineage(mirrors: Sequence[Mirror]) -> Iterator[tuple[Mirror, str]]:
+    """The settings by which copies are not recognized as such, by the ledger of the ingress that creates them and the
+    catalogue of the egress that archives them; as file and what is set there."""
+    ledgers: dict[str, str] = {}
+    for one in mirrors:
+        if one.ingress is not None:
+            ledgers.setdefault(one.cluster, one.ingress.ledger_topic)
+            if not one.ingress.create_topics:
+                yield one, "ingress.create_topics = false"
+            if any(source.ignore_lineage for source in one.ingress.sources):
+                yield one, "ignore_lineage = true of a source"
+    for one in mirrors:
+        ledger = DEFAULT_LEDGER if one.ingress is None else one.ingress.ledger_topic
+        if one.egress is not None and not one.egress.heartbeat_interval:
+            yield one, 'egress.heartbeat_interval = "0s", without which there is no catalogue'
+        if ledgers.get(one.cluster, ledger) != ledger:
+            yield one, f"ingress.ledger_topic is {ledger}, and {ledgers[one.cluster]} in another file of its cluster"
 
 
 def loops(mirrors: Sequence[Mirror]) -> Iterator[Loop]:
@@ -97,7 +125,9 @@ class _Search:
         """The first loop from `topic`. Depth first, so that a growing name reaches the limit at once."""
         if (cluster, topic) in self._ends:
             return None
-        for hop in _hops(self._mirrors, cluster, topic):
+        hops = _hops(self._mirrors, cluster, topic)
+        # a topic delivered into itself first: another loop of the same name must not hide it
+        for hop in sorted(hops, key=lambda hop: (hop.delivered_by.cluster, hop.destination) != (cluster, topic)):
             path.append(hop)
             there = hop.delivered_by.cluster, hop.destination
             began = next((n for n, h in enumerate(path) if (h.archived_by.cluster, h.topic) == there), None)

@@ -86,6 +86,8 @@ class Config:
     metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=setting("[metrics]: what is exported"))
     log: LogSettings = field(default_factory=LogSettings, metadata=setting("[log]: what is written to stderr"))
     source: str = "python"  # name of the file, for messages
+    # of a file of several regions: why a section is not there, by its name, for messages
+    absent: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         problems = between(
@@ -109,6 +111,10 @@ class Config:
         if self.kafka is None:
             raise ConfigError([": ".join(NO_KAFKA)], source=self.source)
         return self.kafka
+
+    def without(self, section: str, advice: str) -> ConfigError:
+        """The error of a command that needs a section which is not there. `advice`: for a file of one region."""
+        return ConfigError([f"{section}: missing{self.absent.get(section, advice)}"], source=self.source)
 
     @property
     def own_topics(self) -> frozenset[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from formats.errors import ConfigError, DataError
+from formats.errors import ConfigError, DataError, ReplicatorError
 from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
+from infra.settings.field import region_name
 from ingress.routing.succession import ArchivedIncarnation, in_order
 from replicator.selection import Selection
+
+MOST_NAMED = 5  # regions in one message
 
 
 def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
@@ -61,11 +65,13 @@ def selected_sources(archive: Archive, selection: Selection) -> Mapping[Archived
 def incarnations_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
     """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
-    for incarnation in archive.segments.incarnations(selection.region):
+    found = archive.segments.incarnations(selection.region)
+    elsewhere = "" if found else _elsewhere(archive, selection.region)
+    for incarnation in found:
         if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
             stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
     problems = [
-        f"{pattern}: nothing of it is stored below {selection.region}/"
+        f"{pattern}: nothing of it is stored below {selection.region}/{elsewhere}"
         for pattern in selection.topics
         if not any(pattern.matches(topic) for topic in stored)
     ]
@@ -83,6 +89,15 @@ def incarnations_of(archive: Archive, selection: Selection) -> Sequence[Archived
     if problems:
         raise ConfigError(problems, source="archive")
     return chosen
+
+
+def _elsewhere(archive: Archive, region: str) -> str:
+    """What to do where nothing at all is stored below `region`."""
+    with suppress(ReplicatorError):  # whoever may read one region's archive need not see the others'
+        if others := [one for one in archive.segments.regions() if one != region and region_name(one) is None]:
+            named = ", ".join(others[:MOST_NAMED]) + (", …" if len(others) > MOST_NAMED else "")
+            return f", nor anything else; the archive of another region is --archive-region NAME: {named}"
+    return ", nor anything else; the archive of another region is --archive-region NAME"
 
 
 def _incarnation(

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from formats.errors import ConfigError
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
 from infra.archive.segments import SegmentStore
@@ -57,8 +56,7 @@ class Clients:
     def ingress(self) -> IngressSettings:
         """Raises ConfigError when the file has none."""
         if self.config.ingress is None:
-            problem = "ingress: missing; this command needs the delivery settings"
-            raise ConfigError([problem], source=self.config.source)
+            raise self.config.without("ingress", "; this command needs the delivery settings")
         return self.config.ingress
 
     @cached_property

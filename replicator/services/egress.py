@@ -44,7 +44,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service
     """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over. Raises
     ConfigError, BrokerUnavailable."""
     if config.egress is None:
-        raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
+        raise config.without("egress", "; add [egress] with at least one topic")
     settings, around = config.egress, ServiceContext(config)
     current = Current(settings)
     with around.building():

@@ -12,7 +12,7 @@ import uuid
 from datetime import timedelta
 from functools import partial
 
-from formats.errors import ConfigError, MalformedKey
+from formats.errors import MalformedKey
 from infra.archive.last_good import catalogs_in
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.source_reports import SourceReports
@@ -65,9 +65,8 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
     """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
     replaces. `file`: where `config` is from; its changes are taken over. Raises ConfigError,
     BrokerUnavailable, TargetError."""
-    problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
-    if config.ingress is None or config.sqs is None:
-        raise ConfigError(problems, source=config.source)
+    if config.ingress is None or config.sqs is None:  # [sqs] is there where [ingress] is
+        raise config.without("ingress", "; add [ingress] with at least one source, and [sqs]")
     settings, around = config.ingress, ServiceContext(config)
     current = Current(settings)
     with around.building():

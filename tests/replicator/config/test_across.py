@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.config import Config, from_mapping
-from replicator.config.across import between_files
+from replicator.config.across import between_files, notes_between
 
 
 def file(name: str, region: str, servers: str = "", **sections: Any) -> Config:
@@ -63,9 +63,28 @@ def test_each_shared_name_is_reported_with_its_remedy(same: str) -> None:
     assert "set another destination_topic" in told[3]
 
 
+@pytest.mark.parametrize("region", ["a", "b"])
+def test_two_deliveries_need_a_queue_each(region: str) -> None:
+    queue = {"queue": "events", "endpoint_url": "http://sqs:1"}
+    one = file("one", "a", ingress=ingress(("c", "orders", "copy")), sqs=queue)
+    two = file("two", region, ingress=ingress(("c", "payments", "other"), **OTHERS), sqs=queue)
+    [told] = between_files([one, two])
+    assert told.startswith("one: sqs.queue and two: sqs.queue are one queue, 'events', of two deliveries")
+    assert "a queue of its own" in told
+    [told] = between_files([one, two], {"two": "clusters.{}".format})
+    assert told.startswith("one: sqs.queue and two: clusters.sqs.queue are")
+    for more in ({"region_name": "x"}, {"endpoint_url": "http://sqs:2"}, {"queue": "others"}):
+        apart = file("two", region, ingress=ingress(("c", "payments", "other"), **OTHERS), sqs=queue | more)
+        assert between_files([one, apart]) == []
+    reader = file("two", region, egress=egress("x"), sqs=queue)
+    assert between_files([one, reader]) == []
+
+
 def test_a_file_of_its_own_names_is_fine() -> None:
     one = file("one", "a", ingress=ingress(("c", "orders", "copy")))
-    two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), s3={"bucket": "another"})
+    two = file(
+        "two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), s3={"bucket": "another"}, sqs={"queue": "q2"}
+    )
     assert between_files([one, two]) == []
 
 
@@ -90,15 +109,54 @@ def test_groups_of_egress() -> None:
     )
 
 
-def test_a_loop_names_files_setting_and_remedy() -> None:
-    one = file("a.toml", "a", egress=egress("^.*"), ingress=ingress(("b", "^.*", "{topic}.b")))
-    two = file("b.toml", "b", egress=egress("^.*"), ingress=ingress(("a", "^.*", "{topic}.a")))
-    [told] = between_files([one, two])
+def ring(**of_b: Any) -> list[Config]:
+    """Two files that deliver everything to each other, by its name."""
+    both: dict[str, Any] = {"egress": egress("^.*"), "s3": {"bucket": "a"}}
+    one = file("a.toml", "a", **both, ingress=ingress(("b", "^.*", "{topic}")))
+    return [one, file("b.toml", "b", **both | {"ingress": ingress(("a", "^.*", "{topic}"))} | of_b)]
+
+
+@pytest.mark.parametrize(
+    ("of_b", "why"),
+    [
+        ({"ingress": ingress(("a", "^.*", "{topic}"), create_topics=False)}, "b.toml: ingress.create_topics = false"),
+        ({"egress": egress("^.*", heartbeat_interval="0s")}, 'b.toml: egress.heartbeat_interval = "0s"'),
+        (
+            {"ingress": {"sources": [{"region": "a", "topic": "^.*", "ignore_lineage": True}]}},
+            "b.toml: ignore_lineage = true of a source",
+        ),
+    ],
+)
+def test_a_loop_that_no_lineage_ends_names_files_setting_and_remedy(of_b: dict[str, Any], why: str) -> None:
+    files = ring(**of_b)
+    [told] = between_files(files)
     assert "ingress.sources[0].topic: delivers x of " in told
     assert "(a.toml)" in told
     assert "(b.toml)" in told
+    assert "for ever" in told
+    assert why in told
     assert "exclude" in told
     assert "from [egress] of" in told
+    assert notes_between(files) == []
+
+
+def test_a_loop_that_lineage_ends_is_a_note() -> None:
+    assert between_files(ring()) == []
+    [note] = notes_between(ring())
+    assert note.startswith("b.toml: ingress.sources[0].topic: delivers x of a as x (b.toml), then x of b as x (a.toml)")
+    assert "for ever" not in note
+    assert "exists in both clusters before" in note
+
+
+def test_a_topic_delivered_into_itself_is_a_loop_whatever_other_loops_there_are() -> None:
+    archives = file("c.toml", "c", "kafka.a:9092", ingress=ingress(("a", "^.*", "{topic}"), **OTHERS))
+    found = [told for told in between_files([*ring(), archives]) if "for ever" in told]
+    assert any("c.toml" in told and "the same topic" in told for told in found)
+
+
+def test_two_ledgers_of_one_cluster_hide_the_lineage() -> None:
+    more = file("c.toml", "b", egress=egress("^y"), ingress=ingress(("d", "y", "z"), **OTHERS, ledger_topic="mine"))
+    assert any("c.toml: ingress.ledger_topic is mine" in told for told in between_files([*ring(), more]))
 
 
 NAMES = st.sampled_from(["x", "y", "z", "replicator.checkpoint2"])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
 from formats.records.transform import transform_named
@@ -33,7 +37,8 @@ def test_a_source_has_that_of_the_defaults_unless_it_has_its_own_or_none() -> No
     ("name", "why"),
     [
         ("nonsense", "nonsense: not package.module:function"),
-        ("no_such_package:f", "no_such_package:f: No module named 'no_such_package'"),
+        ("no_such_package:f", "no_such_package:f: No module named 'no_such_package'; install its package, or name its"),
+        ("no_such_package.x:f", "or name its directory in PYTHONPATH"),
         (f"{USER}:absent", "has no attribute 'absent'"),
         (f"{USER}:a_number", f"{USER}:a_number: is no function"),
         (f"{USER}:takes_one", "is called with a RecordBatch and a SourcePartition, but: too many positional arguments"),
@@ -43,6 +48,21 @@ def test_a_function_that_cannot_be_used_is_named(name: str, why: str) -> None:
     problem = only(ingress(SOURCE + f'transform = "{name}"'))
     assert problem.startswith("ingress.sources[0].transform: ")
     assert why in problem
+
+
+def test_a_module_that_is_loaded_already_needs_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, name = tmp_path / "mine_transforms.py", "mine_transforms"
+    path.write_text("import no_such_package_of_mine")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = ingress(SOURCE + f'transform = "{name}:later"')
+    assert only(text).endswith(": No module named 'no_such_package_of_mine'")  # it is on the path itself
+    path.write_text("present = 1")
+    importlib.invalidate_caches()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert only(text).endswith(f"module '{name}' has no attribute 'later'")
+    path.write_text("def later(batch, source): return batch")
+    assert only(text).endswith("is loaded already, and is not read again: if it has it by now, restart the process")
+    monkeypatch.delitem(sys.modules, name)
 
 
 def test_the_explanation_of_a_topic_names_it() -> None:

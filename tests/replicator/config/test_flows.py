@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from formats.errors import ConfigError
 from infra.settings.field import Invalid
 from replicator.config import Config, SettingsFile, from_mapping, load, parse
-from replicator.config.across import between_files
+from replicator.config.across import between_files, notes_between
 from replicator.config.explain_settings import explain_settings, named
 from replicator.config.flows import expanded, tables_of
 from replicator.config.flows_form import FLOW_KEYS, problems, regions_of
 from replicator.config.show import to_toml
+from replicator.services.egress import build_egress
+from replicator.services.ingress import build_ingress
 from tests.examples import property_examples
 from tests.replicator.config.config_texts import SMALL, WHOLE
 
@@ -442,14 +444,50 @@ class TestFiles:
     def test_its_regions_agree(self, path: Path) -> None:
         assert between_files([one.load() for one in SettingsFile.of(path).by_region()]) == []
 
-    def test_a_ring_without_names_of_its_own_is_a_loop(self, path: Path) -> None:
+    def test_of_a_ring_without_names_of_its_own_a_note_names_the_flow(self, path: Path) -> None:
         path.write_text(TWO.replace("[flow_defaults]", '[flow_defaults]\nreplication_policy = "identity"'))
         configs = [one.load() for one in SettingsFile.of(path).by_region()]
         places = {one.source: tables_of(tomllib.loads(path.read_text()), one.region).where for one in configs}
-        found = between_files(configs, places)
+        assert between_files(configs, places) == []
+        found = notes_between(configs, places)
         assert len(found) == 2  # of the two sources
-        assert all("for ever" in one and f"{path}#us-east" in one for one in found)
+        assert all(f"{path}#us-east" in one and "[egress]" not in one for one in found)
+        assert 'with flows."us-east->us-west".exclude' in found[0]
         assert found[0].startswith(f'{path}#us-west: flows."us-east->us-west".topics: delivers ')
+
+    @pytest.mark.parametrize(
+        ("build", "section", "side", "ended", "advised"),
+        [
+            (build_egress, "egress", "from", "us-east->us-west", "us-east->REGION"),
+            (build_ingress, "ingress", "to", "us-west->us-east", "REGION->us-east"),
+        ],
+    )
+    def test_a_region_without_its_section_says_which_flows_have_ended(
+        self, build: Callable[[Config], object], section: str, side: str, ended: str, advised: str
+    ) -> None:
+        text = TWO.replace("[flow_defaults]", "[flow_defaults]\nenabled = false")
+        with pytest.raises(ConfigError) as caught:
+            build(region(text, "us-east"))
+        [told] = caught.value.problems
+        assert told == f'{section}: missing: of the flows {side} us-east, enabled = false ends flows."{ended}"'
+        with pytest.raises(ConfigError) as caught:
+            build(region(TWO.partition("[flow_defaults]")[0], "us-east"))
+        [told] = caught.value.problems
+        assert told == (
+            f'{section}: missing: the file has no flow {side} us-east; add flows."{advised}" with its topics'
+        )
+
+    def test_what_a_cluster_lacks_is_not_asked_for_in_the_defaults(self) -> None:
+        text = TWO.replace('[clusters.us-west.s3]\nbucket = "segments-us-west"\n', "")
+        text = text.replace("[flow_defaults]", '[cluster_defaults.s3]\nprefix = "data"\n[flow_defaults]')
+        [told] = refused(text, "us-west")
+        assert told.startswith("clusters.us-west.s3.bucket: missing")
+        [told] = refused(text.replace('prefix = "data"', 'bucket = ""'), "us-west")
+        assert told.startswith("cluster_defaults.s3.bucket: must")
+
+    def test_all_regions_that_are_equally_near_are_suggested(self) -> None:
+        assert "(did you mean 'us-east' or 'us-west'?)" in refused(TWO, "us-est")[0]
+        assert "(did you mean 'us-east'?)" in refused(TWO, "us-eas")[0]
 
     def test_the_explanation_says_where_a_value_is(self) -> None:
         found = tables_of(tomllib.loads(TWO), "us-east")

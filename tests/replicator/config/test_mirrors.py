@@ -63,7 +63,7 @@ def mirror(region: str, egress: Sequence[str] = (), *sources: tuple[str, str, st
 def test_a_loop_is_found(mirrors: list[Mirror]) -> None:
     [loop] = loops(mirrors)
     assert_goes_round(loop)
-    assert "for ever" in loop.described(with_files=True)
+    assert "delivered again" in loop.described(with_files=True)
 
 
 @pytest.mark.parametrize(

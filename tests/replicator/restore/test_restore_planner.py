@@ -70,6 +70,17 @@ def test_all_problems_are_reported_at_once() -> None:
     assert "choose one with --incarnation: 'the plain path', 'a1b2c3d4e5f6g7h8i9j0kk'" in text
 
 
+def test_where_nothing_is_stored_the_other_regions_of_the_bucket_are_named() -> None:
+    world = World()
+    world.put(0, 9)
+    with pytest.raises(ConfigError) as raised:
+        plan(world, replace(select("t"), region="here"))
+    told = "t: nothing of it is stored below here/, nor anything else; the archive of another region is"
+    assert list(raised.value.problems) == [f"{told} --archive-region NAME: {REGION}"]
+    with pytest.raises(ConfigError, match=r"absent: nothing of it is stored below a/$"):
+        plan(world, select("absent"))
+
+
 @pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])
 def test_nothing_is_restored_into_an_internal_or_illegal_topic(name: str) -> None:
     world = World()
