@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
-    print_text(f"\negress: {group_text(status.group_id, status.group)}")
+    print_text(f"\negress: {group_text(status.group_id, status.group, _egress_idles(status))}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -50,7 +50,7 @@ def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> 
 
 
 def print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
-    print_text(f"\ningress: {group_text(status.group_id, status.group)}")
+    print_text(f"\ningress: {group_text(status.group_id, status.group, _ingress_idles(status))}")
     print_text(topic_text(status))
     for one in status.sources:
         print_text(source_text(one, now))
@@ -141,7 +141,19 @@ def topic_text(status: IngressStatus) -> str:
     return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
 
 
-def group_text(group_id: str, group: GroupFacts) -> str:
+def _egress_idles(status: EgressStatus) -> str:
+    """Why a running egress joins no group; empty when it should."""
+    return "" if status.partitions or status.topics else "no topic of the cluster matches [egress.topics]"
+
+
+def _ingress_idles(status: IngressStatus) -> str:
+    return "no topic that is stored matches a source" if status.matches_nothing else ""
+
+
+def group_text(group_id: str, group: GroupFacts, idles: str = "") -> str:
+    """`idles`: why a running process has nothing to do; empty: it has, or that is not known."""
+    if not group.is_known and idles:
+        return f"{idles}, so nothing is to be done yet: a process that runs joins group {group_id} with the first one"
     if not group.is_known:
         return f"group {group_id} has no members yet, or none any more: the cluster does not know it"
     return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"

@@ -97,6 +97,7 @@ class IngressStatus:
     partitions: tuple[IngressPartition, ...]
     sources: tuple[SourceStatus, ...] = ()
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
+    matches_nothing: bool = False  # no stored topic matches a source
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
@@ -181,8 +182,10 @@ class IngressSources:
         plan = self.plan
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
         unnamed: list[str] = []
+        matches_nothing = True
         for region, one in stored_incarnations(self.store, regions, pool):
             source = self.settings.source_of(region, one.topic)
+            matches_nothing = matches_nothing and (source is None or is_internal(one.topic, self.own_topics))
             if (region, one.path) in plan.kept_away:
                 continue
             if source is not None and not is_internal(one.topic, self.own_topics):
@@ -251,6 +254,7 @@ class IngressSources:
             copied=why_copied(topic, owner, self.cluster_id) if owner is not None and is_other else "",
             partitions=tuple(partitions),
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
+            matches_nothing=matches_nothing,
             unnamed=tuple(unnamed),
             sources=source_status(
                 reports.result(),

@@ -127,7 +127,7 @@ def ring(**of_b: Any) -> list[Config]:
         ),
     ],
 )
-def test_a_loop_that_no_lineage_ends_names_files_setting_and_remedy(of_b: dict[str, Any], why: str) -> None:
+def test_a_loop_names_files_setting_and_remedy(of_b: dict[str, Any], why: str) -> None:
     files = ring(**of_b)
     [told] = between_files(files)
     assert "ingress.sources[0].topic: delivers x of " in told

@@ -12,8 +12,9 @@ from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts
-from replicator.commands.status_text import group_text, topic_text
+from replicator.commands.status_text import group_text, print_egress, print_ingress, topic_text
 from replicator.status.archive import ArchivedPartition
+from replicator.status.egress import EgressStatus
 from replicator.status.ingress import IngressPartition, IngressStatus, partition_status
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings
@@ -311,6 +312,23 @@ def test_a_group_without_members_is_a_problem() -> None:
     assert target.status().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
 
 
+def test_where_no_topic_matches_the_unknown_group_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target()
+    target.groups.unknown.add(GROUP)
+
+    def shown() -> str:
+        print_ingress(target.status(), target.world.clock.at, (), by_partition=False)
+        return capsys.readouterr().out.splitlines()[1]
+
+    told = "ingress: no topic that is stored matches a source, so nothing is to be done yet: a process that runs joins"
+    target.world.put(0, 9, topic="unrelated")
+    assert shown() == f"{told} group {GROUP} with the first one"
+    target.world.put(0, 9)
+    assert shown().startswith(f"ingress: group {GROUP} has no members yet")
+    target.groups.unknown.clear()
+    assert shown().startswith(f"ingress: group {GROUP} is stable")
+
+
 def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
     """A process joins it with the first topic, and may run and be ready before."""
     target = Target()
@@ -362,3 +380,13 @@ def test_problems_of_the_destination_are_found(
         now=world.clock.at,
     )
     assert [wanted in p for p in found.problems] == ([True] if wanted else [])
+
+
+def test_an_egress_without_topics_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target()
+    target.groups.unknown.add(GROUP)
+    unknown = target.status().group
+    print_egress(
+        EgressStatus(group_id="g", group=unknown, partitions=(), topics={}), Target().world.clock.at, by_partition=False
+    )
+    assert "egress: no topic of the cluster matches [egress.topics], so nothing" in capsys.readouterr().out
