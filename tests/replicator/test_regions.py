@@ -162,6 +162,12 @@ class TestCheck:
 
     def test_loops_between_its_regions(self, run: Run, file: Path) -> None:
         file.write_text(TWO.replace("[flow_defaults]", '[flow_defaults]\nreplication_policy = "identity"'))
+        code, out, _ = run("config", "check", str(file))
+        assert code == 0
+        assert f'note: {file}#us-west: flows."us-east->us-west".topics: delivers ' in out
+        own = '[flow_defaults]\nreplication_policy = "identity"'
+        text = TWO.replace("[flow_defaults]", own)
+        file.write_text(text.replace("[cluster_defaults.ingress]", "[cluster_defaults.ingress]\ncreate_topics = false"))
         code, _, err = run("config", "check", str(file))
         assert code == 2
         assert f'{file}#us-west: flows."us-east->us-west".topics: delivers ' in err
