@@ -1,0 +1,131 @@
+"""Runs of records whose offsets are consecutive at the source and at the target alike.
+
+    source    100 101 102  -  -  105 106         source  target  count
+    target      7   8   9         10  11    ───>    100       7      3
+                                                    105      10      2
+
+Offsets in between are holes: at the source, transaction markers and records that compaction or a transform removed; at
+the target, transaction markers. Columns, never one object for each run: a source with one record in each transaction
+has as many runs as records. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetRuns:
+    """Three columns of int64 without nulls, of the same length, in the order of the target: its runs do not overlap
+    there. At the source, a later run may repeat offsets of an earlier one: those were delivered twice."""
+
+    source: pa.Int64Array  # first offset of each run
+    target: pa.Int64Array
+    count: pa.Int64Array  # records, at least 1
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetRuns) and self.rows() == other.rows()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def records(self) -> int:
+        return pc.sum(self.count).as_py() or 0
+
+    @property
+    def target_start(self) -> int:
+        """First offset at the target. Raises IndexError without a run, as the next one does."""
+        return int(self.target[0].as_py())
+
+    @property
+    def target_end(self) -> int:
+        """After the last offset at the target."""
+        return int(self.target[-1].as_py() + self.count[-1].as_py())
+
+    @property
+    def source_end(self) -> int:
+        """After the highest offset at the source; 0 without a run."""
+        return int(pc.max(pc.add(self.source, self.count)).as_py() or 0)
+
+    def rows(self) -> list[tuple[int, int, int]]:
+        """For tests and people: one tuple a run."""
+        return list(zip(self.source.to_pylist(), self.target.to_pylist(), self.count.to_pylist(), strict=True))
+
+    def slice(self, first: int, length: int | None = None) -> OffsetRuns:
+        """Some of the runs, without a copy."""
+        return OffsetRuns(
+            self.source.slice(first, length), self.target.slice(first, length), self.count.slice(first, length)
+        )
+
+    def extended(self, later: OffsetRuns) -> OffsetRuns:
+        """These runs, then `later` ones; the last and the first become one where they touch at both ends. Raises
+        ValueError when the later ones do not lie after these at the target."""
+        if not len(self) or not len(later):
+            return later if not len(self) else self
+        if later.target_start < self.target_end:
+            raise ValueError(f"runs from {later.target_start} do not follow runs up to {self.target_end}")
+        last_end = self.source[-1].as_py() + self.count[-1].as_py()
+        if later.source[0].as_py() != last_end or later.target_start != self.target_end:
+            return _concatenated((self, later))
+        joined = OffsetRuns(
+            self.source.slice(len(self) - 1),
+            self.target.slice(len(self) - 1),
+            pc.add(self.count.slice(len(self) - 1), later.count.slice(0, 1)),
+        )
+        return _concatenated((self.slice(0, len(self) - 1), joined, later.slice(1)))
+
+    def target_of(self, source: int) -> int | None:
+        """Offset at the target of the first record here whose source offset is `source` or higher, in the order of the
+        target; None when there is none. Of a record that is here twice, its first copy."""
+        row = pc.index(pc.greater(pc.add(self.source, self.count), source), value=True).as_py()
+        if row < 0:
+            return None
+        return int(self.target[row].as_py() + max(source - self.source[row].as_py(), 0))
+
+    def source_of(self, target: int) -> int | None:
+        """Offset at the source of the first record here whose target offset is `target` or higher; None when there is
+        none."""
+        row = pc.index(pc.greater(pc.add(self.target, self.count), target), value=True).as_py()
+        if row < 0:
+            return None
+        return int(self.source[row].as_py() + max(target - self.target[row].as_py(), 0))
+
+
+NO_RUNS = OffsetRuns(*(pa.array([], pa.int64()) for _ in range(3)))
+
+
+def offset_runs(rows: Iterable[tuple[int, int, int]]) -> OffsetRuns:
+    """From one (source, target, count) a run, for tests and small maps."""
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return OffsetRuns(*(pa.array(column, pa.int64()) for column in columns))
+
+
+def contiguous(offsets: Iterable[pa.Int64Array], first_target: int) -> OffsetRuns:
+    """Runs of records that got consecutive offsets at the target, from `first_target` on. `offsets`: at the source,
+    ascending; not all of them empty."""
+    source = pa.concat_arrays(list(offsets))
+    gaps = pc.not_equal(pc.pairwise_diff(source), 1)  # null for the first record
+    starts = pc.indices_nonzero(pc.fill_null(gaps, fill_value=True)).cast(pa.int64())
+    ends = pa.concat_arrays([starts.slice(1), pa.array([len(source)], pa.int64())])
+    return OffsetRuns(source.take(starts), pc.add(starts, first_target), pc.subtract(ends, starts))
+
+
+def scattered(offsets: Iterable[pa.Int64Array], targets: pa.Int64Array) -> OffsetRuns:
+    """The same of records between which others have written: each has its own offset of `targets`, ascending."""
+    source = pa.concat_arrays(list(offsets))
+    gaps = pc.or_(pc.not_equal(pc.pairwise_diff(source), 1), pc.not_equal(pc.pairwise_diff(targets), 1))
+    starts = pc.indices_nonzero(pc.fill_null(gaps, fill_value=True)).cast(pa.int64())
+    ends = pa.concat_arrays([starts.slice(1), pa.array([len(source)], pa.int64())])
+    return OffsetRuns(source.take(starts), targets.take(starts), pc.subtract(ends, starts))
+
+
+def _concatenated(parts: Iterable[OffsetRuns]) -> OffsetRuns:
+    sources, targets, counts = zip(*((part.source, part.target, part.count) for part in parts), strict=True)
+    return OffsetRuns(pa.concat_arrays(sources), pa.concat_arrays(targets), pa.concat_arrays(counts))
