@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from formats.errors import PluginFailed
+from formats.messages.offset_map import DEFAULT_OFFSET_MAP
 from formats.topic_selection import TopicRule, select_names
 from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, setting, topic_name
 from ingress.catalog.settings import CatalogSettings
@@ -59,10 +60,17 @@ class IngressSettings(CatalogSettings):
         default="replicator.checkpoint",
         metadata=setting("compacted topic of delivered positions: losing it means starting over", check=topic_name),
     )
+    offset_map_topic: str = field(
+        default=DEFAULT_OFFSET_MAP,
+        metadata=setting(
+            "compacted topic that says which offset each record has here: consumer groups are moved by it",
+            check=topic_name,
+        ),
+    )
     internal_replication_factor: int = field(
         default=-1,
         metadata=setting(
-            "replicas of those two topics when we create them; -1 = the broker's default", minimum=-1, maximum=32767
+            "replicas of those three topics when we create them; -1 = the broker's default", minimum=-1, maximum=32767
         ),
     )
     replication_factor: int = field(
@@ -127,7 +135,13 @@ class IngressSettings(CatalogSettings):
 
     @property
     def own_topics(self) -> frozenset[str]:
-        return frozenset({self.segment_events_topic, self.checkpoint_topic, self.ledger_topic})
+        return frozenset(self._own_topics.values())
+
+    @property
+    def _own_topics(self) -> Mapping[str, str]:
+        """By setting."""
+        names = ("segment_events_topic", "checkpoint_topic", "offset_map_topic", "ledger_topic")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def regions(self) -> Sequence[str]:
@@ -160,10 +174,10 @@ class IngressSettings(CatalogSettings):
         for name in ("internal_replication_factor", "replication_factor"):
             if getattr(self, name) == 0:
                 yield name, "must be -1 (the broker's default) or at least 1"
-        if self.segment_events_topic == self.checkpoint_topic:
-            yield "checkpoint_topic", f"{self.checkpoint_topic!r} is the segment_events_topic too; they are two topics"
-        if self.ledger_topic in (self.segment_events_topic, self.checkpoint_topic):
-            yield "ledger_topic", f"{self.ledger_topic!r} is another of our topics too; the ledger needs its own"
+        first: dict[str, str] = {}  # setting by topic
+        for name, topic in self._own_topics.items():
+            if (earlier := first.setdefault(topic, name)) != name:
+                yield name, f"{topic!r} is the {earlier} too; each of our topics needs its own name"
         if self.protect and self.acls == "off":
             yield (
                 "protect",

@@ -25,6 +25,7 @@ from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.offset_runs import OffsetRuns
 from formats.segment import SourcePartition
 
+DEFAULT_OFFSET_MAP = "replicator.offsetmap"  # name of the topic
 VERSION = 1
 FULL_RUNS = 128  # a page with so many is not written again
 MAX_RUNS = 4096  # of one page: a transaction with more runs fills several
@@ -113,7 +114,7 @@ def encode_page(page: MapPage) -> bytes:
     runs = page.runs
     columns = (_gaps(runs.source, runs.count), _gaps(runs.target, runs.count), runs.count)
     data = b"".join(memoryview(_little(column)) for column in columns)
-    packed = pa.compress(data, codec="zstd", asbytes=True)
+    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
     return _HEADER.pack(VERSION, page.position, len(runs)) + packed
 
 

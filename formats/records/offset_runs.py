@@ -64,6 +64,10 @@ class OffsetRuns:
             self.source.slice(first, length), self.target.slice(first, length), self.count.slice(first, length)
         )
 
+    def moved(self, by: int) -> OffsetRuns:
+        """The same runs, so much further at the target."""
+        return OffsetRuns(self.source, pc.add(self.target, by), self.count)
+
     def extended(self, later: OffsetRuns) -> OffsetRuns:
         """These runs, then `later` ones; the last and the first become one where they touch at both ends. Raises
         ValueError when the later ones do not lie after these at the target."""
@@ -117,13 +121,18 @@ def contiguous(offsets: Iterable[pa.Int64Array], first_target: int) -> OffsetRun
     return OffsetRuns(source.take(starts), pc.add(starts, first_target), pc.subtract(ends, starts))
 
 
-def scattered(offsets: Iterable[pa.Int64Array], targets: pa.Int64Array) -> OffsetRuns:
-    """The same of records between which others have written: each has its own offset of `targets`, ascending."""
-    source = pa.concat_arrays(list(offsets))
-    gaps = pc.or_(pc.not_equal(pc.pairwise_diff(source), 1), pc.not_equal(pc.pairwise_diff(targets), 1))
-    starts = pc.indices_nonzero(pc.fill_null(gaps, fill_value=True)).cast(pa.int64())
-    ends = pa.concat_arrays([starts.slice(1), pa.array([len(source)], pa.int64())])
-    return OffsetRuns(source.take(starts), targets.take(starts), pc.subtract(ends, starts))
+def scattered(runs: OffsetRuns, targets: pa.Int64Array) -> OffsetRuns:
+    """The same records, between which others have written: each has its own offset of `targets`, ascending. One
+    Python object for each record: this is rare."""
+    sources = (first + n for first, _, count in runs.rows() for n in range(count))
+    found: list[list[int]] = []
+    for source, target in zip(sources, targets.to_pylist(), strict=True):
+        last = found[-1] if found else [0, 0, 0]
+        if found and (source, target) == (last[0] + last[2], last[1] + last[2]):
+            last[2] += 1
+        else:
+            found.append([source, target, 1])
+    return offset_runs((source, target, count) for source, target, count in found)
 
 
 def _concatenated(parts: Iterable[OffsetRuns]) -> OffsetRuns:

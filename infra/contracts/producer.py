@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -26,7 +26,13 @@ class TargetRun:
     size_bytes: int
     key: CheckpointKey
     checkpoint: Checkpoint
+    position: int  # source offset before the run: those from here on that have no record are holes
+    epoch: int  # one ownership of the partition, in which this writer alone delivers to it
     skipped: Sequence[Skipped] = ()
+
+    @property
+    def without_records(self) -> TargetRun:
+        return replace(self, batches=())
 
 
 class FailureKind(Enum):

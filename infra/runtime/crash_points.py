@@ -44,6 +44,7 @@ class Step(StrEnum):
     DELETE_MESSAGE = "delete-message"
     BEGIN_TRANSACTION = "begin-transaction"
     PRODUCE_RECORDS = "produce-records"
+    PRODUCE_OFFSET_MAP = "produce-offset-map"
     PRODUCE_CHECKPOINT = "produce-checkpoint"
     SEND_OFFSETS = "send-offsets"
     COMMIT_TRANSACTION = "commit-transaction"

@@ -302,7 +302,7 @@ class Delivery:
             return None
         if checked.altered:
             self.metrics.count("altered_timestamps", checked.altered, **delivery_target.labels)
-        is_first = reading.position == reading.begin
+        is_first, position = reading.position == reading.begin, reading.position.next_offset
         part.ended = part.done = run.last
         part.count += run.count
         part.dropped += run.dropped
@@ -327,6 +327,8 @@ class Delivery:
             run.size_bytes,
             delivery_target.key,
             checkpoint,
+            position,
+            delivery_target.epoch,
             reading.skipped if is_first else (),
         )
 

@@ -60,7 +60,9 @@ def load(
         turns = zip_longest(*(_pieces(topic, p, batch) for p, batch in batches.items()))  # all partitions grow together
         for where, piece in filter(None, chain.from_iterable(turns)):
             report = producer.reporter(where)
-            if not send(piece, produce=producer.produce, partition=where, report=report, wait_for_room=wait_for_room):
+            if not send(
+                piece, produce=producer.produce, partition=where, reports=(report, report), wait_for_room=wait_for_room
+            ):
                 break
             producer.serve(timedelta())
             progress(piece.num_rows)

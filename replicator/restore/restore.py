@@ -15,11 +15,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.messages.offset_map import DEFAULT_OFFSET_MAP
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
+from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
 from replicator.config import Config
@@ -93,6 +94,7 @@ class Restore(Closing):
         self._opened, self._clock = ExitStack(), SystemClock()
         self._settings = RestoreSettings(
             checkpoint_topic=topic,
+            offset_map_topic=DEFAULT_OFFSET_MAP if config.ingress is None else config.ingress.offset_map_topic,
             scope=RecordFilter(offsets=selection.offsets, timestamps=selection.timestamps),
             keep=self._options.keep,
             change=self._options.change,
@@ -232,9 +234,9 @@ class Restore(Closing):
         new_partitions: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:
         ids = self._setup.create(plan)
-        ensure_checkpoint_topic(
-            self._worker.admin, plan.checkpoint_topic, replication_factor=self._target_options.replication_factor
-        )
+        replicas = self._target_options.replication_factor
+        ensure_checkpoint_topic(self._worker.admin, plan.checkpoint_topic, replication_factor=replicas)
+        ensure_offset_map_topic(self._worker.admin, self._settings.offset_map_topic, replication_factor=replicas)
         self._worker.take_over()
         tasks = [
             PartitionTask(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)

@@ -55,6 +55,7 @@ class RestoreSettings:
     """How partitions are restored; the same for a whole restore. Can be pickled."""
 
     checkpoint_topic: str
+    offset_map_topic: str
     scope: RecordFilter
     keep: Sequence[str] = ()  # names of functions that decide which records are kept
     change: Sequence[str] = ()  # names of functions that change records
@@ -110,6 +111,7 @@ class RestoreWorker:
                 exclusive=False,
                 transaction_timeout=TRANSACTION_TIMEOUT,
                 checkpoint_topic=self._settings.checkpoint_topic,
+                offset_map_topic=self._settings.offset_map_topic,
                 memory_bytes=PRODUCER_BYTES,
             )
             self._opened.callback(writer.close, timedelta(seconds=2))
@@ -129,6 +131,8 @@ class RestoreWorker:
                 0,
                 t.plan.key,
                 Checkpoint(t.plan.next_offset or 0, t.topic_id, at, Author.EXACTLY_ONCE, begun_at=t.plan.next_offset),
+                position=t.plan.next_offset or 0,
+                epoch=0,
             )
             for t in tasks
         ]

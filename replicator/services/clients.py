@@ -142,6 +142,7 @@ class Clients:
             segment_events_topic=settings.segment_events_topic,
             segment_events_retention=settings.segment_events_retention,
             checkpoint_topic=settings.checkpoint_topic,
+            offset_map_topic=settings.offset_map_topic,
             replication_factor=settings.internal_replication_factor,
         )
         editor = KafkaCheckpointEditor(self.config.cluster.properties("producer"), settings.checkpoint_topic)

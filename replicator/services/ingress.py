@@ -76,6 +76,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             segment_events_topic=settings.segment_events_topic,
             segment_events_retention=settings.segment_events_retention,
             checkpoint_topic=settings.checkpoint_topic,
+            offset_map_topic=settings.offset_map_topic,
             ledger_topic=settings.ledger_topic if settings.alters_cluster else "",
             replication_factor=settings.internal_replication_factor,
         )
@@ -232,7 +233,12 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
 def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
     properties = config.cluster.properties("producer")
     if settings.delivery == "at-least-once":
-        return AtLeastOnceWriter(properties, checkpoint_topic=settings.checkpoint_topic, memory_bytes=PRODUCER_BYTES)
+        return AtLeastOnceWriter(
+            properties,
+            checkpoint_topic=settings.checkpoint_topic,
+            offset_map_topic=settings.offset_map_topic,
+            memory_bytes=PRODUCER_BYTES,
+        )
     # with a fixed id a restarted process aborts its last transaction at once; otherwise that takes the timeout
     instance = config.cluster.properties("consumer").get("group.instance.id", "")
     return TransactionalWriter(
@@ -241,6 +247,7 @@ def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
         exclusive=not instance,
         transaction_timeout=settings.transaction_timeout,
         checkpoint_topic=settings.checkpoint_topic,
+        offset_map_topic=settings.offset_map_topic,
         memory_bytes=PRODUCER_BYTES,
     )
 

@@ -42,6 +42,8 @@ def run_of(partition: TopicPartition, *batches: Sequence[Row]) -> TargetRun:
         sum(map(raw_bytes, rows)),
         key_of(partition),
         Checkpoint(rows[-1]["offset"] + 1, "topic-id", AT),
+        position=rows[0]["offset"],
+        epoch=1,
     )
 
 

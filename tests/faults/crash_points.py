@@ -63,6 +63,7 @@ WAYS: Mapping[Step, Way] = {
     Step.RECORD_BEGIN: Way(side=EGRESS, occurrence=1),
     Step.BEGIN_TRANSACTION: Way(side=INGRESS, occurrence=3),
     Step.PRODUCE_RECORDS: Way(side=INGRESS, occurrence=3),
+    Step.PRODUCE_OFFSET_MAP: Way(side=INGRESS, occurrence=3),
     Step.PRODUCE_CHECKPOINT: Way(side=INGRESS, occurrence=3),
     Step.SEND_OFFSETS: Way(side=INGRESS, occurrence=3),
     Step.COMMIT_TRANSACTION: Way(side=INGRESS, occurrence=3),
@@ -79,6 +80,7 @@ RESTORE: Mapping[Step, int] = {
     Step.TAKE_OVER: 2,  # once for each batch size
     Step.BEGIN_TRANSACTION: 3,  # the first is that of the checkpoints which say that it begins
     Step.PRODUCE_RECORDS: 3,
+    Step.PRODUCE_OFFSET_MAP: 1,
     Step.PRODUCE_CHECKPOINT: 1,
     Step.COMMIT_TRANSACTION: 3,
 }

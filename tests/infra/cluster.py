@@ -132,6 +132,9 @@ class Cluster:
         asked = admin.list_offsets({place: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
         return int(asked[place].result(PATIENCE.total_seconds()).offset)
 
+    def end(self, partition: TopicPartition) -> int:
+        return self._high(Place(partition.topic, partition.partition))
+
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return [
             TargetRecord(

@@ -321,13 +321,15 @@ class TestM20FeaturesOff:
         admin = AuditedAdmin(FakeBroker())
         admin.broker.create("events")
         admin.broker.create("checkpoints")
-        admin.settings |= {"checkpoints": dict(CHECKPOINTS)}
+        admin.broker.create("offsets")
+        admin.settings |= {"checkpoints": dict(CHECKPOINTS), "offsets": dict(CHECKPOINTS)}
         admin.settings |= {"events": {"cleanup.policy": "delete", "retention.ms": "3600000"}}
         ensure_internal_topics(
             admin,
             segment_events_topic="events",
             segment_events_retention=timedelta(hours=1),
             checkpoint_topic="checkpoints",
+            offset_map_topic="offsets",
             replication_factor=-1,
         )
         assert admin.asked["create_topic"] == 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate, chain, repeat
 from operator import length_hint
 from typing import Protocol
 
@@ -71,10 +71,11 @@ def send(
     *,
     produce: Produce,
     partition: TopicPartition,
-    report: DeliveryCallback,
+    reports: tuple[DeliveryCallback, DeliveryCallback],
     wait_for_room: Callable[[], bool],
 ) -> bool:
-    """Queue every record of `batch` in the client, in order, each exactly once. Copies the whole of `batch`.
+    """Queue every record of `batch` in the client, in order, each exactly once. Copies the whole of `batch`. `reports`:
+    the delivery callback of the first record, and that of the others.
 
     When the queue is full, `wait_for_room` is called: it lets the client work for a moment, or returns False to give
     up. In that case `send` returns False too, with any number of the first records queued. Raises KafkaException when
@@ -94,7 +95,7 @@ def send(
             remaining,
             keys[first:],
             repeat(partition.partition),
-            repeat(report),
+            chain(reports[first > 0 :], repeat(reports[1])),
             repeat(None),
             timestamps[first:],
             repeat(None) if rows is None else rows[first:],

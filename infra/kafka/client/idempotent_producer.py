@@ -5,8 +5,8 @@ The pitfalls (each seen on a broker):
     it serves delivery reports: the next callback runs with that exception pending, and `poll` or `flush` then raise
     KafkaException or SystemError. Callbacks must clear the pending exception, and every call that serves reports must
     expect both exceptions; the remaining reports arrive with the next call.
-  - Successes are counted in C (`delivery.report.only.error`): a queued record that has left the queue without a report
-    is in the target.
+  - The callbacks of a run's records are C functions (`infra.kafka.client.delivery_reports`), which clear nothing: after
+    a fatal error the first of them is reported as failed itself, and has kept its report all the same.
   - `close` waits for the queue without limit, so the queue is purged first.
   - `purge` continues in the background after it has returned and drops records produced later: it is called only at
     the end of a producer's life.
@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from formats.errors import ConfigError
 from infra.contracts.producer import TargetRun
+from infra.kafka.client.delivery_reports import RunReports
 from infra.kafka.client.encode import DeliveryCallback, Produce, send, slices
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline
@@ -34,7 +35,7 @@ PINNED: Mapping[str, object] = {
     "enable.idempotence": True,  # retries neither duplicate nor reorder records
     "acks": "all",
     "enable.gapless.guarantee": True,  # a permanently rejected batch stops those after it, else the order breaks
-    "delivery.report.only.error": True,  # no Python frame per delivered record
+    "delivery.report.only.error": False,  # the acknowledgements say which offsets the records have
     "partitioner": "murmur2_random",  # Java's: a key has the same partition for every producer
     "allow.auto.create.topics": False,  # topics are created explicitly, with their configs
 }
@@ -63,6 +64,7 @@ SECONDARY = frozenset(
 """Codes of records that failed because of another record: they do not say what is wrong with the record itself."""
 
 FailureOwner = TypeVar("FailureOwner", bound=Hashable)  # failures are recorded by owner
+T = TypeVar("T")
 
 POLL_TIMEOUT = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
 
@@ -110,6 +112,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         self.rejected_by_client: set[FailureOwner] = set()
         self.fatal: KafkaError | None = None
         self._ended = False
+        self._reports: list[tuple[FailureOwner, RunReports]] = []  # of runs whose outcome was not asked for yet
 
     def __len__(self) -> int:
         """Number of queued or sent records without a known outcome."""
@@ -146,10 +149,21 @@ class IdempotentProducer(Generic[FailureOwner]):
                 self.record_rejection(owner, error)
                 return
 
-    def send(self, run: TargetRun, owner: FailureOwner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
+    def send(
+        self,
+        run: TargetRun,
+        owner: FailureOwner,
+        *,
+        memory_bytes: int,
+        wait: Callable[[], None],
+        each_offset: bool = False,
+    ) -> RunReports:
         """Queue the records of a run, in order, and none after a failure of `owner`. `wait` is called from time to time
         and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
-        that are already queued are sent, those after it must not be, since that would leave a gap in the order."""
+        that are already queued are sent, those after it must not be, since that would leave a gap in the order.
+        `each_offset`: see RunReports, which are complete once every record is acknowledged."""
+        reports = RunReports(run.count, each=each_offset)
+        self._reports.append((owner, reports))
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
         max_records = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
@@ -161,7 +175,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             self.serve(POLL_TIMEOUT)
             return may_continue()
 
-        report = self.reporter(owner)
+        callbacks = (reports.first_callback, reports.other_callback)
         try:
             for batch in run.batches:
                 for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
@@ -172,14 +186,16 @@ class IdempotentProducer(Generic[FailureOwner]):
                         batch_slice,
                         produce=self.produce,
                         partition=run.partition,
-                        report=report,
+                        reports=callbacks,
                         wait_for_room=wait_for_room,
                     ):
                         self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
-                        return
+                        return reports
+                    callbacks = (reports.other_callback,) * 2
         except KafkaException as error:
             self.rejected_by_client.add(owner)
             self.record_rejection(owner, error)
+        return reports
 
     def record_rejection(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
@@ -205,19 +221,25 @@ class IdempotentProducer(Generic[FailureOwner]):
 
     def serve(self, timeout: timedelta) -> None:
         """Serve delivery reports; returns as soon as some were served, or after `timeout`."""
-        self._guarded(lambda: self._client.poll(timeout.total_seconds()))
+        if self._guarded(lambda: self._client.poll(timeout.total_seconds())) != 0:
+            self._note_failures()
+
+    def forget_reports(self) -> None:
+        """Their owners have been told: failures of these runs are not recorded any more."""
+        self._reports.clear()
 
     def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[FailureOwner, KafkaError]:
         """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time
         to time and raises to give up. After a fatal error, the wait for records already sent lasts `grace` at most;
         records that stay unknown are failures with a code of `SECONDARY`."""
         while len(self._client) and self.fatal is None:
-            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
+            self._flush()
             if len(self._client):
                 wait()
         if self.fatal is not None:
             self._purge(grace)
         failures, self.failures = self.failures, {}
+        self.forget_reports()
         return failures
 
     def close(self, grace: timedelta) -> None:
@@ -234,7 +256,21 @@ class IdempotentProducer(Generic[FailureOwner]):
             self._client.purge(in_queue=True, in_flight=in_flight)
             while len(self._client) and (in_flight or not deadline.expired):
                 # after the purge of in-flight records, only delivery reports remain to be served
-                self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
+                self._flush()
+
+    def _flush(self) -> None:
+        """Serve delivery reports until none is outstanding, or for POLL_TIMEOUT."""
+        self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
+        self._note_failures()
+
+    def _note_failures(self) -> None:
+        outstanding = []
+        for owner, reports in self._reports:
+            if not reports.collect():
+                outstanding.append((owner, reports))
+            for error in reports.errors:
+                self.fail(owner, error)
+        self._reports = outstanding
 
     def _reported(self, owner: FailureOwner, error: KafkaError | None, _message: Message) -> None:
         if error is None:
@@ -245,12 +281,13 @@ class IdempotentProducer(Generic[FailureOwner]):
             self._set_fatal(pending)
         self.fail(owner, error)
 
-    def _guarded(self, call: Callable[[], object]) -> None:
-        """Run a call that serves delivery reports."""
+    def _guarded(self, call: Callable[[], T]) -> T | None:
+        """Run a call that serves delivery reports. None when it failed."""
         try:
-            call()
+            return call()
         except (KafkaException, SystemError) as error:
             self._set_fatal(error)
+            return None
 
     def _set_fatal(self, raised: BaseException) -> None:
         if self.fatal is not None:

@@ -40,6 +40,7 @@ def ensure_internal_topics(
     segment_events_topic: str,
     segment_events_retention: timedelta,
     checkpoint_topic: str,
+    offset_map_topic: str,
     ledger_topic: str = "",
     replication_factor: int,
 ) -> None:
@@ -52,6 +53,8 @@ def ensure_internal_topics(
         problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
     if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
         problems += checkpoint_problems(admin, checkpoint_topic)
+    if not _created(admin, offset_map_topic, replication_factor, CHECKPOINTS):
+        problems += offset_map_problems(admin, offset_map_topic)
     if ledger_topic and not _created(admin, ledger_topic, replication_factor, CHECKPOINTS):
         loss = "the replicator would forget which topics and ACLs are its own"
         problems += _table_problems("ledger", ledger_topic, admin.configs(ledger_topic), loss)
@@ -67,10 +70,24 @@ def checkpoint_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
     )
 
 
+def offset_map_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
+    """The same of an offset map's topic."""
+    loss = "consumer groups could not be moved to records that were delivered long ago"
+    return _table_problems("offset_map", topic, admin.configs(topic), loss)
+
+
 def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
     """Create or check a single checkpoint topic. Raises TargetError and BrokerUnavailable."""
     if not _created(admin, topic, replication_factor, CHECKPOINTS):
         problems = checkpoint_problems(admin, topic)
+        if problems:
+            raise TargetError("; ".join(problems))
+
+
+def ensure_offset_map_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
+    """The same of an offset map's topic."""
+    if not _created(admin, topic, replication_factor, CHECKPOINTS):
+        problems = offset_map_problems(admin, topic)
         if problems:
             raise TargetError("; ".join(problems))
 

@@ -1,6 +1,6 @@
-"""At-least-once delivery: records first, then the checkpoint that covers them.
+"""At-least-once delivery: records first, then where they are, then the checkpoint that covers them.
 
-    produce the runs ─> all acknowledged ─> produce their checkpoints ─> acknowledged ─> return
+    produce the runs ─> all acknowledged ─> offset map, acknowledged ─> checkpoints, acknowledged ─> return
          │ crash: some records, no checkpoint: the runs of this call are delivered again
          └ a run with a failed record gets no checkpoint; the others do
 
@@ -12,8 +12,9 @@ raised.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -32,15 +33,28 @@ from formats.messages.delivery_checkpoint import (
 )
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_rejection, run_failed, writer_rejection
+from infra.kafka.producer.offset_pages import OffsetPages, SentRun
+from infra.kafka.producer.rejections import (
+    BATCH_BYTES,
+    BatchSizes,
+    checkpoint_rejection,
+    offset_map_rejection,
+    run_failed,
+    writer_rejection,
+)
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import DESTINATION, NEXT
 
 UNKNOWN_OUTCOME = frozenset(KafkaError(code).name() for code in SECONDARY)
 METADATA_WITHIN = timedelta(seconds=5)
+OWN = TopicPartition("", -1)  # the owner under which failures of the offset map's records are recorded
 GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
+
+log = logging.getLogger(__name__)
 
 
 class AtLeastOnceWriter:
@@ -49,15 +63,20 @@ class AtLeastOnceWriter:
 
     author = Author.AT_LEAST_ONCE
 
-    def __init__(self, properties: Mapping[str, object], *, checkpoint_topic: str, memory_bytes: int) -> None:
+    def __init__(
+        self, properties: Mapping[str, object], *, checkpoint_topic: str, offset_map_topic: str, memory_bytes: int
+    ) -> None:
         """Connects on first use. `memory_bytes`: limit of the unacknowledged records in the client, including its
         overhead. Raises ConfigError."""
         self._properties = producer_properties(properties, memory_bytes=memory_bytes)
         self._checkpoint_topic = checkpoint_topic
+        self._offset_map_topic = offset_map_topic
+        self._offset_pages = OffsetPages()
+        self._interleaved: set[TopicPartition] = set()  # others write to them, too
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
-        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
+        self._rejecting = ""  # one of our topics that rejected records: it is checked before any are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -72,6 +91,7 @@ class AtLeastOnceWriter:
         """See TargetWriter. With several runs to one partition, all of them fail when one does."""
         wait = partial(_check, should_stop)
         last: dict[CheckpointKey, TargetRun] = {}
+        sent: list[SentRun] = []
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         producer: IdempotentProducer[TopicPartition] | None = None
         try:
@@ -81,17 +101,22 @@ class AtLeastOnceWriter:
                 for run in runs:
                     if producer is None:
                         producer = self._producer(self.batch_size_class(run.partition.topic))
-                        self._check_checkpoint_topic(producer)
-                    last[run.key] = replace(run, batches=())
+                        self._check_own_topics(producer)
+                    last[run.key] = run.without_records
                     skipped[run.key] += run.skipped
                     if producer.fatal is not None:
                         producer.fail(run.partition, producer.fatal)
                     elif run.partition not in producer.failures:
-                        producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=wait)
+                        sent.append(self._send(producer, run, wait))
                 if producer is None:
                     return []
                 failed = self._failed(producer, wait)
-            # 2. Checkpoints of runs whose records are all acknowledged, and never earlier: a checkpoint ahead of its
+            failed |= self._unmapped(sent, failed)
+            # 2. Where the records are, and only then their checkpoints: a consumer group would be moved past records
+            #    that are below a checkpoint and in no page.
+            with durable(Step.PRODUCE_OFFSET_MAP):
+                self._record_pages([one for one in sent if one.run.partition not in failed], wait)
+            # 3. Checkpoints of runs whose records are all acknowledged, and never earlier: a checkpoint ahead of its
             #    records would lose them. Acknowledged before this returns, so that a crash of the next call repeats
             #    none of this call's runs.
             with durable(Step.PRODUCE_CHECKPOINT):
@@ -136,14 +161,71 @@ class AtLeastOnceWriter:
                 found[partition] = run_failed(partition, cause)
         return found
 
-    def _check_checkpoint_topic(self, producer: IdempotentProducer[TopicPartition]) -> None:
-        """Check the checkpoint topic after it has rejected some: records whose checkpoint is rejected would be
+    def _send(self, producer: IdempotentProducer[TopicPartition], run: TargetRun, wait: Callable[[], None]) -> SentRun:
+        reports = producer.send(
+            run,
+            run.partition,
+            memory_bytes=self._memory_bytes,
+            wait=wait,
+            each_offset=run.partition in self._interleaved,
+        )
+        return SentRun.of(run, reports)
+
+    def _unmapped(
+        self, sent: Sequence[SentRun], failed: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, RunFailed]:
+        """Partitions of which it is not known where any record of a run is: it is delivered again. Where others wrote
+        in between, a run is mapped to where it begins, and from the next one on each offset is kept."""
+        found = {}
+        for one in sent:
+            partition = one.run.partition
+            if partition in failed or one.is_mapped:
+                continue
+            if one.reports.first_offset < 0:
+                reason = "the target acknowledged records without their offsets"
+                found[partition] = RunFailed(partition, "UNMAPPED", reason, FailureKind.RETRY_LATER)
+            elif partition not in self._interleaved:
+                self._interleaved.add(partition)
+                following = "a group that is moved here may read some records of this moment again; from now on none"
+                log.warning("others_write_to_destination", extra={DESTINATION: str(partition), NEXT: following})
+        return found
+
+    def _check_own_topics(self, producer: IdempotentProducer[TopicPartition]) -> None:
+        """Check the topic of ours that has rejected records: records whose checkpoint is rejected would be
         duplicated by the next attempt. Raises WriterRefused."""
-        topic = self._checkpoint_topic
-        if self._checkpoints_rejected:
-            refused = checkpoint_rejection(producer.topic_error(topic, within=METADATA_WITHIN), topic)
-            if refused is not None:
+        if self._rejecting:
+            error = producer.topic_error(self._rejecting, within=METADATA_WITHIN)
+            if (refused := self._rejection_of(self._rejecting, error)) is not None:
                 raise refused
+
+    def _rejection_of(self, topic: str, error: KafkaError | None) -> WriterRefused | None:
+        """Of one of our topics."""
+        rejection = offset_map_rejection if topic == self._offset_map_topic else checkpoint_rejection
+        return rejection(error, topic)
+
+    def _record_pages(self, sent: Sequence[SentRun], wait: Callable[[], None]) -> None:
+        """Raises WriterRefused when the topic rejects them, and BrokerUnavailable when they may not be in it."""
+        records = self._offset_pages.records(sent)
+        if not records:
+            self._offset_pages.confirm()
+            return
+        producer, topic = self._producer(BATCH_BYTES[0]), self._offset_map_topic
+        try:
+            for key, value in records:
+                producer.put(topic, key=key, value=value, owner=OWN, wait=wait, partition=CHECKPOINT_PARTITION)
+            failures = self._settle(producer, wait)
+        except BaseException:
+            self._offset_pages.drop()
+            raise
+        for error in failures.values():
+            self._offset_pages.drop()
+            if (refused := self._rejection_of(topic, error)) is not None:
+                self._rejecting = topic
+                raise refused
+            raise BrokerUnavailable(
+                f"the records are delivered, but {topic} does not say where: {describe_error(error)}"
+            )
+        self._offset_pages.confirm()
 
     def _record_checkpoints(
         self, runs: Sequence[TargetRun], wait: Callable[[], None]
@@ -160,10 +242,11 @@ class AtLeastOnceWriter:
                 )
         failures = self._settle(producer, wait)
         for error in failures.values():
-            if (refused := checkpoint_rejection(error, topic)) is not None:
-                self._checkpoints_rejected = True
+            if (refused := self._rejection_of(topic, error)) is not None:
+                self._rejecting = topic
                 raise refused
-        self._checkpoints_rejected &= bool(failures)
+        if not failures:
+            self._rejecting = ""
         what = f"the records are delivered, but their checkpoint in {topic} is not: "
         return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
 

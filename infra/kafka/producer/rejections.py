@@ -111,10 +111,26 @@ def checkpoint_rejection(error: KafkaError | None, topic: str) -> WriterRefused 
             "Create it again, compacted and with one partition. Partitions being delivered continue at their position; "
             "for the others seed the position (`replicator checkpoints seed`) before ingress is started again"
         )
-    refusal = REJECTIONS.get(error.code())
-    if refusal is None:
+    return _topic_rejection(error, f"the checkpoint topic {topic} rejects checkpoints")
+
+
+def offset_map_rejection(error: KafkaError | None, topic: str) -> WriterRefused | None:
+    """The same for a record of the offset map's topic: a record that is in no map would be skipped by a consumer group
+    that is moved here."""
+    if error is None:
         return None
-    return WriterRefused(f"the checkpoint topic {topic} rejects checkpoints: {describe_error(error)}: {refusal.remedy}")
+    if error.code() in MISSING:
+        return WriterRefused(
+            f"the offset map's topic {topic} does not exist ({error.name()}), and without it nothing is delivered. "
+            "Create it again, compacted and with one partition, or start ingress again, which creates it; offsets of "
+            "records that are delivered already are translated by the copies of the map in the bucket only"
+        )
+    return _topic_rejection(error, f"the offset map's topic {topic} rejects records")
+
+
+def _topic_rejection(error: KafkaError, what: str) -> WriterRefused | None:
+    refusal = REJECTIONS.get(error.code())
+    return None if refusal is None else WriterRefused(f"{what}: {describe_error(error)}: {refusal.remedy}")
 
 
 @dataclass(slots=True)

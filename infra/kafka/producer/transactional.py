@@ -1,9 +1,10 @@
 """Exactly-once delivery: records, checkpoints and the fence in one transaction of the target.
 
-    begin ─> records ─> all acknowledged ─> checkpoints ─> fence: group offsets under the snapshot ─> commit
+    begin ─> records ─> all acknowledged ─> offset map, checkpoints ─> fence: group offsets under the snapshot ─> commit
        │ crash before the commit: nothing is visible; the next owner waits for the abort and finds the old checkpoints
        │ crash after it: everything is visible, including the checkpoints
        ├ a run is rejected: abort; it alone is returned as failed, the others are to be delivered again at once
+       ├ others write to a destination, too: abort; its runs are to be delivered again, each offset looked at
        ├ the writer or its checkpoints are rejected: abort, WriterRefused; no run is the cause
        ├ the group has a newer generation: the fence is rejected, abort
        └ the answer to the commit is lost: `unknown`; the next producer of this id first completes or aborts it
@@ -14,11 +15,11 @@ The group offsets serve as a fence only. The position is the checkpoint.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
 from typing import Any
@@ -42,17 +43,27 @@ from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import POLL_TIMEOUT, SECONDARY, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.abort_causes import Abort, attribute_failures
+from infra.kafka.producer.offset_pages import OffsetPages, SentRun
 from infra.kafka.producer.ownership import Owner
-from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_rejection, writer_rejection
+from infra.kafka.producer.rejections import (
+    BATCH_BYTES,
+    BatchSizes,
+    checkpoint_rejection,
+    offset_map_rejection,
+    writer_rejection,
+)
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import DESTINATION, NEXT
 
 STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: a partition has no leader, or too few replicas
 ABORT_WITHIN = timedelta(seconds=10)
 FENCED_WITHIN = timedelta(seconds=10)
 COMMITTED_WITHIN = timedelta(seconds=20)
 CALL_TIMEOUT = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
-CHECKPOINTS = TopicPartition("", -1)  # the owner under which failures of checkpoint records are recorded
+OWN_TOPICS = TopicPartition("", -1)  # the owner under which failures of records of our topics are recorded
+
+log = logging.getLogger(__name__)
 
 
 class _MustAbort(ReplicatorError):
@@ -66,11 +77,21 @@ class _MustAbort(ReplicatorError):
 
 
 class _CheckpointsRejected(ReplicatorError):
-    """The records are acknowledged, but their checkpoints are not: the transaction has to be aborted."""
+    """The records are acknowledged, but what our topics say of them is not: the transaction has to be aborted."""
 
-    def __init__(self, reason: str, refused: WriterRefused | None) -> None:
+    def __init__(self, reason: str, topic: str, refused: WriterRefused | None) -> None:
         super().__init__(reason)
+        self.topic = topic
         self.refused = refused  # None: the cause may be temporary
+
+
+class _Interleaved(ReplicatorError):
+    """Others write to these partitions, too, so it is not known which offset each record has: the transaction has to be
+    aborted."""
+
+    def __init__(self, partitions: Set[TopicPartition]) -> None:
+        super().__init__(f"others write to {', '.join(map(str, sorted(partitions)))}, too")
+        self.partitions = partitions
 
 
 class _Unknown(ReplicatorError):
@@ -90,6 +111,7 @@ class TransactionalWriter:
         exclusive: bool = True,
         transaction_timeout: timedelta,
         checkpoint_topic: str,
+        offset_map_topic: str,
         memory_bytes: int,
     ) -> None:
         """Connects on first use. Of two processes with the same id, the older one is fenced. `exclusive`: the id is
@@ -102,11 +124,14 @@ class TransactionalWriter:
         self._id = transactional_id
         self._exclusive = exclusive
         self._checkpoint_topic = checkpoint_topic
+        self._offset_map_topic = offset_map_topic
+        self._offset_pages = OffsetPages()
+        self._interleaved: set[TopicPartition] = set()  # others write to them, too
         self._memory_bytes = memory_bytes
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
         self._owner: Owner | None = None  # checked after each init; None: a group fences
-        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
+        self._rejecting = ""  # one of our topics that rejected records: it is checked before any are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -135,30 +160,32 @@ class TransactionalWriter:
             return []
         batch_size_class, last = self.batch_size_class(first.partition.topic), dict[CheckpointKey, TargetRun]()
         skipped: list[Skipped] = []
+        sent: list[SentRun] = []
         producer = self._begin(batch_size_class, should_stop)
         try:
             with durable(Step.PRODUCE_RECORDS):
                 for run in chain([first], remaining):
-                    last[run.key] = replace(run, batches=())
+                    last[run.key] = run.without_records
                     skipped += run.skipped
-                    producer.send(
-                        run, run.partition, memory_bytes=self._memory_bytes, wait=producer.progress_check(should_stop)
-                    )
+                    sent.append(self._send(producer, run, should_stop))
                 producer.acknowledged(should_stop)
-            self._checkpoint(producer, last, skipped, should_stop)
+            self._checkpoint(producer, last, skipped, sent, should_stop)
             if fence is not None:
                 with durable(Step.SEND_OFFSETS):
                     producer.fence(last.values(), fence, should_stop)
             with durable(Step.COMMIT_TRANSACTION):
                 producer.commit(should_stop)
+        except _Interleaved as error:
+            return self._aborted_as_interleaved(batch_size_class, producer, last, error)
         except _Unknown as error:
+            self._offset_pages.drop()
             self._renew(batch_size_class, producer)
             raise BrokerUnavailable(f"it is unknown whether a transaction was committed: {error}") from error
         except _CheckpointsRejected as error:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
             if error.refused is not None:
-                self._checkpoints_rejected = True
+                self._rejecting = error.topic
                 raise error.refused from error
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
         except _MustAbort as error:
@@ -170,7 +197,8 @@ class TransactionalWriter:
         except BaseException:
             self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
             raise
-        self._checkpoints_rejected = False
+        self._offset_pages.confirm()
+        self._rejecting = ""
         return []
 
     def close(self, timeout: timedelta) -> None:
@@ -186,9 +214,9 @@ class TransactionalWriter:
             if batch_size_class in self._producers
             else self._connect(batch_size_class, should_stop)
         )
-        if self._checkpoints_rejected:
-            topic = self._checkpoint_topic
-            if (refused := checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)) is not None:
+        if self._rejecting:
+            error = producer.topic_error(self._rejecting, within=CALL_TIMEOUT)
+            if (refused := self._rejection_of(self._rejecting, error)) is not None:
                 raise refused
         try:
             with durable(Step.BEGIN_TRANSACTION):
@@ -225,7 +253,7 @@ class TransactionalWriter:
         producer = self._producers[batch_size_class]
         try:
             producer.begin()
-            self._write(producer, [record], should_stop)
+            self._write(producer, self._checkpoint_topic, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
         except (_MustAbort, _Unknown, _CheckpointsRejected) as error:
@@ -250,43 +278,86 @@ class TransactionalWriter:
         except (BrokerUnavailable, WriterRefused):
             return  # the next `deliver` tries again and reports it; meanwhile the broker aborts by timeout
 
+    def _send(self, producer: _Transactions, run: TargetRun, should_stop: Callable[[], bool]) -> SentRun:
+        reports = producer.send(
+            run,
+            run.partition,
+            memory_bytes=self._memory_bytes,
+            wait=producer.progress_check(should_stop),
+            each_offset=run.partition in self._interleaved,
+        )
+        return SentRun.of(run, reports)
+
     def _checkpoint(
         self,
         producer: _Transactions,
         last: Mapping[CheckpointKey, TargetRun],
         skipped: Iterable[Skipped],
+        sent: Sequence[SentRun],
         should_stop: Callable[[], bool],
     ) -> None:
-        """Write the skipped offsets and the positions after them, in the same transaction."""
+        """Write where the records are, the skipped offsets and the positions after them, in the same transaction.
+        Raises _Interleaved when it is not known where some are."""
+        if unmapped := {one.run.partition for one in sent if not one.is_mapped}:
+            raise _Interleaved(unmapped)
         records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
         records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
+        with durable(Step.PRODUCE_OFFSET_MAP):
+            self._write(producer, self._offset_map_topic, self._offset_pages.records(sent), should_stop)
         with durable(Step.PRODUCE_CHECKPOINT):
-            self._write(producer, records, should_stop)
+            self._write(producer, self._checkpoint_topic, records, should_stop)
 
     def _write(
-        self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
+        self,
+        producer: _Transactions,
+        topic: str,
+        records: Iterable[tuple[bytes, bytes]],
+        should_stop: Callable[[], bool],
     ) -> None:
-        """Write records to the checkpoint topic and wait for their acknowledgement. All earlier records are already
+        """Write records to one of our topics and wait for their acknowledgement. All earlier records are already
         acknowledged, so any failure is theirs. Raises _CheckpointsRejected."""
-        topic = self._checkpoint_topic
         try:
             for key, value in records:
                 producer.put(
                     topic,
                     key=key,
                     value=value,
-                    owner=CHECKPOINTS,
+                    owner=OWN_TOPICS,
                     wait=producer.progress_check(should_stop),
                     partition=CHECKPOINT_PARTITION,
                 )
             producer.acknowledged(should_stop)
         except _MustAbort as error:
-            named = producer.failures.get(CHECKPOINTS)
+            named = producer.failures.get(OWN_TOPICS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
-            refused = checkpoint_rejection(cause, topic) or writer_rejection(cause, "deliver")
+            refused = self._rejection_of(topic, cause) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
-            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)
-            raise _CheckpointsRejected(f"cannot write checkpoints to {topic}: {error}", refused) from error
+            refused = refused or self._rejection_of(topic, producer.topic_error(topic, within=CALL_TIMEOUT))
+            raise _CheckpointsRejected(f"cannot write to {topic}: {error}", topic, refused) from error
+
+    def _rejection_of(self, topic: str, error: KafkaError | None) -> WriterRefused | None:
+        """Of one of our topics."""
+        rejection = offset_map_rejection if topic == self._offset_map_topic else checkpoint_rejection
+        return rejection(error, topic)
+
+    def _aborted_as_interleaved(
+        self,
+        batch_size_class: int,
+        producer: _Transactions,
+        last: Mapping[CheckpointKey, TargetRun],
+        error: _Interleaved,
+    ) -> Sequence[RunFailed]:
+        """The next attempt keeps the offset of each record of these partitions."""
+        with durable(Step.ABORT_TRANSACTION):
+            self._renew(batch_size_class, producer)
+        for partition in sorted(error.partitions - self._interleaved):
+            log.warning(
+                "others_write_to_destination",
+                extra={DESTINATION: str(partition), NEXT: "nothing is lost; offsets are looked at one by one, slower"},
+            )
+        # offsets that stay unknown are those of records that the broker had already: sent again, they are new ones
+        self._interleaved |= error.partitions
+        return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_NOW) for p in _partitions(last)]
 
     def _aborted(
         self,
@@ -338,6 +409,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def begin(self) -> None:
         self.stalled, self.failures, self._unacknowledged = False, {}, 0
+        self.forget_reports()
         self._repeat(self._client.begin_transaction, lambda: True)
 
     def progress_check(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
@@ -359,7 +431,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         """Wait until all records queued so far are in the target's log."""
         check = self.progress_check(should_stop)
         while len(self) and not self.failures and self.fatal is None:
-            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
+            self._flush()
             if len(self):
                 check()
         self._refuse_failures()

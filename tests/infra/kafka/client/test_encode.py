@@ -33,6 +33,9 @@ HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=3), DATA), max_size=3)
 def report(_error: KafkaError | None, _message: object) -> None: ...
 
 
+def first(_error: KafkaError | None, _message: object) -> None: ...
+
+
 @st.composite
 def rows(draw: st.DrawFn, *, most: int = 30) -> list[Row]:
     count = draw(st.integers(0, most))
@@ -46,6 +49,7 @@ class Queue:
 
     def __init__(self, rooms: Sequence[int], *, refuses: int | None = None) -> None:
         self.taken: list[tuple[object, ...]] = []
+        self.callbacks: list[DeliveryCallback] = []
         self.waits = 0
         self._rooms = iter(rooms)
         self._refuses = refuses
@@ -68,7 +72,8 @@ class Queue:
         if self._room == 0:
             raise BufferError("Local: Queue full")
         self._room -= 1
-        assert (topic, partition, callback, on_delivery) == ("orders.copy", 3, report, None)
+        assert (topic, partition, on_delivery) == ("orders.copy", 3, None)
+        self.callbacks.append(callback)
         self.taken.append((value, key, timestamp, headers or None))
 
     def wait_for_room(self) -> bool:
@@ -88,17 +93,26 @@ def test_every_record_is_sent_once_and_in_order_with_any_queue(
 ) -> None:
     queue = Queue(rooms)
     batch = batch_of(given_rows).slice(skip)  # a slice, whose offsets into the buffers are not zero
+    callbacks: list[DeliveryCallback] = []
     for batch_slice in slices(batch, slice_bytes=slice_bytes):
+        callbacks += [first, *[report] * (batch_slice.num_rows - 1)]
         assert send(
-            batch_slice, produce=queue.produce, partition=PLACE, report=report, wait_for_room=queue.wait_for_room
+            batch_slice,
+            produce=queue.produce,
+            partition=PLACE,
+            reports=(first, report),
+            wait_for_room=queue.wait_for_room,
         )
     assert queue.taken == calls(given_rows[skip:])
+    assert queue.callbacks == callbacks
 
 
 def test_giving_up_leaves_the_first_records_queued() -> None:
     some = [row(n, b"%d" % n) for n in range(10)]
     queue = Queue([4])
-    assert not send(batch_of(some), produce=queue.produce, partition=PLACE, report=report, wait_for_room=lambda: False)
+    assert not send(
+        batch_of(some), produce=queue.produce, partition=PLACE, reports=(first, report), wait_for_room=lambda: False
+    )
     assert queue.taken == calls(some[:4])
 
 
@@ -106,7 +120,13 @@ def test_a_permanently_rejected_record_raises_and_no_record_follows() -> None:
     some = [row(n, b"%d" % n) for n in range(10)]
     queue = Queue([3, 2], refuses=7)
     with pytest.raises(KafkaException):
-        send(batch_of(some), produce=queue.produce, partition=PLACE, report=report, wait_for_room=queue.wait_for_room)
+        send(
+            batch_of(some),
+            produce=queue.produce,
+            partition=PLACE,
+            reports=(first, report),
+            wait_for_room=queue.wait_for_room,
+        )
     assert queue.taken == calls(some[:7])
 
 

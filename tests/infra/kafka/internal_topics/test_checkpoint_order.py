@@ -40,7 +40,9 @@ class Topic:
 
     @contextmanager
     def at_least_once(self) -> Iterator[TargetWriter]:
-        writer = AtLeastOnceWriter(self._properties, checkpoint_topic=self.name, memory_bytes=MIB)
+        writer = AtLeastOnceWriter(
+            self._properties, checkpoint_topic=self.name, offset_map_topic=self.name, memory_bytes=MIB
+        )
         yield writer
         writer.close(timedelta(seconds=5))
 
@@ -52,6 +54,7 @@ class Topic:
             exclusive=False,
             transaction_timeout=timedelta(seconds=20),
             checkpoint_topic=self.name,
+            offset_map_topic=self.name,
             memory_bytes=MIB,
         )
         yield writer
@@ -59,7 +62,7 @@ class Topic:
 
     def deliver(self, writer: TargetWriter, next_offset: int) -> None:
         runs = [
-            TargetRun(where, (), 0, 0, key(where.partition), Checkpoint(next_offset, "id", AT, writer.author))
+            TargetRun(where, (), 0, 0, key(where.partition), Checkpoint(next_offset, "id", AT, writer.author), 0, 0)
             for where in self.target
         ]
         assert list(writer.deliver(runs, should_stop=never)) == []

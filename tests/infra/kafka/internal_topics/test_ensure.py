@@ -49,6 +49,7 @@ def ensure(topics: Topics, retention: timedelta = HOUR) -> None:
         segment_events_topic="events",
         segment_events_retention=retention,
         checkpoint_topic="checkpoints",
+        offset_map_topic="offsets",
         replication_factor=3,
     )
 
@@ -56,7 +57,7 @@ def ensure(topics: Topics, retention: timedelta = HOUR) -> None:
 def test_missing_topics_are_created_and_then_pass_the_check(caplog: pytest.LogCaptureFixture) -> None:
     topics = Topics()
     ensure(topics)
-    assert topics.shapes == {"events": (1, 3), "checkpoints": (1, 3)}
+    assert topics.shapes == {"events": (1, 3), "checkpoints": (1, 3), "offsets": (1, 3)}
     assert topics.existing["events"]["cleanup.policy"] == "delete"
     assert topics.existing["events"]["retention.ms"] == "3600000"
     assert topics.existing["checkpoints"]["cleanup.policy"] == "compact"

@@ -89,14 +89,14 @@ def test_pinned_properties_cannot_be_overridden() -> None:
 
 
 def test_an_unknown_property_is_a_configuration_error() -> None:
-    writer = AtLeastOnceWriter({"no.such.property": "1"}, checkpoint_topic="c", memory_bytes=MIB)
+    writer = AtLeastOnceWriter({"no.such.property": "1"}, checkpoint_topic="c", offset_map_topic="m", memory_bytes=MIB)
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
         writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=never)
 
 
 def test_nobody_answers() -> None:
     unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
-    writer = AtLeastOnceWriter(unreachable, checkpoint_topic="c", memory_bytes=MIB)
+    writer = AtLeastOnceWriter(unreachable, checkpoint_topic="c", offset_map_topic="m", memory_bytes=MIB)
     turns = iter([False] * 3)
     with pytest.raises(BrokerUnavailable):
         writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=lambda: next(turns, True))
@@ -106,13 +106,22 @@ def test_nobody_answers() -> None:
 @pytest.mark.integration
 class TestAtLeastOnceWriter(BrokerTargetContract):
     @pytest.fixture
-    def make(self, cluster: Cluster, checkpoint_topic: str) -> Iterator[Callable[..., AtLeastOnceWriter]]:
+    def make(
+        self, cluster: Cluster, checkpoint_topic: str, offset_map_topic: str
+    ) -> Iterator[Callable[..., AtLeastOnceWriter]]:
         made: list[AtLeastOnceWriter] = []
 
         def make(*, memory_bytes: int = 16 * MIB, **properties: object) -> AtLeastOnceWriter:
             given = cluster.properties | {"log_level": 0} | {k.replace("_", "."): v for k, v in properties.items()}
             given["log_level"] = given.pop("log.level", given.get("log_level", 0))
-            made.append(AtLeastOnceWriter(given, checkpoint_topic=checkpoint_topic, memory_bytes=memory_bytes))
+            made.append(
+                AtLeastOnceWriter(
+                    given,
+                    checkpoint_topic=checkpoint_topic,
+                    offset_map_topic=offset_map_topic,
+                    memory_bytes=memory_bytes,
+                )
+            )
             return made[-1]
 
         yield make
@@ -211,10 +220,16 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         assert self.checkpoints() == {good.key: good.checkpoint}
 
     def test_a_checkpoint_that_cannot_be_written_fails_every_run(
-        self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+        self,
+        cluster: Cluster,
+        partitions: Sequence[TopicPartition],
+        unique: Callable[[str], str],
+        offset_map_topic: str,
     ) -> None:
         properties = cluster.properties | {"topic.metadata.propagation.max.ms": 100, "log_level": 0}
-        writer = AtLeastOnceWriter(properties, checkpoint_topic=unique("absent"), memory_bytes=MIB)
+        writer = AtLeastOnceWriter(
+            properties, checkpoint_topic=unique("absent"), offset_map_topic=offset_map_topic, memory_bytes=MIB
+        )
         run = run_of(partitions[0], [row(0)])
         for _ in range(2):
             with pytest.raises(WriterRefused, match=r"checkpoint topic absent-\S+ does not exist"):

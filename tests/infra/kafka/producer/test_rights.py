@@ -40,9 +40,10 @@ class Target:
         self.cluster, self.principal = Cluster(self.broker), Principal(self.broker, unique("worker"))
         self.good = self.cluster.create(unique("good"), 2)
         self.bad = self.cluster.create(unique("bad"), 2)
-        self.checkpoints, self.id = unique("checkpoints"), unique("id")
+        self.checkpoints, self.offsets, self.id = unique("checkpoints"), unique("offsets"), unique("id")
         self.cluster.create(self.checkpoints, configs={"cleanup.policy": "compact"})
-        for topic in (self.good[0].topic, self.checkpoints):
+        self.cluster.create(self.offsets, configs={"cleanup.policy": "compact"})
+        for topic in (self.good[0].topic, self.checkpoints, self.offsets):
             self.principal.allow(TOPIC, topic, WRITE, DESCRIBE)
         self.principal.allow(TOPIC, self.bad[0].topic, DESCRIBE)
         self.principal.allow(TRANSACTIONAL_ID, self.id, WRITE, DESCRIBE, prefixed=True)
@@ -50,7 +51,7 @@ class Target:
     @contextmanager
     def writer(self, guarantee: str, *, timeout: timedelta = timedelta(seconds=10)) -> Iterator[TargetWriter]:
         properties: Mapping[str, object] = {**self.principal.properties, "log_level": 0}
-        common = {"checkpoint_topic": self.checkpoints, "memory_bytes": MIB}
+        common = {"checkpoint_topic": self.checkpoints, "offset_map_topic": self.offsets, "memory_bytes": MIB}
         made: TargetWriter
         if guarantee == "exactly-once":
             made = TransactionalWriter(properties, transactional_id=self.id, transaction_timeout=timeout, **common)  # type: ignore[arg-type]

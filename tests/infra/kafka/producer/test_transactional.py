@@ -51,7 +51,7 @@ class Owner:
 class TestTransactionalWriter(BrokerTargetContract):
     @pytest.fixture
     def make(
-        self, cluster: Cluster, checkpoint_topic: str, unique: Callable[[str], str]
+        self, cluster: Cluster, checkpoint_topic: str, offset_map_topic: str, unique: Callable[[str], str]
     ) -> Iterator[Callable[..., TransactionalWriter]]:
         made: list[TransactionalWriter] = []
 
@@ -71,6 +71,7 @@ class TestTransactionalWriter(BrokerTargetContract):
                     exclusive=exclusive,
                     transaction_timeout=timedelta(seconds=timeout),
                     checkpoint_topic=checkpoint_topic,
+                    offset_map_topic=offset_map_topic,
                     memory_bytes=memory_bytes,
                 )
             )
@@ -336,6 +337,7 @@ class TestTransactionalWriter(BrokerTargetContract):
             transactional_id="w",
             transaction_timeout=timedelta(seconds=10),
             checkpoint_topic="c",
+            offset_map_topic="m",
             memory_bytes=MIB,
         )
         turns = iter([False] * 2)

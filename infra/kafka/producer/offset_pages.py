@@ -1,0 +1,105 @@
+"""The offset map as a writer continues it: the runs that it delivered become pages of the map's topic.
+
+    run acknowledged ─> its offsets at the target ─> the partition's last page, longer, or new pages ─> written
+    written and, with transactions, committed ─> the last page is remembered
+
+A page is continued only while this writer is sure that nothing was delivered after it: in the same ownership of the
+partition, from the position where it ended, to the same incarnation of the destination. Else a new page begins, which
+costs a few bytes and needs no look at what others wrote.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from formats.messages.offset_map import MapKey, MapPage, encode_page, encode_page_key, pages
+from formats.records.offset_runs import NO_RUNS, OffsetRuns, contiguous, scattered
+from infra.contracts.producer import TargetRun
+from infra.kafka.client.delivery_reports import RunReports
+
+REMEMBERED = 4096  # partitions whose last page is continued; of one that is forgotten, a new page begins
+
+
+@dataclass(frozen=True, slots=True)
+class SentRun:
+    """A run that the client has, and what it reported of it."""
+
+    run: TargetRun  # without its records
+    offsets: OffsetRuns  # at the target from 0 on
+    reports: RunReports
+
+    @classmethod
+    def of(cls, run: TargetRun, reports: RunReports) -> SentRun:
+        """Before the records are dropped."""
+        columns = [batch.column("offset") for batch in run.batches]
+        return cls(run.without_records, contiguous(columns, 0) if run.count else NO_RUNS, reports)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the offset of every record is known."""
+        return not self.run.count or self.reports.is_contiguous or self.reports.each_offset is not None
+
+    @property
+    def placed(self) -> OffsetRuns:
+        """Where the records are. Those between which others wrote, and whose own offsets were not kept, lie after what
+        this says, never before it: a consumer that begins there reads some again, and skips none."""
+        each = self.reports.each_offset
+        if each is None:
+            return self.offsets.moved(self.reports.first_offset)
+        return scattered(self.offsets, each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    page: MapPage
+    epoch: int
+    next_offset: int  # at the source
+
+
+class OffsetPages:
+    """Use from one thread."""
+
+    def __init__(self) -> None:
+        self._tails: OrderedDict[MapKey, _Tail] = OrderedDict()  # as written
+        self._staged: dict[MapKey, _Tail] = {}
+
+    def records(self, delivered: Iterable[SentRun]) -> Sequence[tuple[bytes, bytes]]:
+        """The pages to write: in the transaction of the records, or before their checkpoints. `confirm` or `drop`
+        follows."""
+        self._staged = {}
+        changed: dict[tuple[MapKey, int], MapPage] = {}
+        for sent in delivered:
+            run, key = sent.run, MapKey(sent.run.key, sent.run.checkpoint.destination_topic_id)
+            placed = sent.placed if run.count else NO_RUNS
+            tail = self._staged.get(key) or self._tails.get(key)
+            if (
+                tail is not None
+                and (tail.epoch, tail.next_offset) == (run.epoch, run.position)
+                and not tail.page.is_full
+            ):
+                written = list(tail.page.extended(placed)) if len(placed) else [tail.page]
+            else:
+                written = list(pages(key, run.position, placed))
+            if not written:  # without records there is nothing to map, and no page to continue
+                continue
+            if len(placed):
+                changed |= {(key, page.start): page for page in written}
+            self._staged[key] = _Tail(written[-1], run.epoch, run.checkpoint.next_offset)
+        return [(encode_page_key(page), encode_page(page)) for page in changed.values()]
+
+    def confirm(self) -> None:
+        """The pages are in the topic."""
+        for key, tail in self._staged.items():
+            self._tails[key] = tail
+            self._tails.move_to_end(key)
+        self._staged = {}
+        while len(self._tails) > REMEMBERED:
+            self._tails.popitem(last=False)
+
+    def drop(self) -> None:
+        """The pages may or may not be in the topic: none of them is continued."""
+        for key in self._staged:
+            self._tails.pop(key, None)
+        self._staged = {}
