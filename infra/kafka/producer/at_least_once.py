@@ -37,11 +37,10 @@ from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.offset_pages import OffsetPages, SentRun
+from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.rejections import (
     BATCH_BYTES,
     BatchSizes,
-    checkpoint_rejection,
-    offset_map_rejection,
     run_failed,
     writer_rejection,
 )
@@ -69,14 +68,12 @@ class AtLeastOnceWriter:
         """Connects on first use. `memory_bytes`: limit of the unacknowledged records in the client, including its
         overhead. Raises ConfigError."""
         self._properties = producer_properties(properties, memory_bytes=memory_bytes)
-        self._checkpoint_topic = checkpoint_topic
-        self._offset_map_topic = offset_map_topic
+        self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._offset_pages = OffsetPages()
         self._interleaved: set[TopicPartition] = set()  # others write to them, too
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
-        self._rejecting = ""  # one of our topics that rejected records: it is checked before any are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -101,7 +98,7 @@ class AtLeastOnceWriter:
                 for run in runs:
                     if producer is None:
                         producer = self._producer(self.batch_size_class(run.partition.topic))
-                        self._check_own_topics(producer)
+                        self._topics.check(partial(producer.topic_error, within=METADATA_WITHIN))
                     last[run.key] = run.without_records
                     skipped[run.key] += run.skipped
                     if producer.fatal is not None:
@@ -190,26 +187,13 @@ class AtLeastOnceWriter:
                 log.warning("others_write_to_destination", extra={DESTINATION: str(partition), NEXT: following})
         return found
 
-    def _check_own_topics(self, producer: IdempotentProducer[TopicPartition]) -> None:
-        """Check the topic of ours that has rejected records: records whose checkpoint is rejected would be
-        duplicated by the next attempt. Raises WriterRefused."""
-        if self._rejecting:
-            error = producer.topic_error(self._rejecting, within=METADATA_WITHIN)
-            if (refused := self._rejection_of(self._rejecting, error)) is not None:
-                raise refused
-
-    def _rejection_of(self, topic: str, error: KafkaError | None) -> WriterRefused | None:
-        """Of one of our topics."""
-        rejection = offset_map_rejection if topic == self._offset_map_topic else checkpoint_rejection
-        return rejection(error, topic)
-
     def _record_pages(self, sent: Sequence[SentRun], wait: Callable[[], None]) -> None:
         """Raises WriterRefused when the topic rejects them, and BrokerUnavailable when they may not be in it."""
         records = self._offset_pages.records(sent)
         if not records:
             self._offset_pages.confirm()
             return
-        producer, topic = self._producer(BATCH_BYTES[0]), self._offset_map_topic
+        producer, topic = self._producer(BATCH_BYTES[0]), self._topics.offset_map
         try:
             for key, value in records:
                 producer.put(topic, key=key, value=value, owner=OWN, wait=wait, partition=CHECKPOINT_PARTITION)
@@ -219,8 +203,8 @@ class AtLeastOnceWriter:
             raise
         for error in failures.values():
             self._offset_pages.drop()
-            if (refused := self._rejection_of(topic, error)) is not None:
-                self._rejecting = topic
+            if (refused := self._topics.rejection(topic, error)) is not None:
+                self._topics.rejecting = topic
                 raise refused
             raise BrokerUnavailable(
                 f"the records are delivered, but {topic} does not say where: {describe_error(error)}"
@@ -233,7 +217,7 @@ class AtLeastOnceWriter:
         """Write the checkpoints of delivered runs. Raises WriterRefused when their topic rejects them."""
         if not runs:
             return {}
-        producer, topic = self._producer(BATCH_BYTES[0]), self._checkpoint_topic
+        producer, topic = self._producer(BATCH_BYTES[0]), self._topics.checkpoints
         for run in runs:
             records = [(encode_skipped_key(one), encode_skipped(one)) for one in run.skipped]
             for key, value in (*records, (encode_key(run.key), encode(run.checkpoint))):
@@ -242,11 +226,11 @@ class AtLeastOnceWriter:
                 )
         failures = self._settle(producer, wait)
         for error in failures.values():
-            if (refused := self._rejection_of(topic, error)) is not None:
-                self._rejecting = topic
+            if (refused := self._topics.rejection(topic, error)) is not None:
+                self._topics.rejecting = topic
                 raise refused
         if not failures:
-            self._rejecting = ""
+            self._topics.rejecting = ""
         what = f"the records are delivered, but their checkpoint in {topic} is not: "
         return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
 

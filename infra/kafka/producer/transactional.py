@@ -14,18 +14,13 @@ The group offsets serve as a fence only. The position is the checkpoint.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent.futures import Future, wait
 from datetime import timedelta
+from functools import partial
 from itertools import chain
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import KafkaError
 
 from formats.errors import BrokerUnavailable, OwnershipLost, ReplicatorError, WriterRefused
 from formats.messages.delivery_checkpoint import (
@@ -40,40 +35,32 @@ from formats.messages.delivery_checkpoint import (
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.errors import describe_error
-from infra.kafka.client.idempotent_producer import POLL_TIMEOUT, SECONDARY, IdempotentProducer, transactional_properties
+from infra.kafka.client.idempotent_producer import SECONDARY, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.abort_causes import Abort, attribute_failures
 from infra.kafka.producer.offset_pages import OffsetPages, SentRun
+from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.ownership import Owner
 from infra.kafka.producer.rejections import (
     BATCH_BYTES,
     BatchSizes,
-    checkpoint_rejection,
-    offset_map_rejection,
     writer_rejection,
+)
+from infra.kafka.producer.transactional_producer import (
+    ABORT_WITHIN,
+    CALL_TIMEOUT,
+    STALLED_AFTER,
+    MustAbort,
+    OutcomeUnknown,
+    TransactionalProducer,
 )
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import DESTINATION, NEXT
 
-STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: a partition has no leader, or too few replicas
-ABORT_WITHIN = timedelta(seconds=10)
-FENCED_WITHIN = timedelta(seconds=10)
-COMMITTED_WITHIN = timedelta(seconds=20)
-CALL_TIMEOUT = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
 OWN_TOPICS = TopicPartition("", -1)  # the owner under which failures of records of our topics are recorded
 
 log = logging.getLogger(__name__)
-
-
-class _MustAbort(ReplicatorError):
-    """The transaction has to be aborted: none of it will be visible in the target. `abortable`: the client itself
-    requires the abort and can continue after it. `cause`: the error of a call into the client."""
-
-    def __init__(self, reason: str, *, abortable: bool = True, cause: KafkaError | None = None) -> None:
-        super().__init__(reason)
-        self.abortable = abortable
-        self.cause = cause
 
 
 class _CheckpointsRejected(ReplicatorError):
@@ -92,10 +79,6 @@ class _Interleaved(ReplicatorError):
     def __init__(self, partitions: Set[TopicPartition]) -> None:
         super().__init__(f"others write to {', '.join(map(str, sorted(partitions)))}, too")
         self.partitions = partitions
-
-
-class _Unknown(ReplicatorError):
-    """The transaction may have been committed."""
 
 
 class TransactionalWriter:
@@ -123,15 +106,13 @@ class TransactionalWriter:
         )
         self._id = transactional_id
         self._exclusive = exclusive
-        self._checkpoint_topic = checkpoint_topic
-        self._offset_map_topic = offset_map_topic
+        self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._offset_pages = OffsetPages()
         self._interleaved: set[TopicPartition] = set()  # others write to them, too
         self._memory_bytes = memory_bytes
         self._sizes = BatchSizes()
-        self._producers: dict[int, _Transactions] = {}  # by batch size
+        self._producers: dict[int, TransactionalProducer] = {}  # by batch size
         self._owner: Owner | None = None  # checked after each init; None: a group fences
-        self._rejecting = ""  # one of our topics that rejected records: it is checked before any are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -177,7 +158,7 @@ class TransactionalWriter:
                 producer.commit(should_stop)
         except _Interleaved as error:
             return self._aborted_as_interleaved(batch_size_class, producer, last, error)
-        except _Unknown as error:
+        except OutcomeUnknown as error:
             self._offset_pages.drop()
             self._renew(batch_size_class, producer)
             raise BrokerUnavailable(f"it is unknown whether a transaction was committed: {error}") from error
@@ -185,10 +166,10 @@ class TransactionalWriter:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
             if error.refused is not None:
-                self._rejecting = error.topic
+                self._topics.rejecting = error.topic
                 raise error.refused from error
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
-        except _MustAbort as error:
+        except MustAbort as error:
             return self._aborted(batch_size_class, producer, last, error)
         except BrokerUnavailable:  # stopped: the partitions may be about to be revoked, so end quickly
             self._producers.pop(batch_size_class, None)
@@ -198,7 +179,7 @@ class TransactionalWriter:
             self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
             raise
         self._offset_pages.confirm()
-        self._rejecting = ""
+        self._topics.rejecting = ""
         return []
 
     def close(self, timeout: timedelta) -> None:
@@ -208,36 +189,35 @@ class TransactionalWriter:
             _, producer = self._producers.popitem()
             producer.end(deadline.left)
 
-    def _begin(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
+    def _begin(self, batch_size_class: int, should_stop: Callable[[], bool]) -> TransactionalProducer:
         producer = (
             self._producers[batch_size_class]
             if batch_size_class in self._producers
             else self._connect(batch_size_class, should_stop)
         )
-        if self._rejecting:
-            error = producer.topic_error(self._rejecting, within=CALL_TIMEOUT)
-            if (refused := self._rejection_of(self._rejecting, error)) is not None:
-                raise refused
+        self._topics.check(partial(producer.topic_error, within=CALL_TIMEOUT))
         try:
             with durable(Step.BEGIN_TRANSACTION):
                 producer.begin()
-        except _MustAbort as error:
+        except MustAbort as error:
             self._renew(batch_size_class, producer)
             operation = "begin a transaction"
             raise writer_rejection(error.cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         return producer
 
-    def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
+    def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> TransactionalProducer:
         """Create a producer: fences earlier users of the id, and waits for the end of their transactions."""
         size = {} if batch_size_class == BATCH_BYTES[0] else {"batch.size": batch_size_class}
-        producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"})
+        producer = TransactionalProducer(
+            {**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"}
+        )
         try:
             producer.init(should_stop)
-        except (_MustAbort, BrokerUnavailable) as error:
+        except (MustAbort, BrokerUnavailable) as error:
             producer.end(timedelta())
             operation, cause = (
                 f"transactional id {self._id}.{batch_size_class}",
-                error.cause if isinstance(error, _MustAbort) else None,
+                error.cause if isinstance(error, MustAbort) else None,
             )
             raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         if self._owner is not None:
@@ -253,16 +233,16 @@ class TransactionalWriter:
         producer = self._producers[batch_size_class]
         try:
             producer.begin()
-            self._write(producer, self._checkpoint_topic, [record], should_stop)
+            self._write(producer, self._topics.checkpoints, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
-        except (_MustAbort, _Unknown, _CheckpointsRejected) as error:
+        except (MustAbort, OutcomeUnknown, _CheckpointsRejected) as error:
             self._producers.pop(batch_size_class).end(timedelta())
             if isinstance(error, _CheckpointsRejected) and error.refused is not None:
                 raise error.refused from error
             raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
 
-    def _renew(self, batch_size_class: int, producer: _Transactions) -> None:
+    def _renew(self, batch_size_class: int, producer: TransactionalProducer) -> None:
         """Replace the producer, at once if possible: the checkpoint topic cannot be read past an open transaction."""
         self._producers.pop(batch_size_class, None)
         producer.end(timedelta())
@@ -278,7 +258,7 @@ class TransactionalWriter:
         except (BrokerUnavailable, WriterRefused):
             return  # the next `deliver` tries again and reports it; meanwhile the broker aborts by timeout
 
-    def _send(self, producer: _Transactions, run: TargetRun, should_stop: Callable[[], bool]) -> SentRun:
+    def _send(self, producer: TransactionalProducer, run: TargetRun, should_stop: Callable[[], bool]) -> SentRun:
         reports = producer.send(
             run,
             run.partition,
@@ -290,7 +270,7 @@ class TransactionalWriter:
 
     def _checkpoint(
         self,
-        producer: _Transactions,
+        producer: TransactionalProducer,
         last: Mapping[CheckpointKey, TargetRun],
         skipped: Iterable[Skipped],
         sent: Sequence[SentRun],
@@ -303,13 +283,13 @@ class TransactionalWriter:
         records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
         records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
         with durable(Step.PRODUCE_OFFSET_MAP):
-            self._write(producer, self._offset_map_topic, self._offset_pages.records(sent), should_stop)
+            self._write(producer, self._topics.offset_map, self._offset_pages.records(sent), should_stop)
         with durable(Step.PRODUCE_CHECKPOINT):
-            self._write(producer, self._checkpoint_topic, records, should_stop)
+            self._write(producer, self._topics.checkpoints, records, should_stop)
 
     def _write(
         self,
-        producer: _Transactions,
+        producer: TransactionalProducer,
         topic: str,
         records: Iterable[tuple[bytes, bytes]],
         should_stop: Callable[[], bool],
@@ -327,23 +307,18 @@ class TransactionalWriter:
                     partition=CHECKPOINT_PARTITION,
                 )
             producer.acknowledged(should_stop)
-        except _MustAbort as error:
+        except MustAbort as error:
             named = producer.failures.get(OWN_TOPICS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
-            refused = self._rejection_of(topic, cause) or writer_rejection(cause, "deliver")
+            refused = self._topics.rejection(topic, cause) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
-            refused = refused or self._rejection_of(topic, producer.topic_error(topic, within=CALL_TIMEOUT))
+            refused = refused or self._topics.rejection(topic, producer.topic_error(topic, within=CALL_TIMEOUT))
             raise _CheckpointsRejected(f"cannot write to {topic}: {error}", topic, refused) from error
-
-    def _rejection_of(self, topic: str, error: KafkaError | None) -> WriterRefused | None:
-        """Of one of our topics."""
-        rejection = offset_map_rejection if topic == self._offset_map_topic else checkpoint_rejection
-        return rejection(error, topic)
 
     def _aborted_as_interleaved(
         self,
         batch_size_class: int,
-        producer: _Transactions,
+        producer: TransactionalProducer,
         last: Mapping[CheckpointKey, TargetRun],
         error: _Interleaved,
     ) -> Sequence[RunFailed]:
@@ -362,9 +337,9 @@ class TransactionalWriter:
     def _aborted(
         self,
         batch_size_class: int,
-        producer: _Transactions,
+        producer: TransactionalProducer,
         last: Mapping[CheckpointKey, TargetRun],
-        error: _MustAbort,
+        error: MustAbort,
     ) -> Sequence[RunFailed]:
         """The failures by partition, once no record of the transaction can become visible."""
         cause = error.cause or producer.cause()  # before `_renew` closes the client
@@ -387,152 +362,3 @@ class TransactionalWriter:
 def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
     """Each partition once: several sources may have the same target."""
     return list(dict.fromkeys(run.partition for run in runs.values()))
-
-
-class _Transactions(IdempotentProducer[TopicPartition]):
-    """A transactional producer. Its methods raise _MustAbort when the transaction has to be aborted, _Unknown when it
-    may have been committed, and BrokerUnavailable when stopped before either."""
-
-    def __init__(self, properties: Mapping[str, object]) -> None:
-        super().__init__(properties)
-        self.stalled = False
-        self._unacknowledged, self._progress_at = 0, time.monotonic()
-        timeout_ms = int(str(properties["transaction.timeout.ms"]))
-        # init waits for the transaction of a dead process, until its timeout
-        self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
-        self._is_stuck = False  # a call into the client did not return: the client must not be used any more
-
-    def init(self, should_stop: Callable[[], bool]) -> None:
-        self._call_within(
-            lambda: self._client.init_transactions(CALL_TIMEOUT.total_seconds()), should_stop, within=self._init_within
-        )
-
-    def begin(self) -> None:
-        self.stalled, self.failures, self._unacknowledged = False, {}, 0
-        self.forget_reports()
-        self._repeat(self._client.begin_transaction, lambda: True)
-
-    def progress_check(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
-        """A check to call while waiting; it raises when the transaction cannot succeed any more."""
-
-        def check() -> None:
-            self._refuse_failures()
-            if len(self) != self._unacknowledged:
-                self._unacknowledged, self._progress_at = len(self), time.monotonic()
-            elif self._unacknowledged and time.monotonic() - self._progress_at > STALLED_AFTER.total_seconds():
-                self.stalled = True
-                raise _MustAbort(f"{self._unacknowledged} records are not acknowledged for {STALLED_AFTER}")
-            if should_stop():
-                raise BrokerUnavailable("stopped before the transaction was complete")
-
-        return check
-
-    def acknowledged(self, should_stop: Callable[[], bool]) -> None:
-        """Wait until all records queued so far are in the target's log."""
-        check = self.progress_check(should_stop)
-        while len(self) and not self.failures and self.fatal is None:
-            self._flush()
-            if len(self):
-                check()
-        self._refuse_failures()
-
-    def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
-        """Add group offsets: the target accepts the transaction only while `fence` is of the group's generation."""
-        # one offset for each partition, from any of its sources: the value is not used
-        nexts = {run.partition: run.checkpoint.next_offset for run in runs}
-        offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
-        self._call_within(
-            lambda: self._client.send_offsets_to_transaction(offsets, fence, CALL_TIMEOUT.total_seconds()),
-            should_stop,
-            within=FENCED_WITHIN,
-        )
-
-    def commit(self, should_stop: Callable[[], bool]) -> None:
-        try:
-            self._call_within(
-                lambda: self._client.commit_transaction(CALL_TIMEOUT.total_seconds()),
-                should_stop,
-                within=COMMITTED_WITHIN,
-            )
-        except BrokerUnavailable as error:
-            raise _Unknown(str(error)) from error
-        except _MustAbort as error:
-            if not error.abortable:
-                raise _Unknown(str(error)) from error
-            raise
-
-    def cause(self) -> KafkaError | None:
-        """The client's reason why the transaction has to be aborted; None when it has none."""
-        if self._is_stuck:
-            return None
-        try:
-            # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
-            self._call_within(self._client.begin_transaction, lambda: True, within=CALL_TIMEOUT)
-        except _MustAbort as error:
-            return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
-        except BrokerUnavailable:
-            return None
-        return None
-
-    def end(self, grace: timedelta) -> None:
-        """Abort if possible within `grace`, else leave that to the next producer of this id or to the timeout; close
-        the client."""
-        if self._is_stuck:
-            return
-        if grace > timedelta() and self.fatal is None:
-            deadline = Deadline(grace)
-            with contextlib.suppress(ReplicatorError):  # no transaction is open, or it will time out
-                self._repeat(
-                    lambda: self._client.abort_transaction(min(CALL_TIMEOUT, grace).total_seconds()),
-                    lambda: deadline.expired,
-                )
-        self.close(timedelta())
-
-    def _refuse_failures(self) -> None:
-        if self.failures:
-            owner, cause = next(iter(self.failures.items()))
-            raise _MustAbort(f"{owner}: {describe_error(cause)}")
-        if self.fatal is not None:
-            raise _MustAbort(describe_error(self.fatal), abortable=False, cause=self.fatal)
-
-    def _call_within(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
-        """`_repeat` with a time limit. The client's own timeouts do not always hold: after the connection to a
-        coordinator was lost, a call may never return (librdkafka issue 5456; seen). Therefore the call runs on a thread
-        that can be abandoned, together with its client; the next producer of this id ends the transaction."""
-        answer: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                self._repeat(call, should_stop)
-            except BaseException as error:
-                answer.set_exception(error)
-            else:
-                answer.set_result(None)
-
-        threading.Thread(target=run, name="transaction", daemon=True).start()
-        deadline = Deadline(within)
-        while not wait([answer], POLL_TIMEOUT.total_seconds()).done:
-            if should_stop() and deadline.left > 2 * CALL_TIMEOUT:
-                deadline = Deadline(2 * CALL_TIMEOUT)  # the call itself notices the stop within one CALL_TIMEOUT
-            if deadline.expired:
-                self._is_stuck = True
-                raise _MustAbort(f"the client did not answer within {within}", abortable=False)
-        answer.result()
-
-    def _repeat(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
-        """Repeat the call while its error is retriable: the client continues where it was."""
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as raised:
-                error = raised.args[0]
-                if error.fatal():
-                    self._set_fatal(raised)
-                    raise _MustAbort(describe_error(error), abortable=False, cause=error) from raised
-                if error.txn_requires_abort() or not error.retriable():
-                    raise _MustAbort(
-                        describe_error(error), abortable=error.txn_requires_abort(), cause=error
-                    ) from raised
-                if should_stop():
-                    raise BrokerUnavailable(describe_error(error)) from raised
