@@ -86,6 +86,7 @@ class Selection:
 
 
 CHECKPOINTS = "replicator.restore."
+_OFFSET_MAP = ".offsetmap"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -99,7 +100,13 @@ def checkpoint_topic(selection: Selection, restore_id: str) -> str:
 
 def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
     """The checkpoint topics of the restore with this id, of any selection."""
-    return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]
+    own = f"{CHECKPOINTS}{restore_id}."
+    return [topic for topic in topics if topic.startswith(own) and not topic.endswith(_OFFSET_MAP)]
+
+
+def restored_offset_map(checkpoints: str) -> str:
+    """The topic with the offset map of the restore that has this checkpoint topic."""
+    return f"{checkpoints}{_OFFSET_MAP}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -462,7 +462,7 @@ def test_a_type_checkers_import_is_no_import(copy: House) -> None:
 def test_the_graph_of_folders_is_text(house: House) -> None:
     lines = graph(house).split("\n")
     assert lines[0] == "./"
-    assert "    messages                     -> codec errors incarnation policies segment" in lines
+    assert "    messages                     -> codec errors incarnation policies records segment" in lines
 
 
 def test_test_files_have_names_of_their_own() -> None:

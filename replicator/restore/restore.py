@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import ConfigError, ReplicatorError, TargetError
-from formats.messages.offset_map import DEFAULT_OFFSET_MAP
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
@@ -47,7 +46,7 @@ from replicator.restore.target_options import TargetOptions
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.topic_setup import TopicSetup
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
-from replicator.selection import Selection, checkpoint_topic
+from replicator.selection import Selection, checkpoint_topic, restored_offset_map
 from replicator.services.wiring import for_workers, s3_cold
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Restore(Closing):
         self._opened, self._clock = ExitStack(), SystemClock()
         self._settings = RestoreSettings(
             checkpoint_topic=topic,
-            offset_map_topic=DEFAULT_OFFSET_MAP if config.ingress is None else config.ingress.offset_map_topic,
+            offset_map_topic=restored_offset_map(topic),
             scope=RecordFilter(offsets=selection.offsets, timestamps=selection.timestamps),
             keep=self._options.keep,
             change=self._options.change,

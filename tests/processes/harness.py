@@ -354,6 +354,7 @@ class Site:
             # the judges want every record that was delivered: the target's log cleaner may remove none
             "config_properties_exclude": [*DEFAULT_EXCLUDES, "cleanup\\.policy"],
             "checkpoint_topic": f"{self.name}.checkpoints",
+            "offset_map_topic": f"{self.name}.offsetmap",
             "ledger_topic": f"{self.name}.ledger",
             "topic_refresh_interval": "1s",
             "relist_interval": "3s",

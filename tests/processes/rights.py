@@ -29,7 +29,7 @@ _ROW = re.compile(r"\| (?P<who>.*?) ?\| (?P<resource>.+?) \| (?P<operations>.*?)
 TOPICS, DESTINATIONS = "topics it archives", "destinations"
 EGRESS_GROUP, INGRESS_GROUP = "`egress.group_id`", "`ingress.group_id`"
 EVENTS, CHECKPOINTS = "`ingress.segment_events_topic`", "`ingress.checkpoint_topic`"
-LEDGER = "`ingress.ledger_topic`"
+LEDGER, OFFSET_MAP = "`ingress.ledger_topic`", "`ingress.offset_map_topic`"
 IDENTITIES = "transactional ids, prefixed `ingress.group_id`"
 RESTORES = "topics, prefixed `replicator.restore.`"
 RESTORE_IDENTITIES = "transactional ids, prefixed `replicator.restore.`"
@@ -92,6 +92,7 @@ class Rights:
             INGRESS_GROUP: (GROUP, [site.ingress_group], False),
             EVENTS: (TOPIC, [f"{site.name}.events"], False),
             CHECKPOINTS: (TOPIC, [f"{site.name}.checkpoints"], False),
+            OFFSET_MAP: (TOPIC, [f"{site.name}.offsetmap"], False),
             LEDGER: (TOPIC, [f"{site.name}.ledger"], False),
             IDENTITIES: (TRANSACTIONAL_ID, [site.ingress_group], True),
             RESTORES: (TOPIC, ["replicator.restore."], True),

@@ -72,7 +72,12 @@ class TestReading:
         assert config.sync.levels == (0, 1)
         assert [pattern.text for pattern in config.sync.topics] == ["a", "^b.*"]
         assert config.sync.destination.bucket == "other"
-        assert config.own_topics == {"replicator.segmentevents", "replicator.checkpoint", "replicator.ledger"}
+        assert config.own_topics == {
+            "replicator.segmentevents",
+            "replicator.checkpoint",
+            "replicator.offsetmap",
+            "replicator.ledger",
+        }
         assert config.retention is not None
         hold = (HeldOffsets(3, OffsetRange(1000, 2000)), HeldOffsets(None, OffsetRange(0, 99)))
         assert {rule.pattern.text: rule.settings for rule in config.retention.topics} == {

@@ -99,13 +99,15 @@ def test_a_topic_without_write_permission(target: Target, guarantee: str) -> Non
 
 
 @GUARANTEES
-def test_a_checkpoint_topic_without_write_permission(target: Target, guarantee: str) -> None:
-    target.principal.forbid(TOPIC, target.checkpoints, WRITE)
+@pytest.mark.parametrize("own", ["checkpoints", "offsets"])
+def test_a_topic_of_ours_without_write_permission(target: Target, guarantee: str, own: str) -> None:
+    topic = getattr(target, own)
+    target.principal.forbid(TOPIC, topic, WRITE)
     with target.writer(guarantee) as writer:
         for _ in range(2):
-            with pytest.raises(WriterRefused, match=f"{target.checkpoints}.*TOPIC_AUTHORIZATION_FAILED.*allow WRITE"):
+            with pytest.raises(WriterRefused, match=f"{topic}.*TOPIC_AUTHORIZATION_FAILED.*allow WRITE"):
                 kinds(writer, *target.good)
-        target.principal.allow(TOPIC, target.checkpoints, WRITE)
+        target.principal.allow(TOPIC, topic, WRITE)
         assert kinds(writer, *target.good) == {}
     if guarantee == "exactly-once":
         assert target.records(target.good[0]) == [b"v"]
@@ -113,14 +115,16 @@ def test_a_checkpoint_topic_without_write_permission(target: Target, guarantee: 
 
 @pytest.mark.long
 @GUARANTEES
-def test_a_deleted_checkpoint_topic(target: Target, guarantee: str) -> None:
+@pytest.mark.parametrize("own", ["checkpoints", "offsets"])
+def test_a_topic_of_ours_that_is_deleted(target: Target, guarantee: str, own: str) -> None:
+    topic = getattr(target, own)
     with target.writer(guarantee) as writer:
         assert kinds(writer, *target.good) == {}
-        target.cluster.delete(target.checkpoints)
+        target.cluster.delete(topic)
         for _ in range(2):
-            with pytest.raises(WriterRefused, match=f"{target.checkpoints} does not exist"):
+            with pytest.raises(WriterRefused, match=f"{topic} does not exist"):
                 kinds(writer, *target.good)
-        target.cluster.create(target.checkpoints, configs={"cleanup.policy": "compact"})
+        target.cluster.create(topic, configs={"cleanup.policy": "compact"})
         assert wait_until(lambda: delivered(writer, target.good), PATIENCE)
     if guarantee == "exactly-once":
         assert target.records(target.good[0]) == [b"v"] * 2

@@ -293,7 +293,7 @@ class TestTransactionalWriter(BrokerTargetContract):
                 never_comes.wait()
 
         writer, run = make(), run_of(partitions[0], [row(0), row(1)])
-        monkeypatch.setattr("infra.kafka.producer.transactional.FENCED_WITHIN", timedelta(seconds=1))
+        monkeypatch.setattr("infra.kafka.producer.transactional_producer.FENCED_WITHIN", timedelta(seconds=1))
         with monkeypatch.context() as deaf:
             deaf.setattr("infra.kafka.client.idempotent_producer.Producer", Deaf)
             failures = writer.deliver([run], should_stop=never, fence=placement.fence())
