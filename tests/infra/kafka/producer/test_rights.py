@@ -38,8 +38,9 @@ class Target:
     def __init__(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
         self.broker = stack.brokers["b"]
         self.cluster, self.principal = Cluster(self.broker), Principal(self.broker, unique("worker"))
-        self.good = self.cluster.create(unique("good"), 2)
-        self.bad = self.cluster.create(unique("bad"), 2)
+        # records with old timestamps must not expire in the middle of a test
+        self.good = self.cluster.create(unique("good"), 2, {"retention.ms": "-1"})
+        self.bad = self.cluster.create(unique("bad"), 2, {"retention.ms": "-1"})
         self.checkpoints, self.offsets, self.id = unique("checkpoints"), unique("offsets"), unique("id")
         self.cluster.create(self.checkpoints, configs={"cleanup.policy": "compact"})
         self.cluster.create(self.offsets, configs={"cleanup.policy": "compact"})
