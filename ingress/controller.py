@@ -46,6 +46,7 @@ from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, Prog
 from ingress.delivery.rounds import Delivery
 from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
+from ingress.groups.groups import Groups
 from ingress.heartbeats import Heartbeats
 from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.archived import ArchivedTopic, kept_like_sources
@@ -85,6 +86,7 @@ class IngressParts:
     catalog: CatalogSync
     sources: SourceMetrics
     heartbeats: Heartbeats
+    groups: Groups
     pool: Executor  # listings and other reads of the archive
     checkpoint_pool: Executor
     clock: Clock
@@ -225,6 +227,9 @@ class IngressController:
             self._follow_catalogs(now)
             self._watcher.report_failures(now)
         parts.heartbeats.poll(self._watcher.found, lambda: self._targets.kept_topics, now)
+        parts.groups.poll(
+            self._watcher.found, lambda: self._targets.kept_topics, lambda: self._checkpoints.positions, now
+        )
         parts.health.turn(now)
 
     # --- which topics ---

@@ -27,7 +27,7 @@ from infra.runtime import log_fields
 from infra.runtime.lookups import Lookup
 from infra.runtime.retry import REFUSED_FOR
 from infra.settings.current import InForce
-from ingress.catalog.heartbeat_topics import HeartbeatTopics
+from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.heartbeat_flows import HeartbeatFlow, heartbeat_flows
 from ingress.routing.destinations import RoutingTable
 from ingress.settings import IngressSettings
@@ -53,7 +53,7 @@ class HeartbeatRound:
 
     here: str  # this region
     source: SourceHeartbeats
-    topics: HeartbeatTopics
+    topics: MirrorTopics
     writer: HeartbeatWriter
     _known: dict[str, WriterHeartbeat | None] = field(default_factory=dict)  # by topic of the source: written, or seen
     _refused: dict[str, datetime] = field(default_factory=dict)  # by topic: until when

@@ -4,6 +4,7 @@
     {"kind":"intent","name":T}                     before T is created: whoever finds T later knows who meant to
     {"kind":"topic","name":T,"id":ID}              T was created, with this id: another T is somebody else's
     {"kind":"acl", …each field of the binding}     before the ACL is created; without a value once it is removed
+    {"group":G,"kind":"group","topic":T}           before offsets are committed for G on T: what it had from us
 
 A record of one topic incarnation has one key, so several processes that record the same fact do no harm. Pure: records
 in, a table out; the last record of a key wins.
@@ -21,7 +22,7 @@ from formats.errors import MalformedEvent
 from formats.policies.acls import AclBinding
 
 DEFAULT_LEDGER = "replicator.ledger"
-INTENT, TOPIC, ACL = "intent", "topic", "acl"  # kinds, as written in the keys
+INTENT, TOPIC, ACL, GROUP = "intent", "topic", "acl", "group"  # kinds, as written in the keys
 _ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
 
 
@@ -56,7 +57,21 @@ class OwnedAcl:
     at: datetime  # UTC
 
 
-LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWrite:
+    """Offsets that the replicator was about to commit for a consumer group: one that stands elsewhere now was used."""
+
+    group: str
+    topic: str
+    partitions: tuple[int, ...]  # all that were ever written, each with its newest offset
+    offsets: tuple[int, ...]
+    at: datetime  # UTC
+
+    def by_partition(self) -> Mapping[int, int]:
+        return dict(zip(self.partitions, self.offsets, strict=True))
+
+
+LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class Ownership:
     intents: Mapping[str, CreationIntent] = field(default_factory=dict)  # by topic
     topics: Mapping[tuple[str, str], OwnedTopic] = field(default_factory=dict)  # by name and id
     acls: frozenset[AclBinding] = frozenset()
+    groups: Mapping[tuple[str, str], GroupWrite] = field(default_factory=dict)  # by group and topic
     entered: Mapping[str, datetime] = field(default_factory=dict)  # by name of a topic: when its last entry was written
 
     def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
@@ -87,6 +103,7 @@ _TOPIC = Codec(
     omitted=("lineage", "is_copied", "copied_at", "oldest_at", "configs"),
 )
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
+_GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"))
 
 
 def encode_key(entry: LedgerEntry) -> bytes:
@@ -97,6 +114,8 @@ def encode_key(entry: LedgerEntry) -> bytes:
             return dump({"kind": TOPIC, "name": name, "id": topic_id})
         case OwnedAcl(binding=binding):
             return acl_key(binding)
+        case GroupWrite(group=group, topic=topic):
+            return dump({"group": group, "kind": GROUP, "topic": topic})
 
 
 def acl_key(binding: AclBinding) -> bytes:
@@ -111,6 +130,8 @@ def encode(entry: LedgerEntry) -> bytes:
             return _TOPIC.encode(entry)
         case OwnedAcl():
             return _ACL.encode(entry)
+        case GroupWrite():
+            return _GROUP.encode(entry)
 
 
 def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Ownership, str]:
@@ -125,6 +146,7 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
     intents: dict[str, CreationIntent] = {}
     topics: dict[tuple[str, str], OwnedTopic] = {}
     acls: set[AclBinding] = set()
+    groups: dict[tuple[str, str], GroupWrite] = {}
     problem = ""
     for key, value in table.items():
         try:
@@ -135,12 +157,14 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
                     topics[topic.name, topic.topic_id] = topic
                 case OwnedAcl(binding=binding):
                     acls.add(binding)
+                case GroupWrite() as written:
+                    groups[written.group, written.topic] = written
         except MalformedEvent as error:
             problem = str(error)
     entered: dict[str, datetime] = {}
     for topic in topics.values():
         entered[topic.name] = max(topic.at, entered.get(topic.name, topic.at))
-    return Ownership(intents, topics, frozenset(acls), entered), problem
+    return Ownership(intents, topics, frozenset(acls), groups, entered), problem
 
 
 def _decode(key: bytes, value: bytes) -> LedgerEntry:
@@ -155,4 +179,6 @@ def _decode(key: bytes, value: bytes) -> LedgerEntry:
         if kind == ACL:
             binding = AclBinding(**{name: str(names[name]) for name in _ACL_FIELDS})
             return _ACL.decode(value, binding=binding)
+        if kind == GROUP:
+            return _GROUP.decode(value, group=str(names["group"]), topic=str(names["topic"]))
         raise ValueError(f"unknown kind {kind!r}")

@@ -1,4 +1,4 @@
-"""Our own topics: the event log, the checkpoints, the ownership ledger, and the heartbeats."""
+"""Our own topics: the event log, the checkpoints, the offset map, the ownership ledger, and the heartbeats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.messages.group_claim import GroupClaim
 from formats.messages.ledger import LedgerEntry, Ownership
 from formats.messages.mirrormaker import MirrorHeartbeat
+from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.offset_map_index import PageIndex
 from formats.messages.segment_events import SegmentEvent
 from formats.policies.acls import AclBinding
 
@@ -67,6 +69,31 @@ class CheckpointStore(Protocol):
     def close(self) -> None: ...
 
 
+class PartitionPages(Protocol):
+    """The pages of one partition's offset map, numbered as in `index`. For the thread that reads the log, until it
+    reads it again."""
+
+    @property
+    def index(self) -> PageIndex: ...
+
+    def page(self, number: int) -> MapPage:
+        """As it was written: `index` says where it ends."""
+
+    def record(self, number: int) -> tuple[bytes, bytes]:
+        """Key and value of the page's record."""
+
+
+class OffsetMapLog(Protocol):
+    """Reads the compacted topic of the offset map. TargetWriter writes pages, together with the records. One thread."""
+
+    def read(self) -> Mapping[MapKey, PartitionPages]:
+        """Every partition with any page, as of records acknowledged before this call began. Raises BrokerUnavailable,
+        and TargetError when the topic does not exist or may not be read. Reads only the records written since the last
+        call."""
+
+    def close(self) -> None: ...
+
+
 class CheckpointEditor(Protocol):
     """Writes to the checkpoint topic without a TargetWriter. Every call returns once the broker has acknowledged the
     record, and raises BrokerUnavailable when that is unknown; repeating a call is harmless. One thread."""
@@ -118,6 +145,19 @@ class HeartbeatWriter(Protocol):
     def write(self, topic: str, beat: MirrorHeartbeat) -> None:
         """Returns once the broker has acknowledged it. Raises BrokerUnavailable, also when there is no such topic, and
         TargetError when this principal may not write to it. After either it may be in the topic all the same."""
+
+    def close(self) -> None: ...
+
+
+class MirrorRecordLog(Protocol):
+    """Topics with records of MirrorMaker 2's, in one partition. One thread. Raises BrokerUnavailable, also when there is
+    no such topic, and TargetError when this principal may not read or write it."""
+
+    def read(self, topic: str) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """Keys and values of all records, in their order."""
+
+    def write(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """Returns once the broker has acknowledged them; after an error any of them may be in the topic."""
 
     def close(self) -> None: ...
 

@@ -53,6 +53,8 @@ class Step(StrEnum):
     RECORD_WAITING = "record-waiting"
     CLAIM_GROUP = "claim-group"
     WITHDRAW_CLAIM = "withdraw-claim"
+    COMMIT_GROUP = "commit-group"
+    WRITE_CHECKPOINTS = "write-checkpoints"  # of groups, to MirrorMaker 2's topics
     WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"

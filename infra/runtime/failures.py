@@ -25,6 +25,7 @@ class Attempt(StrEnum):
     CATALOG_CHANGES = "to make the destinations like their sources"
     WATERMARKS = "to publish the watermarks"
     SCHEMAS = "to publish the schemas"
+    GROUP_POSITIONS = "to translate the offsets of consumer groups"
     HEARTBEAT = "to store a heartbeat"
     COMPARISON = "to compare a segment with the stored one"
 

@@ -42,6 +42,7 @@ CounterName = Literal[
     "corrupt_segments",
     "segment_events",
     "relists",
+    "group_checkpoints",
     # sync
     "sync_objects",
     "sync_bytes",
@@ -68,6 +69,10 @@ GaugeName = Literal[
     "source_lag_records",
     "source_lag_seconds",
     "source_heartbeat_age_seconds",
+    "group_snapshot_age_seconds",
+    "group_positions",
+    "group_checkpoint_latency_seconds",
+    "group_offsets",
     "undelivered_offsets",
     "assigned_partitions",
     "stopped_partitions",
@@ -207,6 +212,20 @@ TABLE: dict[MetricName, Metric] = {
         SOURCE,
         "RPO: the target holds everything that the source held so many seconds ago, by the source's clock; of assigned "
         "partitions",
+    ),
+    "group_snapshot_age_seconds": Metric(
+        REGION,
+        "age of the newest snapshot of the source's consumer groups that arrived here, when groups were last translated",
+    ),
+    "group_positions": Metric(
+        ("region", "exactness"), "offsets of the source's groups, by how exactly they are known here"
+    ),
+    "group_checkpoints": Metric(REGION, "records written to the topic of group checkpoints"),
+    "group_checkpoint_latency_seconds": Metric(
+        REGION, "from the observation of the source's groups to their checkpoints in this cluster"
+    ),
+    "group_offsets": Metric(
+        ("region", "outcome"), "offsets of groups that are synchronised, by what was done with them"
     ),
     "source_heartbeat_age_seconds": Metric(
         REGION,

@@ -24,6 +24,7 @@ from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.secrets import Path as KeyPath
 from infra.settings.secrets import substitute
 from infra.settings.storage import S3Settings, SqsSettings
+from ingress.groups.settings import GroupSettings
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
@@ -46,9 +47,9 @@ REGION_SIGN = "#"  # FILE#REGION
 AS_PATH = f", as FILE{REGION_SIGN}REGION"  # behind "name one of them", where a path may name it
 SECTIONS = (
     *("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "schema_registry"),
-    *("metrics", "log"),
+    *("groups", "metrics", "log"),
 )
-ALONE = ("kafka", "schema_registry", "metrics", "log")
+ALONE = ("kafka", "schema_registry", "groups", "metrics", "log")
 """Sections that contradict no other."""
 
 
@@ -235,6 +236,7 @@ class _Reader:
             "schema_registry": self._section(SchemaRegistrySettings, tree["schema_registry"], ("schema_registry",))
             if "schema_registry" in tree
             else None,
+            "groups": self._section(GroupSettings, tree.get("groups", {}), ("groups",)),
             "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),
             "log": self._section(LogSettings, tree.get("log", {}), ("log",)),
         }

@@ -21,6 +21,7 @@ from infra.settings.kafka import KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
+from ingress.groups.settings import GroupSettings
 from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.flows_form import FlowSettings
@@ -38,7 +39,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
         "",
         Config,
         frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction", "retention"})
-        | frozenset({"schema_registry", "metrics", "log", "format_options"}),
+        | frozenset({"schema_registry", "groups", "metrics", "log", "format_options"}),
     ),
     ("[kafka]", KafkaSettings, frozenset({"base", "consumer", "producer", "admin"})),
     ("[s3]", S3Settings, frozenset()),
@@ -53,6 +54,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[retention]", RetentionSettings, frozenset({"topics"})),
     ('[retention.topics."name"]', RetentionRule, frozenset()),
     ("[schema_registry]", SchemaRegistrySettings, frozenset()),
+    ("[groups]", GroupSettings, frozenset()),
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
     (FLOW_HEADER, FlowSettings, frozenset()),

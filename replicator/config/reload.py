@@ -27,7 +27,7 @@ _OWN_TOPICS = tuple(
     ("ingress", name) for name in ("segment_events_topic", "checkpoint_topic", "offset_map_topic", "ledger_topic")
 )
 EGRESS: Collection[KeyPath] = frozenset({*((name,) for name in (*_ALL, "egress", "schema_registry")), *_OWN_TOPICS})
-INGRESS: Collection[KeyPath] = frozenset((name,) for name in (*_ALL, "sqs", "ingress"))
+INGRESS: Collection[KeyPath] = frozenset((name,) for name in (*_ALL, "sqs", "ingress", "groups"))
 """What each service reads of the file: a section, or one of its settings."""
 
 

@@ -15,6 +15,7 @@ from infra.settings.field import enforce, listen_address, not_blank, region_name
 from infra.settings.kafka import KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
+from ingress.groups.settings import GroupSettings
 from ingress.settings import IngressSettings
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 
@@ -82,6 +83,9 @@ class Config:
     )
     schema_registry: SchemaRegistrySettings | None = field(
         default=None, metadata=setting("[schema_registry]: whose schemas are copied, or restored into")
+    )
+    groups: GroupSettings = field(
+        default_factory=GroupSettings, metadata=setting("[groups]: how consumer groups of the sources arrive here")
     )
     metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=setting("[metrics]: what is exported"))
     log: LogSettings = field(default_factory=LogSettings, metadata=setting("[log]: what is written to stderr"))

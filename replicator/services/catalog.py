@@ -20,7 +20,7 @@ from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
-from ingress.catalog.heartbeat_topics import HeartbeatTopics
+from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.removals import RemovedSources
 from ingress.catalog.settings import CatalogSettings
@@ -94,7 +94,7 @@ def heartbeats_of(
     writer = KafkaHeartbeatWriter(config.cluster.properties("producer"))
     around.resources.callback(writer.close)
     factor = settings.internal_replication_factor
-    topics = HeartbeatTopics(
+    topics = MirrorTopics(
         admin=admin,
         catalog_admin=KafkaCatalogAdmin(admin.connection),
         ledger=ledger,

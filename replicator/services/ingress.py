@@ -48,6 +48,7 @@ from replicator.config import Config, IngressSettings, SettingsFile
 from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, heartbeats_of, ledger_of
+from replicator.services.groups import groups_of
 from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
@@ -192,6 +193,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
                     settings.refresh_interval,
                 ),
                 heartbeats=heartbeats_of(config, current, around, admin=admin, ledger=ledger, objects=objects),
+                groups=groups_of(config, current, around, admin=admin, ledger=ledger, objects=objects),
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),
                 clock=around.clock,

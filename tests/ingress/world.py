@@ -48,7 +48,7 @@ from ingress.catalog.applier import CatalogApplier
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.first_copy import FirstCopies, WatermarksOf
-from ingress.catalog.heartbeat_topics import HeartbeatTopics
+from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.removals import RemovedSources
 from ingress.catalog.sync import CatalogSync
@@ -218,7 +218,7 @@ class World:
         )
 
     def heartbeat_round(self, current: Current[IngressSettings] | None = None) -> HeartbeatRound:
-        topics = HeartbeatTopics(
+        topics = MirrorTopics(
             admin=self.admin,
             catalog_admin=self.catalog_admin,
             ledger=self.ledger,

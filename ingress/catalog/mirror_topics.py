@@ -1,10 +1,12 @@
-"""Topics of this cluster for heartbeats: they are created like destinations, with the ledger, and never by the broker.
+"""MirrorMaker 2's topics in this cluster, of one kind: heartbeats, checkpoints of groups, or offset syncs. They are
+created like destinations, with the ledger, and never by the broker.
 
-A topic that the ledger does not have is used only if it may be one of heartbeats: MirrorMaker 2's, for example.
+A topic that the ledger does not have is used only if it may be one of that kind: MirrorMaker 2's own, for example.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from formats.errors import TargetError
@@ -19,7 +21,7 @@ from ingress.catalog.settings import CatalogSettings
 
 
 @dataclass(slots=True, kw_only=True)
-class HeartbeatTopics:
+class MirrorTopics:
     """Use from one thread."""
 
     admin: ClusterAdmin
@@ -28,10 +30,12 @@ class HeartbeatTopics:
     creator: TopicCreator
     settings: InForce[CatalogSettings]
     clock: Clock
+    configs: Mapping[str, str] = field(default_factory=lambda: HEARTBEAT_CONFIGS)  # of a topic, which has one partition
+    why_not: Callable[[str, int, Mapping[str, str]], str] = why_not_heartbeats  # why one is not to be written to
     _checked: set[str] = field(default_factory=set)
 
     def ensure(self, topic: str, *, source: str, lineage: tuple[str, ...]) -> None:
-        """Create it, or check the one that exists, once. `source`: region/topic that its heartbeats are of. `lineage`:
+        """Create it, or check the one that exists, once. `source`: region/topic that its records are of. `lineage`:
         as of a destination. Raises BrokerUnavailable, and TargetError when it must not be written to."""
         if topic in self._checked:
             return
@@ -39,11 +43,11 @@ class HeartbeatTopics:
         if found is not None:
             self._check(found, source=source, lineage=lineage)
         elif self.settings.value.create_topics:
-            self.creator.create(topic, 1, HEARTBEAT_CONFIGS, source=source, lineage=lineage)
+            self.creator.create(topic, 1, self.configs, source=source, lineage=lineage)
         else:
             raise TargetError(
                 f"topic {topic} does not exist, and create_topics = false: create it with one partition and "
-                f"{' '.join(f'{name} = {value}' for name, value in HEARTBEAT_CONFIGS.items())}"
+                f"{' '.join(f'{name} = {value}' for name, value in self.configs.items())}"
             )
         self._checked.add(topic)
 
@@ -60,5 +64,5 @@ class HeartbeatTopics:
             if isinstance(configs, dict) and is_unfinished(ours, found.name, found.topic_id, configs, self.clock.now()):
                 self.creator.own(found.name, found.topic_id, source=source, lineage=lineage)
                 return
-        if problem := why_not_heartbeats(found.name, found.partition_count, self.admin.configs(found.name)):
+        if problem := self.why_not(found.name, found.partition_count, self.admin.configs(found.name)):
             raise TargetError(problem)

@@ -1,0 +1,1 @@
+"""Consumer groups of the sources, in offsets of this cluster."""

@@ -1,0 +1,93 @@
+"""Translates offsets of deliveries by the offset map, as far as it is read and the destinations are known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from formats.errors import CheckpointConflict, ReplicatorError
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.offset_map_index import PageIndex
+from infra.contracts.catalog import LogEndReader
+from infra.contracts.cluster import LogEnds, TopicPartition
+from infra.contracts.internal_topics import PartitionPages
+from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+
+
+class NoPages:
+    """A PartitionPages of a partition without any record yet."""
+
+    def __init__(self) -> None:
+        self.index = PageIndex()
+
+    def page(self, number: int) -> MapPage:
+        raise IndexError(number)
+
+    def record(self, number: int) -> tuple[bytes, bytes]:
+        raise IndexError(number)
+
+
+@dataclass(slots=True)
+class MapLookup:
+    """For one thread, and one round: what it was given does not change. `maps` is read after `ends` and `positions`, so
+    it has every record that they know of."""
+
+    maps: Mapping[MapKey, PartitionPages]
+    positions: Positions
+    ends: Mapping[TopicPartition, LogEnds | ReplicatorError]
+    topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
+    _partitions: dict[CheckpointKey, PartitionMap | str] = field(default_factory=dict)
+
+    def target_of(self, key: CheckpointKey, source: int) -> Translation | str:
+        """Where a source offset of this delivery is; or why nothing is known of the delivery."""
+        found = self.partition(key)
+        return found if isinstance(found, str) else found.target_of(source)
+
+    def partition(self, key: CheckpointKey) -> PartitionMap | str:
+        if key not in self._partitions:
+            self._partitions[key] = self._opened(key)
+        return self._partitions[key]
+
+    def last_record(self, key: CheckpointKey) -> tuple[int, int] | None:
+        """Offsets at source and target of the last record that was delivered; None when the map has none."""
+        pages = self._pages(key)
+        if pages is None or not len(pages.index):
+            return None
+        runs = pages.page(len(pages.index) - 1).runs
+        count = runs.count[-1].as_py()
+        return runs.source[-1].as_py() + count - 1, runs.target[-1].as_py() + count - 1
+
+    def _pages(self, key: CheckpointKey) -> PartitionPages | None:
+        checkpoint = self.positions.get(key)
+        if not isinstance(checkpoint, Checkpoint):
+            return None
+        return self.maps.get(MapKey(key, checkpoint.destination_topic_id))
+
+    def _opened(self, key: CheckpointKey) -> PartitionMap | str:
+        checkpoint = self.positions.get(key)
+        if checkpoint is None:
+            return "nothing of the partition was delivered yet"
+        if isinstance(checkpoint, CheckpointConflict):
+            return str(checkpoint)
+        here = self.topic_ids.get(key.destination_topic, "")
+        if here and checkpoint.destination_topic_id not in ("", here):
+            return f"{key.destination_topic} was created again, and nothing of the partition was delivered to it yet"
+        target = TopicPartition(key.destination_topic, key.source.partition)
+        ends = self.ends.get(target)
+        if not isinstance(ends, LogEnds):
+            return f"{target}: its offsets are not known" + ("" if ends is None else f" ({ends})")
+        pages = self._pages(key) or NoPages()
+        delivered = DeliveredRange(
+            log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at
+        )
+        return PartitionMap(pages, delivered)
+
+
+def log_ends_of(
+    reader: LogEndReader, keys: Collection[CheckpointKey]
+) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
+    """Of the destinations of these deliveries. Raises BrokerUnavailable."""
+    return reader.log_ends(sorted({TopicPartition(key.destination_topic, key.source.partition) for key in keys}))

@@ -1,0 +1,66 @@
+"""Group checkpoints and offset syncs in MirrorMaker 2's topics of this cluster: its records, byte for byte.
+
+    topic read whole ──> what is in it ──> what is due ──> written
+    a record is another than the one that was written last ──> somebody else writes there: nothing is written
+
+The topic is read each time: it is small, and what another process of ours wrote before it left is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from formats.errors import MalformedEvent, TargetError
+from infra.contracts.internal_topics import MirrorRecordLog
+
+R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True, kw_only=True)
+class MirrorTable(Generic[K, R]):
+    """One topic. Use from one thread."""
+
+    topic: str
+    log: MirrorRecordLog
+    decode: Callable[[bytes, bytes], R]
+    encode: Callable[[R], tuple[bytes, bytes]]
+    key_of: Callable[[R], K]
+    _written: dict[K, R] = field(default_factory=dict)  # by this process, since it began to write here
+
+    def read(self) -> Mapping[K, R]:
+        """The newest record of each key. Raises BrokerUnavailable, and TargetError when the topic may not be read, or
+        when somebody else writes to it."""
+        table: dict[K, R] = {}
+        for key, value in self.log.read(self.topic):
+            try:
+                if value is not None:
+                    record = self.decode(key or b"", value)
+                    table[self.key_of(record)] = record
+            except MalformedEvent:
+                continue  # MirrorMaker 2's own readers leave it out, too
+        others = [key for key, record in self._written.items() if table.get(key) != record]
+        if others:
+            self._written.clear()  # said once: the next time, what is there counts
+            raise TargetError(
+                f"somebody else writes to {self.topic}: {table.get(others[0])} is not the record that was written here. "
+                "Is MirrorMaker 2 still running for this source, or another ingress with the same alias? End it, or set "
+                "groups.emit_checkpoints = false"
+            )
+        return table
+
+    def write(self, records: Iterable[R]) -> int:
+        """How many. Raises BrokerUnavailable, and TargetError when the topic may not be written."""
+        due: Sequence[R] = list(records)
+        if due:
+            for record in due:
+                self._written.pop(self.key_of(record), None)  # it may be in the topic, even after an error
+            self.log.write(self.topic, [self.encode(record) for record in due])
+            self._written |= {self.key_of(record): record for record in due}
+        return len(due)
+
+    def forget(self) -> None:
+        """Another process may write here now."""
+        self._written.clear()

@@ -1,0 +1,99 @@
+"""Where the consumer groups of a source stand in this cluster: each committed offset, translated.
+
+    snapshot of the groups ──> partition of the source ──> destination that it is delivered to ──> offset there
+
+An offset without a translation says why, so that an operator can be told. Pure: `translate` reads the offset map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from formats.control.group_snapshot import CommittedOffset, GroupSnapshot
+from formats.messages.delivery_checkpoint import CheckpointKey
+from infra.contracts.cluster import TopicPartition
+from ingress.groups.translation import Exactness, Translation
+from ingress.routing.archived import ArchivedTopic
+
+Translate = Callable[[CheckpointKey, int], Translation | str]
+"""A source offset of this delivery; or why nothing is known of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPosition:
+    """Where one group stands in one partition, in offsets of both clusters."""
+
+    group: str
+    source: str  # region/topic/partition, for people
+    topic: str  # at the source
+    target: TopicPartition
+    upstream: int  # next offset at the source
+    downstream: int | None  # and here; None: not known
+    exactness: Exactness
+    metadata: str = ""
+    reason: str = ""  # why it is not known; empty when it is
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredTopics:
+    """The topics of one source region that are delivered here, by their name there."""
+
+    routes: Mapping[str, Sequence[ArchivedTopic]]
+
+    @classmethod
+    def of(cls, region: str, destinations: Iterable[Sequence[ArchivedTopic]]) -> DeliveredTopics:
+        """`destinations`: the routes to each. Left out are topics of which only records may cross, by their replication
+        policy, and destinations that several topics share: a group of one of them has no place there that is right for
+        the records of the others."""
+        found: dict[str, list[ArchivedTopic]] = {}
+        for routes in destinations:
+            for route in routes if len(routes) == 1 else ():
+                if route.region == region and not route.settings.syncs_nothing:
+                    found.setdefault(route.incarnations[0].topic, []).append(route)
+        return cls(found)
+
+    def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:
+        """Where a partition of that incarnation goes; or why it goes nowhere. A topic whose log forked has several
+        paths: the offsets of its groups are those of the last one."""
+        if topic not in self.routes:
+            return "its topic is not delivered here"
+        found = []
+        for route in self.routes[topic]:
+            ours = [one for one in route.incarnations if one.claim is None or one.claim.topic_id == topic_id]
+            if ours:
+                found.append(CheckpointKey(ours[-1].source(route.region, partition), route.destination))
+        return found or (
+            "its offset is one of another incarnation of the topic than those that are delivered here: the topic was "
+            "deleted and created again since the group committed, or is about to be followed"
+        )
+
+
+def group_positions(
+    snapshot: GroupSnapshot, delivered: DeliveredTopics, translate: Translate
+) -> Iterator[GroupPosition]:
+    """Each committed offset of a topic that is delivered here; more than once for one that goes to several topics."""
+    for group, found in snapshot.groups.items():
+        for topic, commits in found.topics.items():
+            for partition, commit in commits.items():
+                keys = delivered.deliveries(topic, commits.topic_id, partition)
+                if isinstance(keys, str):
+                    continue
+                yield from (_position(group, key, commit, translate(key, commit.next_offset)) for key in keys)
+
+
+def _position(group: str, key: CheckpointKey, commit: CommittedOffset, found: Translation | str) -> GroupPosition:
+    reason = found if isinstance(found, str) else ""
+    if not isinstance(found, str) and found.offset is None:
+        reason = "its records were delivered before the offset map began; it is known once the group has moved on"
+    return GroupPosition(
+        group=group,
+        source=str(key.source),
+        topic=key.source.topic,
+        target=TopicPartition(key.destination_topic, key.source.partition),
+        upstream=commit.next_offset,
+        downstream=None if isinstance(found, str) else found.offset,
+        exactness=Exactness.UNKNOWN if isinstance(found, str) else found.exactness,
+        metadata=commit.metadata,
+        reason=reason,
+    )

@@ -1,0 +1,163 @@
+"""One round for the consumer groups of the source regions that this process keeps.
+
+    newest snapshot of each region ──> translated by the offset map ──┬──> group checkpoints, offset syncs
+                                                                      └──> offsets of inactive groups, where asked for
+
+A region that fails does not keep the others from being done; what failed is done by the next round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from formats.control.group_snapshot import GroupSnapshot
+from formats.errors import ReplicatorError
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.mirrormaker import (
+    MirrorCheckpoint,
+    OffsetSync,
+    decode_checkpoint,
+    decode_offset_sync,
+    encode_checkpoint,
+    encode_offset_sync,
+)
+from infra.archive.last_good import LastGood
+from infra.contracts.catalog import LogEndReader
+from infra.contracts.internal_topics import MirrorRecordLog, OffsetMapLog
+from ingress.catalog.mirror_topics import MirrorTopics
+from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
+from ingress.groups.flows import GroupFlow
+from ingress.groups.lookup import MapLookup, Positions, log_ends_of
+from ingress.groups.mirror_records import MirrorTable
+from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
+from ingress.groups.sync_plan import SyncDecision
+from ingress.groups.target_groups import TargetGroups
+from ingress.routing.destinations import RoutingTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionReport:
+    """What a round did for one region."""
+
+    age: timedelta  # of the snapshot
+    positions: Sequence[GroupPosition] = ()
+    checkpoints: int = 0  # written
+    decisions: Mapping[str, Sequence[SyncDecision]] = field(default_factory=dict)  # by group, where groups are synced
+    problem: str = ""  # why it is not complete
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupRound:
+    """Blocks. Use from one thread at a time."""
+
+    snapshots: LastGood[GroupSnapshot]
+    offset_map: OffsetMapLog
+    ends: LogEndReader
+    topics: MirrorTopics
+    records: MirrorRecordLog
+    target: TargetGroups | None  # None: groups are not synced
+    emits: bool
+    now: Callable[[], datetime]
+    _checkpoints: dict[str, MirrorTable[CheckpointId, MirrorCheckpoint]] = field(default_factory=dict)  # by topic
+    _syncs: dict[str, MirrorTable[tuple[str, int], OffsetSync]] = field(default_factory=dict)
+
+    def run(self, flows: Sequence[GroupFlow], found: RoutingTable, positions: Positions) -> Mapping[str, RegionReport]:
+        """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints of
+        all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
+        kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}
+        for table in (*self._checkpoints.values(), *self._syncs.values()):
+            if table.topic not in kept:
+                table.forget()
+        snapshots = self.snapshots.refresh([flow.region for flow in flows])
+        if not snapshots:
+            return {}
+        lookup = self._lookup(found, positions)
+        reports = {}
+        for flow in flows:
+            snapshot = snapshots.get(flow.region)
+            if snapshot is not None:
+                reports[flow.region] = self._region(flow, snapshot, found, lookup)
+        return reports
+
+    def _lookup(self, found: RoutingTable, positions: Positions) -> MapLookup:
+        topic_ids = {name: one.facts.topic_id for name, one in found.destinations.items()}
+        here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}
+        ends = log_ends_of(self.ends, here.keys())
+        return MapLookup(self.offset_map.read(), here, ends, topic_ids)  # the map last: it has all that they know of
+
+    def _region(self, flow: GroupFlow, snapshot: GroupSnapshot, found: RoutingTable, lookup: MapLookup) -> RegionReport:
+        delivered = DeliveredTopics.of(flow.region, [one.routes for one in found.destinations.values()])
+        positions = list(group_positions(snapshot, delivered, lookup.target_of))
+        written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
+        try:
+            if self.emits and flow.checkpoints:
+                written = self._emit(flow, snapshot, positions, lookup)
+        except ReplicatorError as error:
+            problems.append(str(error))
+        try:
+            if self.target is not None:
+                decisions = dict(self.target.sync(_by_group(positions), self.now()))
+        except ReplicatorError as error:
+            problems.append(str(error))
+        return RegionReport(
+            age=self.now() - snapshot.observed_at,
+            positions=positions,
+            checkpoints=written,
+            decisions=decisions,
+            problem="; ".join(problems),
+        )
+
+    def _emit(
+        self, flow: GroupFlow, snapshot: GroupSnapshot, positions: Sequence[GroupPosition], lookup: MapLookup
+    ) -> int:
+        for topic in (flow.checkpoints, flow.offset_syncs):
+            self.topics.ensure(topic, source=f"{flow.region}/{topic}", lineage=(snapshot.cluster_id,))
+        syncs = self._syncs.setdefault(
+            flow.offset_syncs,
+            MirrorTable(
+                topic=flow.offset_syncs,
+                log=self.records,
+                decode=decode_offset_sync,
+                encode=encode_offset_sync,
+                key_of=lambda one: (one.topic, one.partition),
+            ),
+        )
+        syncs.write(due_offset_syncs(_last_records(flow.region, lookup), syncs.read()))
+        table = self._checkpoints.setdefault(
+            flow.checkpoints,
+            MirrorTable(
+                topic=flow.checkpoints,
+                log=self.records,
+                decode=decode_checkpoint,
+                encode=encode_checkpoint,
+                key_of=checkpoint_id,
+            ),
+        )
+        return table.write(due_checkpoints(positions, table.read()))
+
+
+def _by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:
+    found: dict[str, list[GroupPosition]] = defaultdict(list)
+    for position in positions:
+        found[position.group].append(position)
+    return found
+
+
+def _last_records(region: str, lookup: MapLookup) -> Sequence[OffsetSync]:
+    """Of each partition of the region, the last record that is here."""
+    found = []
+    for key, checkpoint in lookup.positions.items():
+        if key.source.region == region and isinstance(checkpoint, Checkpoint):
+            last = lookup.last_record(key)
+            if last is not None:
+                found.append(_sync(key, *last))
+    return found
+
+
+def _sync(key: CheckpointKey, source: int, target: int) -> OffsetSync:
+    return OffsetSync(
+        topic=key.source.topic, partition=key.source.partition, upstream_offset=source, downstream_offset=target
+    )

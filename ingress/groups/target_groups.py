@@ -1,0 +1,123 @@
+"""Commits the offsets of inactive groups in this cluster, as their sources' positions say.
+
+    describe ──> active, or not known: nothing
+    committed offsets here ──> `sync_plan` ──> ledger: what is about to be written ──> commit
+                                                                  └ Kafka refuses it once the group has members
+
+Between the look at the offsets and the commit lie a few milliseconds. A consumer that joins, commits and leaves within
+them is moved to where its group stands at the source; one that stays is safe, since Kafka refuses the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from formats.errors import BrokerUnavailable, TargetError
+from formats.messages.ledger import GroupWrite
+from infra.contracts.cluster import Committed, ConsumerGroups, GroupFacts, TopicPartition
+from infra.contracts.groups import GroupIsActive, GroupWriter
+from infra.contracts.internal_topics import Ledger
+from ingress.groups.positions import GroupPosition
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
+
+GroupWrites = Mapping[tuple[str, str], GroupWrite]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetGroups:
+    """Use from one thread at a time; the requests run on `pool`, a group each."""
+
+    groups: ConsumerGroups
+    writer: GroupWriter
+    ledger: Ledger
+    pool: Executor
+    allow_rewind: bool
+
+    def sync(
+        self, positions: Mapping[str, Sequence[GroupPosition]], now: datetime, *, dry_run: bool = False
+    ) -> Mapping[str, Sequence[SyncDecision]]:
+        """What was decided, by group. `dry_run`: nothing is written. Raises BrokerUnavailable, and TargetError when the
+        ledger may not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
+        writes = self.ledger.read().groups
+        found = {
+            group: self.pool.submit(self._planned, group, some, writes) for group, some in sorted(positions.items())
+        }
+        planned = {group: future.result() for group, future in found.items()}
+        if not dry_run:
+            due = {group: some for group, some in planned.items() if _to_write(some)}
+            # what is recorded and not written is taken for moved by somebody, and never moved back: the safe side
+            self.ledger.write([entry for group, some in due.items() for entry in _entries(group, some, writes, now)])
+            done = {group: self.pool.submit(self._written, group, some) for group, some in due.items()}
+            planned |= {group: future.result() for group, future in done.items()}
+        return planned
+
+    # --- on the pool ---
+
+    def _planned(self, group: str, positions: Sequence[GroupPosition], writes: GroupWrites) -> Sequence[SyncDecision]:
+        facts: GroupFacts | None = None
+        problem, committed = "", {}
+        try:
+            facts = self.groups.facts(group)
+            if not facts.members:
+                committed = self.writer.committed(group, [one.target for one in positions])
+        except (BrokerUnavailable, TargetError) as error:
+            facts, problem = None, str(error)
+        plan = sync_plan(
+            positions,
+            facts=facts,
+            committed={partition: one.next_offset for partition, one in committed.items()},
+            written=_written_before(group, positions, writes),
+            allow_rewind=self.allow_rewind,
+        )
+        return [replace(one, reason=problem) for one in plan] if problem else plan
+
+    def _written(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
+        offsets = {
+            one.position.target: Committed(one.offset, one.position.metadata)
+            for one in decisions
+            if one.outcome is SyncOutcome.WRITE
+        }
+        try:
+            self.writer.commit(group, offsets)
+        except GroupIsActive as error:
+            return [_instead(one, SyncOutcome.ACTIVE, str(error)) for one in decisions]
+        except (BrokerUnavailable, TargetError) as error:
+            return [_instead(one, SyncOutcome.UNKNOWN_STATE, str(error)) for one in decisions]
+        return decisions
+
+
+def _instead(decision: SyncDecision, outcome: SyncOutcome, reason: str) -> SyncDecision:
+    return replace(decision, outcome=outcome, reason=reason) if decision.outcome is SyncOutcome.WRITE else decision
+
+
+def _to_write(decisions: Sequence[SyncDecision]) -> bool:
+    return any(one.outcome is SyncOutcome.WRITE for one in decisions)
+
+
+def _written_before(
+    group: str, positions: Sequence[GroupPosition], writes: GroupWrites
+) -> Mapping[TopicPartition, int]:
+    topics = {one.target.topic for one in positions}
+    return {
+        TopicPartition(topic, partition): offset
+        for topic in topics
+        if (found := writes.get((group, topic))) is not None
+        for partition, offset in found.by_partition().items()
+    }
+
+
+def _entries(group: str, decisions: Sequence[SyncDecision], writes: GroupWrites, now: datetime) -> Sequence[GroupWrite]:
+    by_topic: dict[str, dict[int, int]] = {}
+    for one in decisions:
+        if one.outcome is SyncOutcome.WRITE:
+            by_topic.setdefault(one.position.target.topic, {})[one.position.target.partition] = one.offset
+    entries = []
+    for topic, offsets in by_topic.items():
+        before = writes.get((group, topic))
+        merged = sorted({**({} if before is None else before.by_partition()), **offsets}.items())
+        partitions, newest = zip(*merged, strict=True)
+        entries.append(GroupWrite(group=group, topic=topic, partitions=partitions, offsets=newest, at=now))
+    return entries
