@@ -148,10 +148,11 @@ def _side(table: str, sides: Mapping[str, Mapping[str, SideSetting]], refused: R
     found: Table = {}
     for name in dict.fromkeys(name for side in sides.values() for name in side):
         set_by = {flow: side[name] for flow, side in sides.items() if name in side}
-        if name in _INTERVALS:  # the most frequent serves all
+        wanted = {flow: side[name].value if name in side else _DEFAULTS.get(name) for flow, side in sides.items()}
+        if name in _INTERVALS and len({_is_off(value) for value in wanted.values()}) == 1:
+            # the most frequent serves all
             found[name] = min((str(one.value) for one in set_by.values()), key=parse_duration)
             continue
-        wanted = {flow: side[name].value if name in side else _DEFAULTS.get(name) for flow, side in sides.items()}
         first = next(iter(wanted.values()))
         if any(value != first for value in wanted.values()):
             listed = ", ".join(f"{_written(value)} in {flow}" for flow, value in wanted.items())
@@ -160,6 +161,11 @@ def _side(table: str, sides: Mapping[str, Mapping[str, SideSetting]], refused: R
         if first is not None:
             found[name] = first
     return found
+
+
+def _is_off(interval: object) -> bool:
+    """Whether an interval says "not at all"; None is a flow's default, which is some interval."""
+    return interval is not None and not parse_duration(str(interval))
 
 
 def _merged(alias: str, clients: Mapping[str, ClientProperties], refused: RefusedKeys) -> Mapping[tuple[str, str], str]:

@@ -444,6 +444,32 @@ a->c.enabled = true
             20,
         ]
 
+    @pytest.mark.parametrize(
+        ("line", "of_other", "refused"),
+        [
+            ("refresh.topics.interval.seconds = 20", "20s", {"a->b", "c->b"}),
+            ("refresh.topics.enabled = true", "the default", {"c->b"}),
+        ],
+    )
+    def test_a_refresh_that_is_off_is_no_interval(self, line: str, of_other: str, refused: set[str]) -> None:
+        file = imported(self.HEAD + line + "\nc->b.refresh.topics.enabled = false")
+        found = {flow.name: one for flow in file.flows for one in flow.refused}
+        assert found.keys() == refused
+        assert found["c->b"].key == "c->b.refresh.topics.enabled"
+        assert {one.reason for one in found.values()} == {
+            f"is one setting, [clusters.b.ingress] topic_refresh_interval, but {of_other} in a->b, 0s in c->b"
+        }
+        target = next(config for config in loaded(file.text) if config.region == "b")
+        assert target.ingress is not None
+        assert target.ingress.finds_new_topics
+
+    def test_a_refresh_that_is_off_in_all_flows(self) -> None:
+        file = imported(self.HEAD + "refresh.topics.enabled = false\nc->b.refresh.topics.interval.seconds = 20")
+        assert not [one for flow in file.flows for one in flow.refused]
+        found = [side for config in loaded(file.text) for side in (config.egress, config.ingress) if side is not None]
+        assert len(found) == 4
+        assert not any(side.finds_new_topics for side in found)
+
     def test_where_an_archive_begins(self) -> None:
         line = "a->b.source.consumer.auto.offset.reset = latest"
         assert self.treatments(line) == {f"a->b {line.partition(' =')[0]}": Treatment.REFUSED}
