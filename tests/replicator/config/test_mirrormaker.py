@@ -19,10 +19,11 @@ from formats.topic_selection import TopicPattern
 from replicator.config import Config, parse
 from replicator.config.across import between_files
 from replicator.config.java_properties import read_properties
-from replicator.config.mirrormaker import imported_flows, patterns
+from replicator.config.mirrormaker import imported_flows
 from replicator.config.mirrormaker_clients import login_of
 from replicator.config.mirrormaker_file import ImportedFile, ImportedFlow, imported_file
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KEYS, PREFIXES, SPELLINGS, Treatment, rule_of
+from replicator.config.mirrormaker_patterns import patterns
 from tests.examples import property_examples
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "mm2" / "import"
