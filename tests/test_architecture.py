@@ -122,6 +122,7 @@ PURE = (
     "replicator/config/mirrormaker_properties.py",
     "replicator/config/mirrormaker_scopes.py",
     "replicator/config/mistyped.py",
+    "replicator/config/queues.py",
     "replicator/config/reload.py",
     "replicator/restore/conflicts.py",
     "replicator/restore/creation.py",
