@@ -396,6 +396,43 @@ def test_each_region_has_a_bucket_and_a_queue_of_its_own() -> None:
     assert [c.sqs and c.sqs.queue for c in (one, other)] == ["A_SQS_QUEUE", "B_SQS_QUEUE"]
 
 
+class TestBuckets:
+    """Nothing but objects crosses, and MirrorMaker 2's file says nothing of them: the file says it at each bucket."""
+
+    def below(self, text: str, header: str) -> list[str]:
+        """The comments of a table, which come first in it."""
+        _, _, rest = text.partition(f"\n[{header}]\n")
+        lines = rest.splitlines()
+        return lines[: next(n for n, line in enumerate(lines) if not line.startswith("#"))]
+
+    def test_of_a_source_and_of_a_target(self) -> None:
+        file = imported(FLOW)
+        leaves = [
+            "# what is stored below data/a/ has to reach the bucket of b: by S3 replication, or by [clusters.a.sync];",
+            "# or both regions have one bucket",
+        ]
+        assert self.below(file.text, "clusters.a.s3") == leaves
+        arrives = ["# has to get what the bucket of a has below data/a/"]
+        assert self.below(file.text, "clusters.b.s3") == arrives
+        of_a, of_b = file.by_region().values()
+        assert self.below(of_a, "s3") == [line.replace("clusters.a.", "") for line in leaves]
+        assert self.below(of_b, "s3") == arrives
+
+    def test_of_several(self) -> None:
+        file = imported("clusters = a, b, c\na->b.enabled = true\na->c.enabled = true\nc->a.enabled = true")
+        first, _, last = self.below(file.text, "clusters.a.s3")
+        assert "data/a/ has to reach the buckets of b, c:" in first
+        assert last == "# has to get what the bucket of c has below data/c/"
+        [*_, last] = self.below(
+            imported("clusters = a, b, c\na->b.enabled = true\nc->b.enabled = true").text, "clusters.b.s3"
+        )
+        assert last == "# has to get what the buckets of a, c have below data/a/, data/c/"
+
+    def test_of_an_alias_with_a_dot(self) -> None:
+        file = imported("clusters = a.x, b\na.x->b.enabled = true")
+        assert 'by [clusters."a.x".sync]' in self.below(file.text, 'clusters."a.x".s3')[0]
+
+
 class TestFlowsOfOneCluster:
     """MirrorMaker 2 has a setting for each flow, where an egress or an ingress here has one for all of them."""
 
