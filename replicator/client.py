@@ -16,7 +16,7 @@ Topics are found by their names, and records are those of MirrorMaker 2, whichev
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -69,12 +69,15 @@ class MirrorClient:
         policy: ReplicationPolicy | None = None,
         *,
         patience: timedelta = timedelta(minutes=1),
+        own_topics: Collection[str] = (),
         admin: ClusterAdmin | None = None,
         read: ReadTopic | None = None,
     ) -> None:
         """`properties`: of the Kafka client. `policy`: by which topics are named; default: MirrorMaker 2's. `patience`:
-        without progress while a topic is read. `admin`, `read`: instead of those of the cluster. Raises ConfigError."""
+        without progress while a topic is read. `own_topics`: those of the replicator besides `replicator.*`, which come
+        from no other cluster. `admin`, `read`: instead of those of the cluster. Raises ConfigError."""
         self.policy = policy or DefaultReplicationPolicy()
+        self._own_topics = frozenset(own_topics)
         self._admin = admin or KafkaAdmin(properties)
         self._read = read or _KafkaTopics(properties, patience)
 
@@ -100,8 +103,8 @@ class MirrorClient:
         return upstream.offset_sync_topics(self.policy, self.topics())
 
     def remote_topics(self, source: str | None = None) -> frozenset[str]:
-        """Of every upstream cluster, or of the cluster `source`."""
-        return upstream.remote_topics(self.policy, self.topics(), source)
+        """Of every upstream cluster, or of the cluster `source`; without the replicator's own."""
+        return upstream.remote_topics(self.policy, self.topics(), source, self._own_topics)
 
     def upstream_clusters(self) -> frozenset[str]:
         return upstream.upstream_clusters(self.policy, self.topics())

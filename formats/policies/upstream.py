@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from formats.policies.names import ReplicationPolicy, hops
+from formats.topic_selection import is_internal
 
 
 def heartbeat_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> frozenset[str]:
@@ -25,9 +26,13 @@ def offset_sync_topics(policy: ReplicationPolicy, topics: Iterable[str]) -> froz
     return frozenset(one for one in topics if one.startswith("mm2-offset-syncs") and policy.is_mm2_internal_topic(one))
 
 
-def remote_topics(policy: ReplicationPolicy, topics: Iterable[str], source: str | None = None) -> frozenset[str]:
-    """Topics that come from another cluster, or from the cluster `source`; internal ones are left out."""
-    found = {topic: policy.topic_source(topic) for topic in topics if not policy.is_internal_topic(topic)}
+def remote_topics(
+    policy: ReplicationPolicy, topics: Iterable[str], source: str | None = None, own: Collection[str] = ()
+) -> frozenset[str]:
+    """Topics that come from another cluster, or from the cluster `source`. Internal ones are left out, also those that
+    no filter selects: `replicator.*`, and `own`, further topics of the replicator."""
+    named = (topic for topic in topics if not policy.is_internal_topic(topic) and not is_internal(topic, own))
+    found = {topic: policy.topic_source(topic) for topic in named}
     return frozenset(
         topic for topic, alias in found.items() if alias is not None and (source is None or alias == source)
     )

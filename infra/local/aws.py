@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import boto3
@@ -30,7 +32,28 @@ CREDENTIALS: Final[Credentials] = {
     "aws_secret_access_key": "test",
     "region_name": REGION,
 }
+AWS_VARIABLES: Final[Mapping[str, str]] = {
+    "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
+    "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
+    "AWS_DEFAULT_REGION": REGION,
+}
+"""The embedded S3's credentials, for services and for users."""
 EVENTS: Final[tuple[EventType, ...]] = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*")
+
+
+def bucket_of(region: str) -> str:
+    """The bucket that a region of the embedded stack has."""
+    return f"archive-{region}"
+
+
+def queue_of(region: str) -> str:
+    """The queue that gets the notifications of `bucket_of(region)`."""
+    return f"{bucket_of(region)}-events"
+
+
+def direct_hosts() -> str:
+    """Value of `NO_PROXY` with which no proxy of the environment stands before this machine."""
+    return ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
 
 
 def local_config() -> Config:

@@ -47,8 +47,11 @@ def mirror_client(
     if servers is None and properties is None:
         settings = load_config(config)
         set_up_logs(settings)
-        policy = None if settings.ingress is None else _policy(settings.ingress, alias, settings.source, by_source)
-        return MirrorClient(settings.cluster.properties("consumer"), policy)
+        ingress, client = settings.ingress, settings.cluster.properties("consumer")
+        if ingress is None:
+            return MirrorClient(client)
+        policy = _policy(ingress, alias, settings.source, by_source)
+        return MirrorClient(client, policy, own_topics=ingress.own_topics)
     if any(one is not None for one in (config, alias, region_option())):
         raise typer.BadParameter(
             "--config, --region and --alias are not for a cluster given by --bootstrap-server or --properties"

@@ -14,10 +14,10 @@ from formats.errors import PluginFailed
 from formats.topic_selection import is_internal, select
 from infra.settings.field import dotted
 from infra.settings.kafka import ROLES, SERVERS
-from infra.settings.storage import SqsSettings
 from ingress.settings import IngressSettings
 from replicator.config.mirrors import Loop, Mirror, loops, without_lineage
 from replicator.config.mistyped import meant
+from replicator.config.queues import is_same_queue, is_url
 from replicator.config.samples import samples_of
 from replicator.config.settings import Config
 
@@ -132,20 +132,15 @@ def _one_queue(configs: Sequence[Config], places: Mapping[str, Place]) -> Iterat
         if one.ingress is None or other.ingress is None or one.sqs is None or other.sqs is None:
             continue
         is_one_group = (one.region, one.ingress.group_id) == (other.region, other.ingress.group_id)
-        if is_one_group or _queue(one.sqs) != _queue(other.sqs):
+        if is_one_group or not is_same_queue(one.sqs, other.sqs):
             continue
         first, second = (f"{c.source}: {_place(places, c.source, 'sqs.queue')}" for c in (one, other))
+        names = dict.fromkeys(repr(settings.queue) for settings in (one.sqs, other.sqs))
+        told = "" if is_url(one.sqs) == is_url(other.sqs) else "; if they are two, name both by URL"
         yield (
-            f"{first} and {second} are one queue, {one.sqs.queue!r}, of two deliveries: a message reaches one reader "
-            "only, so each would take the other's notifications; give each a queue of its own"
+            f"{first} and {second} are one queue, {' and '.join(names)}, of two deliveries: a message reaches one "
+            f"reader only, so each would take the other's notifications; give each a queue of its own{told}"
         )
-
-
-def _queue(settings: SqsSettings) -> tuple[object, ...]:
-    """A queue by its name is one of the AWS region and account; by its URL it is the same everywhere."""
-    if "://" in settings.queue:
-        return (settings.queue,)
-    return (settings.queue, settings.endpoint_url, settings.region_name)
 
 
 def _shared(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
@@ -164,11 +159,11 @@ def _shared(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]
 
 def _same_delivery(one: Config, other: Config) -> bool:
     """Whether both files configure the same ingress: its processes may use separate files."""
-    return (one.region, one.s3.bucket, one.s3.prefix, one.sqs, one.ingress) == (
+    is_one_queue = is_same_queue(one.sqs, other.sqs) if one.sqs and other.sqs else one.sqs is other.sqs
+    return is_one_queue and (one.region, one.s3.bucket, one.s3.prefix, one.ingress) == (
         other.region,
         other.s3.bucket,
         other.s3.prefix,
-        other.sqs,
         other.ingress,
     )
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from formats.incarnation import LEGAL_NAME
 from infra.settings.field import region_name
 from infra.settings.secrets import MASK, is_secret
-from replicator.config.mirrormaker import patterns
 from replicator.config.mirrormaker_clients import ClientProperties
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KeyRule, Treatment
 from replicator.config.mirrormaker_mistyped import OFF
+from replicator.config.mirrormaker_patterns import patterns
 from replicator.config.show import Table
 
 POLICY = "LegacyReplicationPolicy"

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from infra.settings.field import dotted, settings_of
+from infra.settings.storage import S3Settings
 from infra.settings.units import parse_duration
 from replicator.config.flows import tables_of
-from replicator.config.flows_form import ARROW
+from replicator.config.flows_form import ARROW, CLUSTERS
 from replicator.config.mirrormaker_clients import ClientProperties, imported_toml, kafka_table, variable
 from replicator.config.mirrormaker_keys import Treatment
 from replicator.config.show import Table
@@ -27,6 +29,7 @@ _DEFAULTS: Mapping[str, object] = {
 }
 """Of a flow that does not say it."""
 
+_PREFIX = settings_of(S3Settings)["prefix"].default
 _INTERVALS = ("topic_refresh_interval", "heartbeat_interval")
 
 RefusedKeys = dict[tuple[str, str], str]
@@ -90,16 +93,43 @@ class ImportedFile:
     @property
     def text(self) -> str:
         """The file of several regions, with what has no counterpart as comments."""
-        return self._file(", ".join(one.name for one in self.flows), self.tables)
+        crossing = {dotted((CLUSTERS, region)): region for region in self._regions}
+        return self._file(", ".join(one.name for one in self.flows), self.tables, crossing)
 
     def by_region(self) -> Mapping[str, str]:
         """A file for each region."""
-        clusters = self.tables["clusters"]
-        assert isinstance(clusters, dict)
-        return {region: self._file(region, tables_of(self.tables, region).tables) for region in clusters}
+        return {
+            region: self._file(region, tables_of(self.tables, region).tables, {"": region}) for region in self._regions
+        }
 
-    def _file(self, title: str, tables: Mapping[str, object]) -> str:
-        return "\n".join([f"# From {self.origin}: {title}", *self._comments(), "", imported_toml(tables)])
+    @property
+    def _regions(self) -> Sequence[str]:
+        clusters = self.tables[CLUSTERS]
+        assert isinstance(clusters, dict)
+        return list(clusters)
+
+    def _file(self, title: str, tables: Mapping[str, object], crossing: Mapping[str, str]) -> str:
+        """`crossing`: the regions whose buckets are in the file, by the table around theirs."""
+        text = "\n".join([f"# From {self.origin}: {title}", *self._comments(), "", imported_toml(tables)])
+        for around, region in crossing.items():
+            head = f"{around}." if around else ""
+            header = f"\n[{head}s3]\n"
+            text = text.replace(header, header + "".join(f"# {line}\n" for line in self._crossing(region, head)), 1)
+        return text
+
+    def _crossing(self, region: str, head: str) -> Iterator[str]:
+        """What objects have to cross from the region's bucket, and to it. `head`: of the names of its tables."""
+        targets = [flow.target for flow in self.flows if flow.source == region]
+        sources = [flow.source for flow in self.flows if flow.target == region]
+        if targets:
+            yield (
+                f"what is stored below {_stored(region)} has to reach {_buckets(targets)}: by S3 replication, or by "
+                f"[{head}sync];"
+            )
+            yield f"or {'both' if len(targets) == 1 else 'these'} regions have one bucket"
+        if sources:
+            have = "has" if len(sources) == 1 else "have"
+            yield f"has to get what {_buckets(sources)} {have} below {', '.join(map(_stored, sources))}"
 
     def _comments(self) -> Iterator[str]:
         """Each once, with its flows if not all of them have it."""
@@ -112,6 +142,14 @@ class ImportedFile:
         for text, names in found.items():
             of_some = "" if len(names) == len(self.flows) else f"{', '.join(names)}: "
             yield f"# {of_some}{text}"
+
+
+def _stored(region: str) -> str:
+    return f"{_PREFIX}/{region}/"
+
+
+def _buckets(regions: Sequence[str]) -> str:
+    return f"the bucket{'s' * (len(regions) > 1)} of {', '.join(regions)}"
 
 
 def imported_file(flows: Sequence[ImportedFlow], *, origin: str = "MirrorMaker 2") -> ImportedFile:
@@ -148,10 +186,11 @@ def _side(table: str, sides: Mapping[str, Mapping[str, SideSetting]], refused: R
     found: Table = {}
     for name in dict.fromkeys(name for side in sides.values() for name in side):
         set_by = {flow: side[name] for flow, side in sides.items() if name in side}
-        if name in _INTERVALS:  # the most frequent serves all
+        wanted = {flow: side[name].value if name in side else _DEFAULTS.get(name) for flow, side in sides.items()}
+        if name in _INTERVALS and len({_is_off(value) for value in wanted.values()}) == 1:
+            # the most frequent serves all
             found[name] = min((str(one.value) for one in set_by.values()), key=parse_duration)
             continue
-        wanted = {flow: side[name].value if name in side else _DEFAULTS.get(name) for flow, side in sides.items()}
         first = next(iter(wanted.values()))
         if any(value != first for value in wanted.values()):
             listed = ", ".join(f"{_written(value)} in {flow}" for flow, value in wanted.items())
@@ -160,6 +199,11 @@ def _side(table: str, sides: Mapping[str, Mapping[str, SideSetting]], refused: R
         if first is not None:
             found[name] = first
     return found
+
+
+def _is_off(interval: object) -> bool:
+    """Whether an interval says "not at all"; None is a flow's default, which is some interval."""
+    return interval is not None and not parse_duration(str(interval))
 
 
 def _merged(alias: str, clients: Mapping[str, ClientProperties], refused: RefusedKeys) -> Mapping[tuple[str, str], str]:

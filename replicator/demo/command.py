@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from formats.errors import ReplicatorError
+from infra.local.aws import AWS_VARIABLES
 from infra.local.detached import StackState, up_detached
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION, is_fetched
@@ -26,7 +27,7 @@ from replicator.demo.flights import flights
 from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
-from replicator.demo.services import AWS_VARIABLES, SOURCE, TARGET
+from replicator.demo.services import SOURCE, TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.topic_selection import TopicPattern
-from infra.local.aws import CREDENTIALS, REGION
+from infra.local.aws import AWS_VARIABLES, REGION, bucket_of, direct_hosts, queue_of
 from infra.local.errors import LocalStackError, with_log
 from replicator.config import load
 from replicator.selection import Selection
@@ -35,13 +35,6 @@ SOURCE, TARGET = "a", "b"  # regions
 CLEANED = (0, 3)  # exit codes; 3: some segments cannot be deleted yet
 _STORED = re.compile(r" stored_bytes=([0-9]+)")
 
-AWS_VARIABLES: Mapping[str, str] = {
-    "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
-    "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
-    "AWS_DEFAULT_REGION": REGION,
-}
-"""The embedded S3's credentials, for the services and for users."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
@@ -55,10 +48,8 @@ class Names:
 
     @classmethod
     def usual(cls) -> Names:
-        return cls(
-            buckets={SOURCE: "archive-a", TARGET: "archive-b"},
-            queues={SOURCE: "archive-a-events", TARGET: "archive-b-events"},
-        )
+        regions = (SOURCE, TARGET)
+        return cls(buckets={one: bucket_of(one) for one in regions}, queues={one: queue_of(one) for one in regions})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,5 +257,5 @@ class Services:
 def environment() -> dict[str, str]:
     """The user's environment without AWS settings, and without a proxy for this machine."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    direct = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
+    direct = direct_hosts()
     return {**kept, **AWS_VARIABLES, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1"}

@@ -1,6 +1,7 @@
 """What a reader copies from a page works: TOML loads, command lines parse, Python compiles and its imports resolve.
 
-A block says its language. One that is not checked says so in the line before it: `<!-- not run: reason -->`.
+A block says its language. One that is not checked says so in the line before it: `<!-- not run: reason -->`; one that
+a reader saves says as what: `<!-- file: name -->`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
 
 ALL = [block for page in pages() for block in blocks(page)]
 NOT_RUN = "not run: "
+FILE = "file: "  # that a reader saves the block as
 WITHOUT_CHECK = frozenset({"text"})  # pictures and output
 REPLICATOR = typer.main.get_command(main.app)
 CONSOLE = "$ "
+OF_SHELL = (">", "2>", "&")  # with which a command ends
 ONE_BUCKET = '\n[s3]\nbucket = "any"\n'
 
 
@@ -70,16 +73,22 @@ def load_toml(text: str, *, name: str) -> Any:
     if is_flows(given):
         return load_flows(text, name=name)
     whole = ("" if "region" in given else 'region = "any"\n') + text + ("" if "s3" in given else ONE_BUCKET)
-    variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "1")
+    variables = variables_in(text)
     try:
         return parse(whole, source=name, environment=variables)
     except ConfigError as error:
         raise Wrong(str(error)) from error
 
 
+def variables_in(text: str) -> Mapping[str, str]:
+    """Values that its settings take."""
+    values = {"PORT": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    return {name: values.get(name, name) for name in re.findall(r"\$\{([A-Z_]+)\}", text)}
+
+
 def load_flows(text: str, *, name: str) -> None:
     """Every region of it; together they do not contradict each other."""
-    variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "1")
+    variables = variables_in(text)
     regions = regions_of(tomllib.loads(text))
     try:
         found = [parse(text, source=name, environment=variables, region=region) for region in regions]
@@ -107,7 +116,9 @@ def check_console(block: Block) -> None:
 
 
 def check_command(line: str) -> None:
-    match words := shlex.split(line):
+    words = shlex.split(line)
+    words = words[: next((n for n, word in enumerate(words) if word in OF_SHELL), len(words))]
+    match words:
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
             if unknown := [target for target in targets if "=" not in target and target not in known]:
@@ -118,6 +129,13 @@ def check_command(line: str) -> None:
             importlib.import_module(module)
             if missing := [name for name in arguments if "/" in name and not (ROOT / name).exists()]:
                 raise Wrong(f"there is no {missing}")
+        case ["python", name, *_]:
+            if f"{FILE}{name}" not in {block.mark for block in ALL}:
+                raise Wrong(f"no block is {name}: say so with <!-- {FILE}{name} -->")
+        case ["eval", substitution] if substitution.startswith("$("):
+            check_command(substitution[2:-1])
+        case ["kill" | "wait", *jobs] if all(job.startswith("%") for job in jobs):
+            pass
         case _:
             raise Wrong(f"nothing checks {words[0]!r}: say why with <!-- {NOT_RUN}… -->")
 
@@ -243,6 +261,10 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "sh", "replicator skip us/orders/1 x --reason y", "valid integer"
     yield "sh", "make demoo", "no target"
     yield "sh", "kubectl get pods", "nothing checks 'kubectl'"
+    yield "sh", "replicator egres > egress.log &", "No such command"
+    yield "sh", 'eval "$(replicator local envs)"', "No such command"
+    yield "sh", "python nothing.py", "no block is nothing.py"
+    yield "sh", "kill 1", "nothing checks 'kill'"
     yield "sh", ".venv/bin/python -m pytest tests/none", "there is no"
     yield "console", "$ replicator statu\nall is well", "No such command"
     yield "console", "output only", "no command in it"

@@ -87,6 +87,14 @@ def test_what_names_say(client: MirrorClient) -> None:
     assert (client.replication_hops("us"), client.replication_hops("eu")) == (1, None)
 
 
+def test_topics_of_the_replicator_come_from_nowhere(records: Records) -> None:
+    broker = FakeBroker()
+    for topic in ("us.orders", "us.positions", "replicator.checkpoint"):
+        broker.create(topic, partitions=1)
+    client = MirrorClient({}, admin=FakeAdmin(broker), read=records, own_topics=["us.positions"])
+    assert client.remote_topics() == {"us.orders"}
+
+
 def test_records_that_are_none_are_left_out_and_counted(client: MirrorClient) -> None:
     left_out: list[MalformedEvent] = []
     assert list(client.heartbeats("us.heartbeats", on_malformed=left_out.append)) == BEATS

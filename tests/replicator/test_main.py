@@ -81,7 +81,7 @@ class TestUsage:
             ],
             ("config",): ["check", "show", "schema", "explain", "import-mm1", "import-mm2"],
             ("explain",): ["topic", "group"],
-            ("local",): ["up", "status", "down"],
+            ("local",): ["up", "env", "status", "down"],
             ("checkpoints",): ["show", "seed"],
         }[group]
         assert all(word in result.out for word in wanted)

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.policies.names import DefaultReplicationPolicy, IdentityReplicationPolicy
+from formats.policies.names import (
+    DefaultReplicationPolicy,
+    IdentityReplicationPolicy,
+    LegacyReplicationPolicy,
+    ReplicationPolicy,
+)
 from formats.policies.upstream import (
     checkpoint_topics,
     heartbeat_topics,
@@ -42,6 +47,13 @@ def test_topics_by_kind() -> None:
     assert remote_topics(POLICY, TOPICS) == {topic for topic in TOPICS if topic[:3] in ("us.", "eu.")} - {
         "us.checkpoints.internal"
     }
+
+
+@pytest.mark.parametrize("policy", [POLICY, IdentityReplicationPolicy("us"), LegacyReplicationPolicy("us")])
+def test_topics_of_the_replicator_come_from_nowhere(policy: ReplicationPolicy) -> None:
+    ours = {"replicator.checkpoint", "replicator.segmentevents", "replicator.ledger", "us.positions"}
+    assert remote_topics(policy, {*ours, "us.orders"}, own=["us.positions"]) == {"us.orders"}
+    assert remote_topics(policy, {*ours, "us.orders"}, "us") == {"us.orders", "us.positions"}
 
 
 @pytest.mark.parametrize(("upstream", "hops"), [("us", 1), ("eu", 1), ("ap", 2), ("sa", None), ("", None)])

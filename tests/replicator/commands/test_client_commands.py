@@ -145,6 +145,7 @@ class TestOnBroker:
             f"{us}.heartbeats": [*map(encode_heartbeat, beats), (b"rubbish", b"rubbish")],
             f"{us}.{ap}.heartbeats": [],
             f"{us}.orders": [],
+            f"{us}.positions": [],
             f"{us}.checkpoints.internal": [
                 encode_checkpoint(
                     MirrorCheckpoint(
@@ -170,16 +171,20 @@ class TestOnBroker:
         assert run("hops", f"{us}-sa", *here).code == 3
         hops = {one["cluster"]: one["hops"] for one in run("upstream", *here, "--json").json}
         assert (hops[us], hops[f"{us}-ap"]) == (1, 2)
-        assert [one["topic"] for one in run("topics", "--source", us, *here, "--json").json] == [
-            f"{us}.heartbeats",
-            f"{us}.orders",
-            f"{us}.{us}-ap.heartbeats",
-        ]
+        names = [f"{us}.heartbeats", f"{us}.orders", f"{us}.positions", f"{us}.{us}-ap.heartbeats"]
+        assert [one["topic"] for one in run("topics", "--source", us, *here, "--json").json] == names
         config, properties = tmp_path / "a.toml", tmp_path / "client.properties"
         config.write_text(KAFKA.format(servers=servers))
         properties.write_text(f"bootstrap.servers={servers}\nreplication.policy.separator=.")
         for where in (("--config", str(config)), ("--properties", str(properties))):
             assert run("hops", us, *where).out == "1\n"
+
+    def test_topics_of_the_file_are_of_the_replicator(self, run: Run, servers: str, us: str, tmp_path: Path) -> None:
+        config = tmp_path / "a.toml"
+        settings = f'replication_policy = "default"\ncheckpoint_topic = "{us}.positions"'
+        config.write_text(KAFKA.format(servers=servers) + INGRESS.format(policy=settings))
+        found = {one["topic"] for one in run("topics", "--source", us, "--config", str(config), "--json").json}
+        assert found == {f"{us}.heartbeats", f"{us}.orders", f"{us}.{us}-ap.heartbeats"}
 
     def test_records_as_the_formatters_print_them(self, run: Run, servers: str, us: str) -> None:
         here = ("--bootstrap-server", servers)

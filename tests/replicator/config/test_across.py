@@ -80,6 +80,67 @@ def test_two_deliveries_need_a_queue_each(region: str) -> None:
     assert between_files([one, reader]) == []
 
 
+AWS = "https://sqs.us-east-1.amazonaws.com/123456789012/events"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("by_url", "by_name", "is_one"),
+    [
+        ({"queue": AWS}, {"queue": "events", "region_name": "us-east-1"}, True),
+        ({"queue": AWS}, {"queue": "events"}, True),  # as far as the files tell
+        ({"queue": AWS}, {"queue": "events", "region_name": "us-east-2"}, False),
+        ({"queue": AWS}, {"queue": "event", "region_name": "us-east-1"}, False),
+        ({"queue": AWS}, {"queue": "events", "endpoint_url": "http://sqs:1"}, False),
+        ({"queue": AWS}, {"queue": "events", "endpoint_url": "https://sqs.us-east-1.amazonaws.com"}, True),
+        ({"queue": AWS}, {"queue": "events", "endpoint_url": "https://sqs.eu-west-1.amazonaws.com"}, False),
+        (
+            {"queue": AWS},
+            {"queue": "events", "endpoint_url": "https://vpce-1-a.sqs.us-east-1.vpce.amazonaws.com"},
+            True,
+        ),
+        ({"queue": AWS}, {"queue": AWS}, True),
+        ({"queue": AWS}, {"queue": AWS.replace("123456789012", "210987654321")}, False),
+        ({"queue": AWS}, {"queue": AWS.replace("sqs.us-east-1.", "queue.")}, True),
+        ({"queue": AWS}, {"queue": AWS.replace("sqs.us-east-1.", "us-east-1.queue.")}, True),
+        ({"queue": "http://sqs:1/000000000000/events"}, {"queue": "events", "endpoint_url": "http://SQS:1/"}, True),
+        ({"queue": "http://sqs:1/000000000000/events"}, {"queue": "events", "endpoint_url": "http://sqs:2"}, False),
+        ({"queue": "http://sqs:1/000000000000/events"}, {"queue": "events"}, False),
+        (
+            {"queue": "http://sqs:1/000000000000/events"},
+            {"queue": "http://sqs:1/000000000000/events", "region_name": "us-east-2"},
+            True,
+        ),
+    ],
+)
+def test_a_queue_by_its_url_and_by_its_name(
+    by_url: dict[str, str], by_name: dict[str, str], *, is_one: bool, is_first: bool
+) -> None:
+    queues = (by_url, by_name) if is_first else (by_name, by_url)
+    one = file("one", "a", ingress=ingress(("c", "orders", "copy")), sqs=queues[0])
+    two = file("two", "b", ingress=ingress(("c", "payments", "other"), **OTHERS), sqs=queues[1])
+    found = between_files([one, two])
+    if not is_one:
+        assert found == []
+        return
+    [message] = found
+    assert message.startswith("one: sqs.queue and two: sqs.queue are one queue, ")
+    if by_url["queue"] != by_name["queue"]:
+        assert repr(by_url["queue"]) in message
+        assert repr(by_name["queue"]) in message
+    is_certain = "://" in by_name["queue"]
+    assert ("if they are two, name both by URL" in message) != is_certain
+
+
+def test_two_processes_of_one_ingress_may_name_its_queue_differently() -> None:
+    into = ingress(("b", "orders", "copy"))
+    one = file("one", "a", ingress=into, sqs={"queue": AWS})
+    other = file("two", "a", ingress=into, sqs={"queue": "events", "region_name": "us-east-1"})
+    assert between_files([one, other]) == []
+    [first, *_] = between_files([one, file("two", "a", ingress=into, sqs={"queue": "others"})])
+    assert "ingress.group_id" in first
+
+
 def test_a_file_of_its_own_names_is_fine() -> None:
     one = file("one", "a", ingress=ingress(("c", "orders", "copy")))
     two = file(

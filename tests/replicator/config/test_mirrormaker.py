@@ -19,10 +19,11 @@ from formats.topic_selection import TopicPattern
 from replicator.config import Config, parse
 from replicator.config.across import between_files
 from replicator.config.java_properties import read_properties
-from replicator.config.mirrormaker import imported_flows, patterns
+from replicator.config.mirrormaker import imported_flows
 from replicator.config.mirrormaker_clients import login_of
 from replicator.config.mirrormaker_file import ImportedFile, ImportedFlow, imported_file
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KEYS, PREFIXES, SPELLINGS, Treatment, rule_of
+from replicator.config.mirrormaker_patterns import patterns
 from tests.examples import property_examples
 
 SAMPLES = Path(__file__).parents[2] / "golden" / "mm2" / "import"
@@ -395,6 +396,43 @@ def test_each_region_has_a_bucket_and_a_queue_of_its_own() -> None:
     assert [c.sqs and c.sqs.queue for c in (one, other)] == ["A_SQS_QUEUE", "B_SQS_QUEUE"]
 
 
+class TestBuckets:
+    """Nothing but objects crosses, and MirrorMaker 2's file says nothing of them: the file says it at each bucket."""
+
+    def below(self, text: str, header: str) -> list[str]:
+        """The comments of a table, which come first in it."""
+        _, _, rest = text.partition(f"\n[{header}]\n")
+        lines = rest.splitlines()
+        return lines[: next(n for n, line in enumerate(lines) if not line.startswith("#"))]
+
+    def test_of_a_source_and_of_a_target(self) -> None:
+        file = imported(FLOW)
+        leaves = [
+            "# what is stored below data/a/ has to reach the bucket of b: by S3 replication, or by [clusters.a.sync];",
+            "# or both regions have one bucket",
+        ]
+        assert self.below(file.text, "clusters.a.s3") == leaves
+        arrives = ["# has to get what the bucket of a has below data/a/"]
+        assert self.below(file.text, "clusters.b.s3") == arrives
+        of_a, of_b = file.by_region().values()
+        assert self.below(of_a, "s3") == [line.replace("clusters.a.", "") for line in leaves]
+        assert self.below(of_b, "s3") == arrives
+
+    def test_of_several(self) -> None:
+        file = imported("clusters = a, b, c\na->b.enabled = true\na->c.enabled = true\nc->a.enabled = true")
+        first, _, last = self.below(file.text, "clusters.a.s3")
+        assert "data/a/ has to reach the buckets of b, c:" in first
+        assert last == "# has to get what the bucket of c has below data/c/"
+        [*_, last] = self.below(
+            imported("clusters = a, b, c\na->b.enabled = true\nc->b.enabled = true").text, "clusters.b.s3"
+        )
+        assert last == "# has to get what the buckets of a, c have below data/a/, data/c/"
+
+    def test_of_an_alias_with_a_dot(self) -> None:
+        file = imported("clusters = a.x, b\na.x->b.enabled = true")
+        assert 'by [clusters."a.x".sync]' in self.below(file.text, 'clusters."a.x".s3')[0]
+
+
 class TestFlowsOfOneCluster:
     """MirrorMaker 2 has a setting for each flow, where an egress or an ingress here has one for all of them."""
 
@@ -443,6 +481,32 @@ a->c.enabled = true
             None,
             20,
         ]
+
+    @pytest.mark.parametrize(
+        ("line", "of_other", "refused"),
+        [
+            ("refresh.topics.interval.seconds = 20", "20s", {"a->b", "c->b"}),
+            ("refresh.topics.enabled = true", "the default", {"c->b"}),
+        ],
+    )
+    def test_a_refresh_that_is_off_is_no_interval(self, line: str, of_other: str, refused: set[str]) -> None:
+        file = imported(self.HEAD + line + "\nc->b.refresh.topics.enabled = false")
+        found = {flow.name: one for flow in file.flows for one in flow.refused}
+        assert found.keys() == refused
+        assert found["c->b"].key == "c->b.refresh.topics.enabled"
+        assert {one.reason for one in found.values()} == {
+            f"is one setting, [clusters.b.ingress] topic_refresh_interval, but {of_other} in a->b, 0s in c->b"
+        }
+        target = next(config for config in loaded(file.text) if config.region == "b")
+        assert target.ingress is not None
+        assert target.ingress.finds_new_topics
+
+    def test_a_refresh_that_is_off_in_all_flows(self) -> None:
+        file = imported(self.HEAD + "refresh.topics.enabled = false\nc->b.refresh.topics.interval.seconds = 20")
+        assert not [one for flow in file.flows for one in flow.refused]
+        found = [side for config in loaded(file.text) for side in (config.egress, config.ingress) if side is not None]
+        assert len(found) == 4
+        assert not any(side.finds_new_topics for side in found)
 
     def test_where_an_archive_begins(self) -> None:
         line = "a->b.source.consumer.auto.offset.reset = latest"
