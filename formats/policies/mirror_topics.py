@@ -16,8 +16,8 @@ def why_not_mirrored(topic: str, partitions: int, configs: Mapping[str, str], *,
     """Why nothing is written to an existing topic that the replicator did not create; empty when it may be used."""
     if not adopt:
         return (
-            f"topic {topic} exists, and the replicator did not create it: MirrorMaker 2 or another program may write to "
-            "it. End that program, and set groups.adopt = true; or set groups.emit_checkpoints = false"
+            f"topic {topic} exists, and the replicator did not create it: MirrorMaker 2 or another program may write "
+            "to it. End that program, and set groups.adopt = true; or set groups.emit_checkpoints = false"
         )
     policy = configs.get("cleanup.policy", "")
     if partitions == 1 and policy == MIRROR_CONFIGS["cleanup.policy"]:

@@ -150,8 +150,8 @@ class HeartbeatWriter(Protocol):
 
 
 class MirrorRecordLog(Protocol):
-    """Topics with records of MirrorMaker 2's, in one partition. One thread. Raises BrokerUnavailable, also when there is
-    no such topic, and TargetError when this principal may not read or write it."""
+    """Topics with records of MirrorMaker 2's, in one partition. One thread. Raises BrokerUnavailable, also when there
+    is no such topic, and TargetError when this principal may not read or write it."""
 
     def read(self, topic: str) -> Sequence[tuple[bytes | None, bytes | None]]:
         """Keys and values of all records, in their order."""

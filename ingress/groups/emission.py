@@ -1,7 +1,8 @@
 """Which records of MirrorMaker 2's topics are due: checkpoints of groups, and offset syncs of partitions. Pure.
 
 A checkpoint is written when a group has moved at the source, or its translation has advanced here. A group that went
-back at the source is written, too; a translation alone never goes back: that would be news of the map, not of the group.
+back at the source is written, too; a translation alone never goes back: that would be news of the map, and not of the
+group.
 """
 
 from __future__ import annotations

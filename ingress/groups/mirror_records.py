@@ -45,9 +45,9 @@ class MirrorTable(Generic[K, R]):
         if others:
             self._written.clear()  # said once: the next time, what is there counts
             raise TargetError(
-                f"somebody else writes to {self.topic}: {table.get(others[0])} is not the record that was written here. "
-                "Is MirrorMaker 2 still running for this source, or another ingress with the same alias? End it, or set "
-                "groups.emit_checkpoints = false"
+                f"somebody else writes to {self.topic}: {table.get(others[0])} is not the record that was written "
+                "here. Is MirrorMaker 2 still running for this source, or another ingress with the same alias? End it, "
+                "or set groups.emit_checkpoints = false"
             )
         return table
 

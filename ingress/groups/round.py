@@ -65,8 +65,8 @@ class GroupRound:
     _syncs: dict[str, MirrorTable[tuple[str, int], OffsetSync]] = field(default_factory=dict)
 
     def run(self, flows: Sequence[GroupFlow], found: RoutingTable, positions: Positions) -> Mapping[str, RegionReport]:
-        """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints of
-        all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
+        """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
+        of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
         kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}
         for table in (*self._checkpoints.values(), *self._syncs.values()):
             if table.topic not in kept:

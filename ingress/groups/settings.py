@@ -16,30 +16,31 @@ class GroupSettings:
     emit_checkpoints: bool = field(
         default=True,
         metadata=setting(
-            "whether offsets of the sources' groups are written to <alias>.checkpoints.internal, translated, and offset "
-            "syncs to mm2-offset-syncs.<alias>.internal, as MirrorMaker 2 does it; only with a replication_policy"
+            "whether offsets of the sources' groups are written to <alias>.checkpoints.internal, translated, and "
+            "offset syncs to mm2-offset-syncs.<alias>.internal, as MirrorMaker 2 does it; only with a replication "
+            "policy"
         ),
     )
     interval: timedelta = field(
         default=timedelta(seconds=60),
         metadata=setting(
-            "how often that is done, and groups are synchronised: one LIST for each source region, and one GET when its "
-            "groups have changed",
+            "how often that is done, and groups are synchronised: one LIST for each source region, and one GET when "
+            "its groups have changed",
             minimum=timedelta(seconds=1),
         ),
     )
     sync: bool = field(
         default=False,
         metadata=setting(
-            "whether the offsets are committed for the groups here, too, so that a consumer that is started here goes on "
-            "where it stood: only of groups that are inactive here, and never backwards"
+            "whether the offsets are committed for the groups here, too, so that a consumer that is started here goes "
+            "on where it stood: only of groups that are inactive here, and never backwards"
         ),
     )
     allow_rewind: bool = field(
         default=False,
         metadata=setting(
-            "whether `sync` moves a group back that was reset at its source: only while nobody has used it here since it "
-            "was last written"
+            "whether `sync` moves a group back that was reset at its source: only while nobody has used it here since "
+            "it was last written"
         ),
     )
     adopt: bool = field(

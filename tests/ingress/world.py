@@ -56,6 +56,8 @@ from ingress.controller import IngressController, IngressParts
 from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from ingress.group_ownership import GroupOwnership
+from ingress.groups.groups import Groups
+from ingress.groups.settings import GroupSettings
 from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
@@ -493,6 +495,14 @@ class Process:
                 ),
                 heartbeats=Heartbeats(
                     settings=self.current, round=world.heartbeat_round(self.current), pool=self.heartbeat_pool
+                ),
+                groups=Groups(
+                    settings=self.current,
+                    groups=GroupSettings(),
+                    round=None,
+                    pool=self.pool,
+                    metrics=self.metrics,
+                    health=self.health,
                 ),
                 pool=self.pool,
                 checkpoint_pool=self.checkpoint_pool,
