@@ -1,0 +1,128 @@
+"""Offsets of groups are committed in this cluster: what is recorded, what races, what fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from formats.errors import BrokerUnavailable
+from infra.contracts.cluster import Committed, TopicPartition
+from ingress.groups.positions import GroupPosition
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome
+from ingress.groups.target_groups import TargetGroups
+from ingress.groups.translation import Exactness
+from tests.fakes.kafka_ledger import FakeLedger
+from tests.fakes.target_groups import MemoryGroups
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+FIRST, SECOND = TopicPartition("us.orders", 0), TopicPartition("us.orders", 1)
+
+
+def position(group: str, target: TopicPartition, downstream: int) -> GroupPosition:
+    return GroupPosition(
+        group=group,
+        source=f"us/orders/{target.partition}",
+        topic="orders",
+        target=target,
+        upstream=downstream + 100,
+        downstream=downstream,
+        exactness=Exactness.EXACT,
+        metadata="of the source",
+    )
+
+
+class World:
+    def __init__(self, *, allow_rewind: bool = False) -> None:
+        self.groups, self.ledger = MemoryGroups(), FakeLedger()
+        self._pool = ThreadPoolExecutor(2)
+        self.target = TargetGroups(
+            groups=self.groups, writer=self.groups, ledger=self.ledger, pool=self._pool, allow_rewind=allow_rewind
+        )
+
+    def sync(self, *positions: GroupPosition, dry_run: bool = False) -> Mapping[str, Sequence[SyncDecision]]:
+        by_group: dict[str, list[GroupPosition]] = {}
+        for one in positions:
+            by_group.setdefault(one.group, []).append(one)
+        return self.target.sync(by_group, NOW, dry_run=dry_run)
+
+    def outcomes(self, *positions: GroupPosition) -> list[SyncOutcome]:
+        return [one.outcome for some in self.sync(*positions).values() for one in some]
+
+
+def test_offsets_with_the_metadata_of_the_source() -> None:
+    world = World()
+    assert world.outcomes(position("g", FIRST, 5), position("g", SECOND, 0)) == [SyncOutcome.WRITE] * 2
+    assert world.groups.offsets == {"g": {FIRST: Committed(5, "of the source"), SECOND: Committed(0, "of the source")}}
+    assert world.outcomes(position("g", FIRST, 5), position("g", SECOND, 0)) == [SyncOutcome.SAME] * 2
+    assert len(world.groups.commits) == 1
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    world = World()
+    found = world.sync(position("g", FIRST, 5), dry_run=True)
+    assert [one.outcome for one in found["g"]] == [SyncOutcome.WRITE]
+    assert (world.groups.offsets, world.ledger.records) == ({}, [])
+
+
+def test_the_ledger_has_every_offset_that_was_ever_written() -> None:
+    world = World()
+    world.sync(position("g", FIRST, 5))
+    world.sync(position("g", SECOND, 7))
+    written = world.ledger.read().groups["g", "us.orders"]
+    assert written.by_partition() == {0: 5, 1: 7}
+
+
+def test_a_reset_is_followed_until_somebody_uses_the_group_here() -> None:
+    world = World(allow_rewind=True)
+    world.sync(position("g", FIRST, 5))
+    assert world.outcomes(position("g", FIRST, 2)) == [SyncOutcome.WRITE]
+    assert world.groups.offsets["g"][FIRST].next_offset == 2
+    world.groups.offsets["g"][FIRST] = Committed(9, "")
+    assert world.outcomes(position("g", FIRST, 2)) == [SyncOutcome.MOVED]
+
+
+def test_what_is_recorded_and_not_written_is_not_moved_back_later() -> None:
+    """As after a crash between the two."""
+    world = World(allow_rewind=True)
+    world.sync(position("g", FIRST, 5))
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    world.groups.before_commit = crash
+    with pytest.raises(KeyboardInterrupt):
+        world.sync(position("g", FIRST, 8))
+    world.groups.before_commit = lambda: None
+    assert world.outcomes(position("g", FIRST, 3)) == [SyncOutcome.MOVED]
+
+
+def test_a_consumer_that_joins_before_the_commit_is_left_alone() -> None:
+    world = World()
+
+    def join() -> None:
+        world.groups.members["g"] = 1
+        world.groups.offsets["g"] = {FIRST: Committed(3, "")}
+
+    world.groups.before_commit = join
+    assert world.outcomes(position("g", FIRST, 5)) == [SyncOutcome.ACTIVE]
+    assert world.groups.offsets == {"g": {FIRST: Committed(3, "")}}
+
+
+def test_a_group_that_does_not_answer_does_not_hold_up_the_others() -> None:
+    world = World()
+    world.groups.away.add("a")
+    found = world.sync(position("a", FIRST, 5), position("b", FIRST, 5))
+    assert [one.outcome for one in found["a"]] == [SyncOutcome.UNKNOWN_STATE]
+    assert found["a"][0].reason == "group a: planned"
+    assert world.groups.offsets == {"b": {FIRST: Committed(5, "of the source")}}
+
+
+def test_without_the_ledger_nothing_is_written() -> None:
+    world = World()
+    world.ledger.away = True
+    with pytest.raises(BrokerUnavailable):
+        world.sync(position("g", FIRST, 5))
+    assert world.groups.offsets == {}
