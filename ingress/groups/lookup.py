@@ -11,7 +11,7 @@ from formats.messages.offset_map import MapKey, MapPage
 from formats.messages.offset_map_index import PageIndex
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import LogEnds, TopicPartition
-from infra.contracts.internal_topics import PartitionPages
+from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
 Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
@@ -84,6 +84,21 @@ class MapLookup:
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at
         )
         return PartitionMap(pages, delivered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapReader:
+    """Opens a lookup as of now. Use from one thread."""
+
+    offset_map: OffsetMapLog
+    ends: LogEndReader
+
+    def open(self, topic_ids: Mapping[str, str], positions: Positions) -> MapLookup:
+        """`topic_ids`: of the destinations, by name. `positions`: all checkpoints. Raises BrokerUnavailable, and
+        TargetError when the map may not be read."""
+        here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}
+        ends = log_ends_of(self.ends, here.keys())
+        return MapLookup(self.offset_map.read(), here, ends, topic_ids)  # the map last: it has all that they know of
 
 
 def log_ends_of(

@@ -40,9 +40,15 @@ class DeliveredTopics:
     """The topics of one source region that are delivered here, by their name there."""
 
     routes: Mapping[str, Sequence[ArchivedTopic]]
+    id_of: Callable[[str, str], str | None]  # topic id of a region's archive path; None: not known
 
     @classmethod
-    def of(cls, region: str, destinations: Iterable[Sequence[ArchivedTopic]]) -> DeliveredTopics:
+    def of(
+        cls,
+        region: str,
+        destinations: Iterable[Sequence[ArchivedTopic]],
+        id_of: Callable[[str, str], str | None],
+    ) -> DeliveredTopics:
         """`destinations`: the routes to each. Left out are topics of which only records may cross, by their replication
         policy, and destinations that several topics share: a group of one of them has no place there that is right for
         the records of the others."""
@@ -51,7 +57,7 @@ class DeliveredTopics:
             for route in routes if len(routes) == 1 else ():
                 if route.region == region and not route.settings.syncs_nothing:
                     found.setdefault(route.incarnations[0].topic, []).append(route)
-        return cls(found)
+        return cls(found, id_of)
 
     def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:
         """Where a partition of that incarnation goes; or why it goes nowhere. A topic whose log forked has several
@@ -60,13 +66,17 @@ class DeliveredTopics:
             return "its topic is not delivered here"
         found = []
         for route in self.routes[topic]:
-            ours = [one for one in route.incarnations if one.claim is None or one.claim.topic_id == topic_id]
+            ours = [one for one in route.incarnations if self._is(route.region, one.path, topic_id)]
             if ours:
                 found.append(CheckpointKey(ours[-1].source(route.region, partition), route.destination))
         return found or (
             "its offset is one of another incarnation of the topic than those that are delivered here: the topic was "
             "deleted and created again since the group committed, or is about to be followed"
         )
+
+    def _is(self, region: str, path: str, topic_id: str) -> bool:
+        """Also where brokers have no topic ids, and of a path without a claim."""
+        return not topic_id or self.id_of(region, path) in (None, topic_id)
 
 
 def group_positions(
@@ -78,7 +88,7 @@ def group_positions(
             for partition, commit in commits.items():
                 keys = delivered.deliveries(topic, commits.topic_id, partition)
                 if isinstance(keys, str):
-                    continue
+                    continue  # nothing that is here
                 yield from (_position(group, key, commit, translate(key, commit.next_offset)) for key in keys)
 
 

@@ -25,16 +25,16 @@ from formats.messages.mirrormaker import (
     encode_offset_sync,
 )
 from infra.archive.last_good import LastGood
-from infra.contracts.catalog import LogEndReader
-from infra.contracts.internal_topics import MirrorRecordLog, OffsetMapLog
+from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
 from ingress.groups.flows import GroupFlow
-from ingress.groups.lookup import MapLookup, Positions, log_ends_of
+from ingress.groups.lookup import MapLookup, MapReader, Positions
 from ingress.groups.mirror_records import MirrorTable
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision
 from ingress.groups.target_groups import TargetGroups
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.routing.destinations import RoutingTable
 
 
@@ -54,8 +54,8 @@ class GroupRound:
     """Blocks. Use from one thread at a time."""
 
     snapshots: LastGood[GroupSnapshot]
-    offset_map: OffsetMapLog
-    ends: LogEndReader
+    maps: MapReader
+    topic_ids: ClaimedTopicIds  # of the sources
     topics: MirrorTopics
     records: MirrorRecordLog
     target: TargetGroups | None  # None: groups are not synced
@@ -74,7 +74,7 @@ class GroupRound:
         snapshots = self.snapshots.refresh([flow.region for flow in flows])
         if not snapshots:
             return {}
-        lookup = self._lookup(found, positions)
+        lookup = self.maps.open({name: one.facts.topic_id for name, one in found.destinations.items()}, positions)
         reports = {}
         for flow in flows:
             snapshot = snapshots.get(flow.region)
@@ -82,14 +82,9 @@ class GroupRound:
                 reports[flow.region] = self._region(flow, snapshot, found, lookup)
         return reports
 
-    def _lookup(self, found: RoutingTable, positions: Positions) -> MapLookup:
-        topic_ids = {name: one.facts.topic_id for name, one in found.destinations.items()}
-        here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}
-        ends = log_ends_of(self.ends, here.keys())
-        return MapLookup(self.offset_map.read(), here, ends, topic_ids)  # the map last: it has all that they know of
-
     def _region(self, flow: GroupFlow, snapshot: GroupSnapshot, found: RoutingTable, lookup: MapLookup) -> RegionReport:
-        delivered = DeliveredTopics.of(flow.region, [one.routes for one in found.destinations.values()])
+        routes = [one.routes for one in found.destinations.values()]
+        delivered = DeliveredTopics.of(flow.region, routes, self.topic_ids.of)
         positions = list(group_positions(snapshot, delivered, lookup.target_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:

@@ -7,6 +7,7 @@ from functools import partial
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 
 from formats.policies.mirror_topics import MIRROR_CONFIGS, why_not_mirrored
+from infra.archive.control import ControlStore
 from infra.archive.last_good import groups_in
 from infra.contracts.internal_topics import Ledger
 from infra.contracts.storage import ObjectStore
@@ -21,8 +22,10 @@ from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.groups import Groups
+from ingress.groups.lookup import MapReader
 from ingress.groups.round import GroupRound
 from ingress.groups.target_groups import TargetGroups
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.settings import IngressSettings
 from replicator.config import Config
 from replicator.services.wiring import ServiceContext
@@ -49,8 +52,8 @@ def groups_of(
         factor = current.value.internal_replication_factor
         groups_round = GroupRound(
             snapshots=groups_in(objects, config.s3.prefix),
-            offset_map=offset_map,
-            ends=KafkaLogEnds(admin.connection),
+            maps=MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection)),
+            topic_ids=ClaimedTopicIds(ControlStore(objects, config.s3.prefix)),
             topics=MirrorTopics(
                 admin=admin,
                 catalog_admin=KafkaCatalogAdmin(admin.connection),

@@ -1,0 +1,31 @@
+"""Which incarnation of a topic an archive path has, by its claim: offsets of a group belong to one incarnation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.errors import DataError
+from infra.archive.control import ControlStore
+
+UNREADABLE = "(its claim cannot be read)"  # no id of a topic
+
+
+@dataclass(slots=True)
+class ClaimedTopicIds:
+    """Use from one thread. Claims never change, so each is read once."""
+
+    control: ControlStore
+    _known: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def of(self, region: str, path: str) -> str | None:
+        """The topic id; None while the path is not claimed, as in an archive of the ancestor's. Raises
+        StoreUnavailable."""
+        if (region, path) in self._known:
+            return self._known[region, path]
+        try:
+            claim = self.control.claim_of(region, path)
+        except DataError:
+            return UNREADABLE
+        if claim is not None:
+            self._known[region, path] = claim.topic_id
+        return None if claim is None else claim.topic_id
