@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.archive.catalog_history import CatalogHistory
+from infra.archive.generation_history import catalog_history
 from infra.archive.control import ControlStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
@@ -22,7 +22,7 @@ def control_archive(
     """None when `options` ask for nothing of it. Configs are filtered as ingress filters them, if the file says how."""
     if not options.needs_catalog:
         return None
-    history = CatalogHistory(control.objects, control.prefix, selection.region)
+    history = catalog_history(control.objects, control.prefix, selection.region)
     return ControlArchive(
         catalog=SourceCatalog(history, moment_of(selection)), acls=acls, config_filter=_settings(config).config_filter
     )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from formats.control.catalog import Catalog, CatalogTopic
 from formats.int_range import ANY_TIME
 from formats.policies.acls import AclBinding
-from infra.archive.catalog_history import CatalogHistory, CatalogInForce
+from infra.archive.generation_history import GenerationHistory, GenerationInForce
 from replicator.selection import Selection
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,26 +42,26 @@ class NotDescribed:
 class SourceCatalog:
     """Of one region. Use from one thread at a time."""
 
-    history: CatalogHistory
+    history: GenerationHistory[Catalog]
     moment: datetime | None  # None: the newest catalogue
-    _found: dict[datetime | None, CatalogInForce] = field(default_factory=dict)
+    _found: dict[datetime | None, GenerationInForce[Catalog]] = field(default_factory=dict)
 
     def describe(self, name: str, topic_id: str) -> SourceDescription | NotDescribed:
         """`topic_id`: of the incarnation that is restored; empty: not known, and the name decides. Raises
         StoreUnavailable."""
         found = self._at(self.moment)
-        if found.catalog is None:
+        if found.value is None:
             return NotDescribed(self._nothing(found))
-        topic = found.catalog.topics.get(name)
+        topic = found.value.topics.get(name)
         if topic is not None and _is_same(topic.topic_id, topic_id):
-            return _described(found.number, found.catalog, topic)
-        removed = (one for one in found.catalog.removed if one.name == name and _is_same(one.topic_id, topic_id))
+            return _described(found.number, found.value, topic)
+        removed = (one for one in found.value.removed if one.name == name and _is_same(one.topic_id, topic_id))
         removals = [one.removed_at for one in removed]
         if removals:
             before = self._at(max(removals) - JUST)
-            earlier = None if before.catalog is None else before.catalog.topics.get(name)
-            if before.catalog is not None and earlier is not None and _is_same(earlier.topic_id, topic_id):
-                return _described(before.number, before.catalog, earlier)
+            earlier = None if before.value is None else before.value.topics.get(name)
+            if before.value is not None and earlier is not None and _is_same(earlier.topic_id, topic_id):
+                return _described(before.number, before.value, earlier)
             at = max(removals).isoformat()
             return NotDescribed(f"{name} was removed at {at}, and no catalogue before that lists it")
         of = f"catalogue {found.number} of {self.history.region}"
@@ -75,12 +75,12 @@ class SourceCatalog:
         """Generations that could not be read, where one of them may have been in force."""
         return list(dict.fromkeys(text for one in self._found.values() if (text := self._problem(one))))
 
-    def _at(self, moment: datetime | None) -> CatalogInForce:
+    def _at(self, moment: datetime | None) -> GenerationInForce[Catalog]:
         if moment not in self._found:
             self._found[moment] = self.history.at(moment)
         return self._found[moment]
 
-    def _nothing(self, found: CatalogInForce) -> str:
+    def _nothing(self, found: GenerationInForce[Catalog]) -> str:
         region = self.history.region
         if found.first_observed_at is not None:
             return f"no catalogue of {region} is that old: the first one is of {found.first_observed_at.isoformat()}"
@@ -88,11 +88,11 @@ class SourceCatalog:
             return f"no catalogue of {region} can be read"
         return f"the archive has no catalogue of {region}"
 
-    def _problem(self, found: CatalogInForce) -> str:
+    def _problem(self, found: GenerationInForce[Catalog]) -> str:
         if not found.problems:
             return ""
         first, count = found.problems[0], len(found.problems)
-        used = f"generation {found.number} before it is used" if found.catalog else "none before it can be used"
+        used = f"generation {found.number} before it is used" if found.value else "none before it can be used"
         more = f" and {count - 1} more" if count > 1 else ""
         return (
             f"a catalogue of {self.history.region} cannot be read, {used}: {first}{more}. Copy the object again, or "

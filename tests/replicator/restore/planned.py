@@ -9,7 +9,7 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
-from infra.archive.catalog_history import CatalogHistory
+from infra.archive.generation_history import catalog_history
 from infra.archive.segments import SegmentStore
 from replicator.restore.acl_restore import AclRestore
 from replicator.restore.conflicts import ConflictKind
@@ -51,7 +51,7 @@ def plan(
 ) -> RestorePlan:
     """`acl_admin`: of the target, with its ACLs."""
     selection, options = selection or select(), TargetOptions(**target_options)
-    history = CatalogHistory(world.objects.memory, "data", selection.region)
+    history = catalog_history(world.objects.memory, "data", selection.region)
     control = ControlArchive(
         catalog=SourceCatalog(history, moment_of(selection)),
         acls=AclRestore(lambda: acl_admin or FakeCatalogAdmin(world.admin), OWN),

@@ -8,7 +8,7 @@ import pytest
 
 from formats.control.catalog import RemovedTopic
 from formats.int_range import IntRange
-from infra.archive.catalog_history import CatalogHistory
+from infra.archive.generation_history import catalog_history
 from infra.archive.generations import Generations
 from replicator.restore.source_catalog import NotDescribed, SourceCatalog, SourceDescription, moment_of
 from tests.ingress.world import REGION, World, source_topic
@@ -21,7 +21,7 @@ def world() -> World:
 
 
 def asked(world: World, moment: datetime | None = None) -> SourceCatalog:
-    return SourceCatalog(CatalogHistory(world.objects.memory, "data", REGION), moment)
+    return SourceCatalog(catalog_history(world.objects.memory, "data", REGION), moment)
 
 
 def described(world: World, moment: datetime | None = None, topic_id: str = "") -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Which catalogue of a source region was in force at a moment.
+"""Which generation of a control object was in force at a moment: of the catalogue, or of the consumer groups.
 
     numbers      1      2      7      8      9       in the order of their observations; some are thinned
     observed    10:00  10:05  11:00  11:20  12:00    inside each object
@@ -12,71 +12,90 @@ leaves the last good one before it in force, and is reported.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Generic, Protocol, TypeVar
 
 from formats.control.catalog import Catalog, decode_catalog
-from formats.control.keys import catalog_prefix
+from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
+from formats.control.keys import catalog_prefix, groups_prefix
 from formats.errors import MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations, StoredGeneration
 from infra.contracts.storage import ObjectStore
 
+
+
+class Observed(Protocol):
+    """The content of a generation."""
+
+    @property
+    def observed_at(self) -> datetime: ...
+
+
+T = TypeVar("T", bound=Observed)
 TRIED = 5  # generations in a row; further ones are tried at doubling distances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogInForce:
-    """`catalog` is None when none was in force."""
+class GenerationInForce(Generic[T]):
+    """`value` is None when none was in force."""
 
     number: int = 0
-    catalog: Catalog | None = None
-    first_observed_at: datetime | None = None  # UTC; when `catalog` is None: of the first one that can be read
+    value: T | None = None
+    first_observed_at: datetime | None = None  # UTC; when `value` is None: of the first one that can be read
     problems: Sequence[str] = ()  # generations that cannot be read, of which one may have been in force instead
 
 
 @dataclass(slots=True)
-class CatalogHistory:
-    """The catalogues of one region. Use from one thread at a time."""
+class GenerationHistory(Generic[T]):
+    """The generations of one kind, in one region. Use from one thread at a time."""
 
-    objects: ObjectStore
-    prefix: str
-    region: str
+    generations: Generations
+    decode: Callable[[bytes], T]
 
-    def at(self, moment: datetime | None) -> CatalogInForce:
-        """The catalogue that was observed last, up to `moment`; None: of all. One LIST for each thousand generations,
+    def at(self, moment: datetime | None) -> GenerationInForce[T]:
+        """The generation that was observed last, up to `moment`; None: of all. One LIST for each thousand generations,
         and a few GETs: some 2 × log2 of their number at most, as long as few of them are damaged. Raises
         StoreUnavailable."""
-        generations = Generations(self.objects, catalog_prefix(self.prefix, self.region))
-        return _Search(generations, generations.stored(), moment).found()
+        return _Search(self.generations, self.decode, self.generations.stored(), moment).found()
+
+
+def catalog_history(objects: ObjectStore, prefix: str, region: str) -> GenerationHistory[Catalog]:
+    return GenerationHistory(Generations(objects, catalog_prefix(prefix, region)), decode_catalog)
+
+
+def group_history(objects: ObjectStore, prefix: str, region: str) -> GenerationHistory[GroupSnapshot]:
+    return GenerationHistory(Generations(objects, groups_prefix(prefix, region)), decode_group_snapshot)
 
 
 @dataclass(slots=True)
-class _Search:
+class _Search(Generic[T]):
     """`_low` and `_high` are indexes of `stored`: up to `_low` is not later than the moment, from `_high` on is."""
 
     generations: Generations
+    decode: Callable[[bytes], T]
     stored: Sequence[StoredGeneration]
     moment: datetime | None
     _low: int = -1
     _high: int = field(init=False)
     _later: int = field(init=False)  # the lowest one known to be later
-    _best: Catalog | None = None  # at _low
+    _best: T | None = None  # at _low
     _observed: dict[int, datetime | None] = field(default_factory=dict)  # None: cannot be read
     _problems: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._high = self._later = len(self.stored)
 
-    def found(self) -> CatalogInForce:
+    def found(self) -> GenerationInForce[T]:
         guesses = self._guesses()
         while self._high - self._low > 1:
             guess = next((one for one in guesses if self._low < one < self._high), None)
             self._narrow((self._low + self._high) // 2 if guess is None else guess)
         first = min((at for at in self._observed.values() if at is not None), default=None)
-        return CatalogInForce(
+        return GenerationInForce(
             number=self.stored[self._low].number if self._best is not None else 0,
-            catalog=self._best,
+            value=self._best,
             first_observed_at=first if self._best is None else None,
             problems=[why for index, why in sorted(self._problems.items()) if self._low < index < self._later],
         )
@@ -94,10 +113,10 @@ class _Search:
         """Move `_low` up to `index` or above it, or `_high` down to it."""
         tried = index
         for tried in self._upwards(index):
-            if (catalog := self._read(tried)) is None:
+            if (value := self._read(tried)) is None:
                 continue
-            if self.moment is None or catalog.observed_at <= self.moment:
-                self._low, self._best = tried, catalog
+            if self.moment is None or value.observed_at <= self.moment:
+                self._low, self._best = tried, value
                 return
             self._later = min(self._later, tried)
             break
@@ -113,20 +132,20 @@ class _Search:
         if self._high - 1 > index + TRIED:
             yield self._high - 1
 
-    def _read(self, index: int) -> Catalog | None:
+    def _read(self, index: int) -> T | None:
         if index in self._observed and self._observed[index] is None:
             return None
         number = self.stored[index].number
         try:
-            catalog = decode_catalog(self.generations.read(number))
+            value = self.decode(self.generations.read(number))
         except SegmentNotFound:
             self._unreadable(index, f"{self.generations.key(number)} is listed, and it is gone")
             return None
         except MalformedEvent as error:
             self._unreadable(index, f"{self.generations.key(number)}: {error}")
             return None
-        self._observed[index] = catalog.observed_at
-        return catalog
+        self._observed[index] = value.observed_at
+        return value
 
     def _unreadable(self, index: int, why: str) -> None:
         self._observed[index], self._problems[index] = None, why

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from formats.control.catalog import Catalog, encode_catalog
 from formats.errors import SegmentNotFound
-from infra.archive.catalog_history import TRIED, CatalogHistory
+from infra.archive.generation_history import TRIED, GenerationHistory, catalog_history
 from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.examples import property_examples
 
@@ -49,8 +49,8 @@ class Bucket(MemoryObjectStore):
         return super().open(key)
 
     @property
-    def history(self) -> CatalogHistory:
-        return CatalogHistory(self, "data", "a")
+    def history(self) -> GenerationHistory[Catalog]:
+        return catalog_history(self, "data", "a")
 
 
 def number(index: int) -> int:
@@ -93,7 +93,7 @@ def test_the_last_good_one_up_to_the_moment(
     moment = None if minute is None else at(minute)
     found = bucket.history.at(moment)
     assert found.number == last_good(observed, bad, moment)
-    assert (found.catalog is None) == (found.number == 0)
+    assert (found.value is None) == (found.number == 0)
     assert bucket.reads <= 4 + 2 * log2(len(observed) + 1) + (TRIED + 8) * len(bad)
 
 
@@ -115,8 +115,8 @@ def test_a_source_that_was_upgraded_is_read_up_to_then(good: int, newer: int, mi
 def test_whatever_is_damaged_no_later_one_and_no_damaged_one_is_found(bad: set[int], minute: int) -> None:
     observed = list(range(0, 200, 2))
     found = Bucket(observed, bad).history.at(at(minute))
-    if found.catalog is not None:
-        assert found.catalog.observed_at <= at(minute)
+    if found.value is not None:
+        assert found.value.observed_at <= at(minute)
         assert found.number in {number(n) for n in range(100) if n not in bad}
 
 
@@ -148,6 +148,6 @@ def test_a_damaged_one_leaves_the_one_before_it_in_force_and_is_reported() -> No
 
 def test_before_the_first_one_nothing_was_in_force() -> None:
     found = Bucket([10, 20]).history.at(at(9))
-    assert (found.number, found.catalog, found.first_observed_at) == (0, None, at(10))
+    assert (found.number, found.value, found.first_observed_at) == (0, None, at(10))
     nothing = Bucket([]).history.at(None)
-    assert (nothing.number, nothing.catalog, nothing.first_observed_at) == (0, None, None)
+    assert (nothing.number, nothing.value, nothing.first_observed_at) == (0, None, None)
