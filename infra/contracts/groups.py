@@ -1,0 +1,28 @@
+"""What the control plane asks about the consumer groups of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from infra.contracts.cluster import ConsumerGroups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    kinds: Mapping[str, str]  # "classic" or "consumer", by group id
+    problem: str = ""  # why groups may be missing; empty: these are all that this principal may describe
+
+
+class GroupReader(ConsumerGroups, Protocol):
+    """`facts` of a group that this principal may not describe raises TargetError; ask it before `committed`, which may
+    wait for long and then raise BrokerUnavailable instead."""
+
+    def listing(self) -> GroupListing:
+        """Groups that commit offsets, whether they have members or not; those that this principal may not describe are
+        left out, unless it may describe the cluster."""
+
+    def others(self) -> Mapping[str, str]:
+        """The kind of each group that `listing` leaves out for its kind, by id; "other" where the cluster does not show
+        it. Costs as much as describing every group of the cluster."""
