@@ -24,6 +24,7 @@ class Attempt(StrEnum):
     CATALOG = "to publish the catalogue"
     CATALOG_CHANGES = "to make the destinations like their sources"
     WATERMARKS = "to publish the watermarks"
+    GROUPS = "to publish the offsets of consumer groups"
     SCHEMAS = "to publish the schemas"
     HEARTBEAT = "to store a heartbeat"
     COMPARISON = "to compare a segment with the stored one"

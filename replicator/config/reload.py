@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="DataclassInstance")
 
 _ALL = ("region", "s3", "kafka", "format", "format_options", "metrics", "log")
-_OWN_TOPICS = tuple(("ingress", name) for name in ("segment_events_topic", "checkpoint_topic", "ledger_topic"))
-EGRESS: Collection[KeyPath] = frozenset({*((name,) for name in (*_ALL, "egress", "schema_registry")), *_OWN_TOPICS})
+_OWN_NAMES = tuple(
+    ("ingress", name) for name in ("segment_events_topic", "checkpoint_topic", "ledger_topic", "group_id")
+)
+EGRESS: Collection[KeyPath] = frozenset({*((name,) for name in (*_ALL, "egress", "schema_registry")), *_OWN_NAMES})
 INGRESS: Collection[KeyPath] = frozenset((name,) for name in (*_ALL, "sqs", "ingress"))
 """What each service reads of the file: a section, or one of its settings."""
 
