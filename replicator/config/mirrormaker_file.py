@@ -27,7 +27,7 @@ _DEFAULTS: Mapping[str, object] = {
 }
 """Of a flow that does not say it."""
 
-_INTERVALS = ("topic_refresh_interval", "heartbeat_interval")
+_INTERVALS = ("topic_refresh_interval", "heartbeat_interval", "group_interval")
 
 RefusedKeys = dict[tuple[str, str], str]
 """The reason by flow and key."""
