@@ -149,6 +149,13 @@ class TestContent:
         world.excluded = ("one",)
         assert world.observe().groups == {}
 
+    def test_a_group_that_is_excluded_now_is_not_asked_about_though_it_cannot_be_described(self, world: World) -> None:
+        world.commit("one", t=1)
+        world.observe()
+        world.excluded, world.groups.hides, world.groups.refuses["one"] = ("one",), {"one"}, "refused"
+        found = world.observe()
+        assert (found.groups, found.unreadable) == ({}, {})
+
     def test_a_group_whose_offsets_have_expired_is_left_out(self, world: World) -> None:
         world.commit("one", t=1)
         world.observe()
@@ -352,12 +359,20 @@ class TestErrors:
         found = world.observe()
         assert (found.cluster_id, found.groups) == ("another", {})
 
-    def test_a_process_that_ends_makes_no_snapshot(self, world: World) -> None:
+    @pytest.mark.parametrize("after", range(3), ids=["the topics", "the listing", "a description"])
+    def test_a_process_that_ends_makes_no_snapshot(self, world: World, after: int) -> None:
         """It would take every group that it did not ask about any more for one that cannot be read."""
         world.commit("one", t=1)
-        world.shapes.meanwhile = world.stop.set
+
+        def per_second() -> int:
+            if world.groups.asked.total() == after:
+                world.stop.set()
+            return 10**9
+
+        world.observer.budget = CallBudget(per_second, world.clock, world.stop)
         with pytest.raises(BrokerUnavailable, match="this process ends"):
             world.observe()
+        assert world.groups.asked.total() == after
 
 
 class TestOtherKinds:

@@ -643,6 +643,19 @@ def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     assert one.is_writer
 
 
+def test_a_process_that_is_the_writer_again_observes_at_once(region: Region) -> None:
+    region.group_interval = timedelta(hours=1)
+    one = region.process("one")
+    region.turn(one)
+    region.store.away = {"put_new"}
+    region.turn(one, times=LEAST_PATIENCE // INTERVAL)
+    assert not one.is_writer
+    region.store.away = set()
+    region.turn(one, times=2 * (LEAST_PATIENCE // INTERVAL))
+    assert one.is_writer
+    assert len(region.catalogs()) == len(region.watermarks()) == len(region.snapshots()) == 2
+
+
 class TestIdleCost:
     """Requests of an hour in which nothing changes, with default intervals: docs/operations.md states them."""
 
