@@ -1,7 +1,8 @@
 """Which generations of a control object stay. Pure: two neighbours, a rule, a time and a horizon in; a decision out.
 
-    age      0 ───── 1 h ──────────── 7 d ──────────────────── horizon ──>
-    catalog  all      the last of an hour  the last of a day    the last one before it
+    age         0 ───── 1 h ──────────────── 7 d ────────────── horizon ──>
+    catalog     all      the last of an hour  the last of a day  the last one before it
+    watermarks  the last of a minute          the last of a day  the last one before it
 
 1. The newest generation always stays.
 2. By age, of a generation's hour (or minute, or day: UTC) only the last stays, so that the generation in force at any
@@ -47,11 +48,15 @@ class KeepRule:
 
 
 _DESCRIBING = KeepRule((KeepTier(HOUR, None), KeepTier(7 * DAY, HOUR)), then=DAY)
+_MOVING = KeepRule((KeepTier(7 * DAY, MINUTE),), then=DAY)
+"""Of what changes with every record: a restore to a moment takes positions of groups that are of the same minute as the
+ends of the logs, and an hour between two generations would be an hour of records read again."""
 
 RULES: Mapping[str, KeepRule] = {
     "catalog": _DESCRIBING,
     "schemas": _DESCRIBING,
-    "watermarks": KeepRule((KeepTier(7 * DAY, MINUTE),), then=DAY),
+    "watermarks": _MOVING,
+    "groups": _MOVING,
     "heartbeat": KeepRule((KeepTier(HOUR, None),), then=None),
 }
 """By the folder of the control object."""

@@ -93,7 +93,7 @@ class EgressSettings:
     groups: tuple[GroupPattern, ...] = field(
         default=(),
         metadata=setting(
-            "consumer groups whose positions will be replicated, which this version does not do: names or "
+            "consumer groups whose committed offsets are stored beside the archive, every group_interval: names or "
             "^expressions. An expression selects nothing of MirrorMaker 2's default excludes: console-consumer-*, "
             "connect-*, __*",
             reloads=True,
@@ -101,7 +101,7 @@ class EgressSettings:
     )
     groups_exclude: tuple[GroupPattern, ...] = field(
         default=(),
-        metadata=setting("groups that are not replicated, whatever selects them: names or ^expressions", reloads=True),
+        metadata=setting("groups that are left out, whatever selects them: names or ^expressions", reloads=True),
     )
     group_filter: str | None = field(
         default=None,
@@ -135,7 +135,7 @@ class EgressSettings:
         default=timedelta(seconds=5),
         metadata=setting(
             "how often the process that writes the catalogue stores a heartbeat: one small object each time; 0 = no "
-            "heartbeats, no catalogue of topics, configs and ACLs, and no watermarks",
+            "heartbeats, no catalogue of topics, configs and ACLs, no watermarks, and no groups",
             minimum=timedelta(0),
         ),
     )
@@ -151,6 +151,22 @@ class EgressSettings:
         metadata=setting(
             "how often that process stores the partitions' log ends and archived positions, if they changed; 0 = never",
             minimum=timedelta(0),
+        ),
+    )
+    group_interval: timedelta = field(
+        default=timedelta(seconds=60),
+        metadata=setting(
+            "how often that process stores what `groups` have committed, if it changed; 0 = never",
+            minimum=timedelta(0),
+            reloads=True,
+        ),
+    )
+    group_calls_per_second: int = field(
+        default=50,
+        metadata=setting(
+            "how many requests about groups that process makes in a second at most: two for each group",
+            minimum=1,
+            reloads=True,
         ),
     )
     lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=setting("how often the lag is measured"))
@@ -181,6 +197,16 @@ class EgressSettings:
     def refresh_interval(self) -> timedelta:
         """Between two looks at what may change. They go on where no new topics are searched for."""
         return self.topic_refresh_interval or REFRESH
+
+    @property
+    def group_refresh_interval(self) -> timedelta:
+        """Between two observations of the groups; 0: nothing is asked about groups."""
+        return self.group_interval if self.groups else timedelta()
+
+    @property
+    def named_groups(self) -> Sequence[str]:
+        """Groups that are selected by their ids."""
+        return [one.text for one in self.groups if not one.is_expression]
 
     @property
     def finds_new_topics(self) -> bool:

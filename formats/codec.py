@@ -45,7 +45,7 @@ def malformed(what: str, data: bytes) -> Iterator[None]:
     """Around the block that decodes `data`: translates its errors to MalformedEvent, "not {what}: …"."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise MalformedEvent(f"not {what}: {data[:QUOTED_BYTES]!r} ({error})") from error
 
 

@@ -65,12 +65,13 @@ class Publication(Generic[T]):
     decode: Callable[[bytes], T]
     observe: Callable[[T | None, datetime], T]  # gets the newest generation, None if there is none that can be decoded
     has_same_content: Callable[[T, T], bool]
-    interval: timedelta  # between observations
+    interval: Callable[[], timedelta]  # between observations; 0: none are made. It may change
     clock: Clock
     pool: Executor
     number: int = 0  # newest generation that is known
     confirmed_at: datetime | None = None  # when the last observation with the content of this generation began
     _current: T | None = None  # its content
+    _done_at: datetime | None = None  # when the last observation was put, or found to be the same
     _must_put: bool = False  # this process has taken over, and has not put a generation since
     _logged: Mapping[str, str] = field(default_factory=dict)  # problems in the log
     _lookup: Lookup[_Observed[T]] = field(init=False)
@@ -80,7 +81,7 @@ class Publication(Generic[T]):
 
     def begin_term(self) -> None:
         """This process has become the writer: observe at once."""
-        self._must_put, self._lookup = True, Lookup(self.pool)
+        self._must_put, self._done_at, self._lookup = True, None, Lookup(self.pool)
 
     def end_term(self) -> None:
         """This process is not the writer any more: what it observes now is not put."""
@@ -90,13 +91,15 @@ class Publication(Generic[T]):
     def turn(self, now: datetime) -> Outcome:
         """Begin an observation if one is due; put a generation if the content has changed. Only the
         writer calls this. Raises the errors of `observe` and of the store; then it stays due."""
-        if self._lookup.is_due(now):
+        interval = self.interval()
+        self._lookup.due_at = None if self._done_at is None else self._done_at + interval
+        if interval and self._lookup.is_due(now):
             self._lookup.ask(self._observe, self.number, self._current)
         match self._lookup.collect():
             case Answer(value=observed):
                 if not self._put(observed):
                     return Outcome.LOST
-                self._lookup.due_at = now + self.interval
+                self._done_at = now
                 return Outcome.CURRENT
             case Failed(error=error):
                 raise error

@@ -18,6 +18,7 @@ from egress.catalog.election import Election
 from egress.catalog.heartbeat_topic import HeartbeatTopic
 from egress.catalog.publication import Outcome, Publication
 from formats.control.catalog import Catalog
+from formats.control.group_snapshot import GroupSnapshot
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat, encode_heartbeat
 from formats.control.schemas import SchemaSnapshot
 from formats.control.watermarks import SourceWatermarks
@@ -32,7 +33,9 @@ log = logging.getLogger(__name__)
 
 CATALOG = "catalog"  # in health
 
-AnyPublication = Publication[Catalog] | Publication[SourceWatermarks] | Publication[SchemaSnapshot]
+AnyPublication = (
+    Publication[Catalog] | Publication[SourceWatermarks] | Publication[GroupSnapshot] | Publication[SchemaSnapshot]
+)
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class ControlPublisher:
 
     catalog: Publication[Catalog]
     watermarks: Publication[SourceWatermarks] | None  # None: not written
+    groups: Publication[GroupSnapshot] | None = field(default=None, kw_only=True)  # None: not written
     schemas: Publication[SchemaSnapshot] | None = field(default=None, kw_only=True)  # None: there is no registry
     heartbeats: Generations
     election: Election
@@ -51,10 +55,10 @@ class ControlPublisher:
     _failures: Failures = field(default_factory=Failures)
 
     def run(self) -> None:
-        pause = min(self.election.interval, *(one.interval for one in self._publications))
         while not self.stop.is_set():
             self.turn(self.clock.now())
-            self.stop.wait(pause)
+            intervals = [one.interval() for one in self._publications]
+            self.stop.wait(min(self.election.interval, *filter(None, intervals)))
         self._end()
 
     def turn(self, now: datetime) -> None:
@@ -67,7 +71,7 @@ class ControlPublisher:
 
     @property
     def _publications(self) -> Sequence[AnyPublication]:
-        return [self.catalog, *(one for one in (self.watermarks, self.schemas) if one is not None)]
+        return [self.catalog, *(one for one in (self.watermarks, self.groups, self.schemas) if one is not None)]
 
     def _try(self, attempt: Attempt, work: Callable[[], bool], now: datetime) -> bool:
         """False when it failed. `work` returns whether it is done; what is under way neither fails nor succeeds."""
@@ -101,6 +105,8 @@ class ControlPublisher:
             catalog=self.catalog.number,
             watermarks=0 if self.watermarks is None else self.watermarks.number,
             watermarks_at=None if self.watermarks is None else self.watermarks.confirmed_at,
+            groups=0 if self.groups is None else self.groups.number,
+            groups_at=None if self.groups is None else self.groups.confirmed_at,
         )
         if not self.heartbeats.put(self.election.number + 1, encode_heartbeat(beat)):
             self._step_down()

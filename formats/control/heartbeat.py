@@ -17,6 +17,8 @@ class WriterHeartbeat:
     catalog: int = 0  # newest generation of the catalogue; 0: none yet
     watermarks: int = 0  # the same of the watermarks
     watermarks_at: datetime | None = None  # UTC; when an observation last agreed with that generation
+    groups: int = 0  # newest generation of the consumer groups; 0: none, or of an earlier program
+    groups_at: datetime | None = None  # UTC; when an observation last agreed with that generation
 
     def __post_init__(self) -> None:
         if self.interval_ms < 1:
@@ -27,5 +29,5 @@ class WriterHeartbeat:
         return timedelta(milliseconds=self.interval_ms)
 
 
-_CODEC = Codec(WriterHeartbeat, "a heartbeat", omitted=("watermarks_at",))
+_CODEC = Codec(WriterHeartbeat, "a heartbeat", omitted=("watermarks_at", "groups", "groups_at"))
 encode_heartbeat, decode_heartbeat = _CODEC.encode, _CODEC.decode

@@ -10,6 +10,7 @@
     leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
     catalog/{number:020d}                              what the source cluster has: the highest number counts
     watermarks/{number:020d}                           offsets of its partitions: the highest number counts
+    groups/{number:020d}                               what its consumer groups have committed: the highest counts
     schemas/{number:020d}                              what the schema registry holds: the highest number counts
     heartbeat/{number:020d}                            the process that writes these is alive
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
@@ -85,7 +86,7 @@ def lease_prefix(prefix: str, region: str, name: str) -> str:
 
 
 def generations_prefix(prefix: str, region: str, kind: str) -> str:
-    """Of `catalog`, `watermarks`, `schemas` or `heartbeat`."""
+    """Of `catalog`, `watermarks`, `groups`, `schemas` or `heartbeat`."""
     return f"{control_prefix(prefix, region)}{kind}/"
 
 
@@ -95,6 +96,10 @@ def catalog_prefix(prefix: str, region: str) -> str:
 
 def watermarks_prefix(prefix: str, region: str) -> str:
     return generations_prefix(prefix, region, "watermarks")
+
+
+def groups_prefix(prefix: str, region: str) -> str:
+    return generations_prefix(prefix, region, "groups")
 
 
 def schemas_prefix(prefix: str, region: str) -> str:

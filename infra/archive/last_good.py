@@ -13,7 +13,8 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from formats.control.catalog import Catalog, decode_catalog
-from formats.control.keys import catalog_prefix, schemas_prefix, watermarks_prefix
+from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
+from formats.control.keys import catalog_prefix, groups_prefix, schemas_prefix, watermarks_prefix
 from formats.control.schemas import SchemaSnapshot, decode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks
 from formats.errors import MalformedEvent, SegmentNotFound
@@ -110,3 +111,7 @@ def watermarks_in(objects: ObjectStore, prefix: str) -> LastGood[SourceWatermark
 
 def schemas_in(objects: ObjectStore, prefix: str) -> LastGood[SchemaSnapshot]:
     return LastGood(objects, partial(schemas_prefix, prefix), decode_schemas, "schemas")
+
+
+def groups_in(objects: ObjectStore, prefix: str) -> LastGood[GroupSnapshot]:
+    return LastGood(objects, partial(groups_prefix, prefix), decode_group_snapshot, "snapshot of consumer groups")

@@ -34,9 +34,8 @@ class SourceReport:
         if self.watermarks is None:
             return None
         beat = self.heartbeat
-        if beat is None or beat.watermarks != self.generation or beat.watermarks_at is None:
-            return self.watermarks.observed_at
-        return max(self.watermarks.observed_at, beat.watermarks_at)
+        confirmed = None if beat is None or beat.watermarks != self.generation else beat.watermarks_at
+        return max(self.watermarks.observed_at, confirmed or self.watermarks.observed_at)
 
     def stable_end(self, topic: str, partition: int) -> int | None:
         """Last stable offset of a partition; None: not known."""

@@ -24,6 +24,7 @@ class Attempt(StrEnum):
     CATALOG = "to publish the catalogue"
     CATALOG_CHANGES = "to make the destinations like their sources"
     WATERMARKS = "to publish the watermarks"
+    GROUPS = "to publish the offsets of consumer groups"
     SCHEMAS = "to publish the schemas"
     GROUP_POSITIONS = "to translate the offsets of consumer groups"
     HEARTBEAT = "to store a heartbeat"

@@ -47,10 +47,10 @@ def gc(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Remove what [retention] of the file does not keep.
 
-    Uploads that were never completed are aborted, and earlier generations of the catalogue, the watermarks and the
-    heartbeats are thinned, too. Removals are recorded first, so that readers do not wait for
-    removed segments. Exit code 3 when something was refused (the reason is printed, and nothing of it is removed), 1
-    when something failed.
+    Uploads that were never completed are aborted, and earlier generations of the catalogue, the watermarks, the groups
+    and the heartbeats are thinned, too. Removals are recorded first, so that readers do not wait for removed segments.
+    Exit code 3 when something was refused (the reason is printed, and nothing of it is removed), 1 when something
+    failed.
     """
     settings = load_config(config)
     set_up_logs(settings)

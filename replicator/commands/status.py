@@ -12,6 +12,7 @@ import typer
 
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
+from replicator.commands.status_groups import groups_json, groups_status, print_groups
 from replicator.commands.status_json import destinations_json, egress_json, ingress_json
 from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
 from replicator.commands.status_text import print_destinations, print_egress, print_ingress
@@ -54,6 +55,7 @@ def status(
         found = None if settings.ingress is None else routed(reach)
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         destinations = None if found is None else compared(reach, found)
+        groups = groups_status(settings, reach)
         compaction = compaction_status(settings, reach, now)
         newest = [one.newest for one in (egress, ingress) if one is not None]
         schemas = schemas_status(settings, reach, chain.from_iterable(newest))
@@ -67,6 +69,7 @@ def status(
                 "egress": None if egress is None else egress_json(egress, now),
                 "ingress": None if ingress is None else ingress_json(ingress, now, option),
                 "destinations": None if destinations is None else destinations_json(destinations),
+                "groups": groups_json(groups),
                 "compaction": None if compaction is None else compaction_json(compaction),
                 "schemas": schemas_json(schemas),
             }
@@ -79,12 +82,14 @@ def status(
             print_ingress(ingress, now, option, by_partition=partitions)
         if destinations is not None:
             print_destinations(destinations, now)
+        print_groups(groups, now)
         if compaction is not None:
             print_compaction(compaction, now)
         print_schemas(schemas)
         if egress is None and ingress is None and compaction is None:
             print_text("the configuration has none of [egress], [ingress] and [compaction]")
-    if any(one is not None and one.problems for one in (egress, ingress, destinations, compaction)):
+    troubled = [bool(one.problems) for one in (egress, ingress, destinations, compaction) if one is not None]
+    if any([*troubled, *(one.is_troubled for one in groups)]):
         raise typer.Exit(DIFFERENCES)
 
 

@@ -30,7 +30,7 @@ _DEFAULTS: Mapping[str, object] = {
 """Of a flow that does not say it."""
 
 _PREFIX = settings_of(S3Settings)["prefix"].default
-_INTERVALS = ("topic_refresh_interval", "heartbeat_interval")
+_INTERVALS = ("topic_refresh_interval", "heartbeat_interval", "group_interval")
 
 RefusedKeys = dict[tuple[str, str], str]
 """The reason by flow and key."""

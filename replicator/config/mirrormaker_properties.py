@@ -103,8 +103,16 @@ class FlowProperties:
         return "flows.groups_exclude; the default excludes hold for expressions in any case"
 
     def _take_checkpoints(self, value: str) -> str:
-        self.has_checkpoints = truth(value)
+        self.has_checkpoints &= truth(value)
         return "flows.groups; none without checkpoints"
+
+    def _take_checkpoint_interval(self, value: str) -> str:
+        seconds = int(value)
+        if seconds <= 0:
+            self.has_checkpoints = False
+            return "flows.groups; none without an interval"
+        self._of_source("group_interval", f"{seconds}s")
+        return ""
 
     def _take_config_excludes(self, value: str) -> str:
         if set(items_of(value)) != {one.replace(".", r"\.") for one in DEFAULT_EXCLUDES}:
@@ -205,6 +213,7 @@ _MAPPERS: Mapping[str, Callable[[FlowProperties, str], str]] = {
     "groups": FlowProperties._take_groups,
     "groups.exclude": FlowProperties._take_groups_exclude,
     "emit.checkpoints.enabled": FlowProperties._take_checkpoints,
+    "emit.checkpoints.interval.seconds": FlowProperties._take_checkpoint_interval,
     "emit.heartbeats.enabled": FlowProperties._take_heartbeats,
     "emit.heartbeats.interval.seconds": FlowProperties._take_heartbeat_interval,
     "config.properties.exclude": FlowProperties._take_config_excludes,

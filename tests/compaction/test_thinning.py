@@ -50,12 +50,12 @@ class TestRule:
     ) -> None:
         left = kept(kind, stored, horizon)
         assert left[-1:] == stored[-1:]
-        if kind != "watermarks":
+        if kind not in ("watermarks", "groups"):
             young = [one for one in stored if NOW - one < HOUR]
             assert [one for one in left if NOW - one < HOUR] == young
 
     @property_examples()
-    @given(st.sampled_from(["catalog", "watermarks"]), times, horizons)
+    @given(st.sampled_from(["catalog", "watermarks", "groups"]), times, horizons)
     def test_what_was_in_force_is_known_to_the_precision_of_its_age(
         self, kind: str, stored: list[datetime], horizon: datetime | None
     ) -> None:
@@ -92,7 +92,7 @@ class TestRule:
     def test_examples(self) -> None:
         at = [NOW - age for age in (8 * DAY, 8 * DAY - HOUR, 5 * HOUR + 2 * MINUTE, 5 * HOUR, 2 * MINUTE, MINUTE)]
         assert kept("catalog", at, None) == [at[1], at[3], at[4], at[5]]
-        assert kept("watermarks", at, None) == [at[1], *at[2:]]
+        assert kept("watermarks", at, None) == kept("groups", at, None) == [at[1], *at[2:]]
         assert kept("heartbeat", at, None) == at[4:]
         assert kept("catalog", at, NOW - 4 * HOUR) == at[3:]
 

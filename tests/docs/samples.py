@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from egress.start.commit_metadata import CommitMetadata
-from formats.control import catalog, heartbeat, schemas, watermarks
+from formats.control import catalog, group_snapshot, heartbeat, schemas, watermarks
 from formats.control.archive_begin import ArchiveBegin, encode_begin
 from formats.control.claim import TopicClaim, encode_topic_claim
 from formats.control.fork import LogFork, encode_fork
@@ -29,6 +30,7 @@ from tests.formats.sample_records import Row, batch_of
 AT = datetime(2026, 11, 21, 16, 21, 43, tzinfo=UTC)
 TOPIC_ID, CLUSTER_ID = "bR1uYcXNQ6yUZqv1DmYw5A", "5L6g3nShT-eMCtK--X86sw"
 WRITER = "host-1:4711:8a3f00c1"
+REFUSED = "describe group mails: GROUP_AUTHORIZATION_FAILED; allow DESCRIBE on the group"
 SOURCE = SourcePartition("us-east-1", "orders", 3)
 SEGMENT = Segment(SOURCE, 0, OffsetRange(1000, 1199))
 KEY_OF_CHECKPOINT = CheckpointKey(SOURCE, "us.orders")
@@ -70,13 +72,18 @@ def _footer() -> str:
 
 
 def _indented(packed: bytes) -> str:
-    """Unpacked, and in lines of people's length: one for each member, and one for each topic."""
+    """Unpacked, and in lines of people's length: one for each member, and one for each topic or group."""
     message = json.loads(gzip.decompress(packed))
     lines = []
     for name, value in sorted(message.items()):
         if name == "topics" and isinstance(value, list):
             inner = ",\n".join(f"    {json.dumps(one, sort_keys=True)}" for one in value)
             lines.append(f'  "topics": [\n{inner}\n  ]')
+        elif name == "groups":
+            inner = ",\n".join(
+                f"    {json.dumps(one)}: {json.dumps(group, sort_keys=True)}" for one, group in value.items()
+            )
+            lines.append(f'  "groups": {{\n{inner}\n  }}')
         else:
             lines.append(f"  {json.dumps(name)}: {json.dumps(value, sort_keys=True)}")
     return "{\n" + ",\n".join(lines) + "\n}"
@@ -122,6 +129,32 @@ def _watermarks() -> watermarks.SourceWatermarks:
         topic_id=TOPIC_ID, low=(0, 500), high=(1200, 900), stable=(1200, 890), position=(1200, None)
     )
     return watermarks.SourceWatermarks(cluster_id=CLUSTER_ID, writer=WRITER, observed_at=AT, topics={"orders": topic})
+
+
+def _groups() -> group_snapshot.GroupSnapshot:
+    def committed(topic_id: str, **offsets: int) -> group_snapshot.TopicCommits:
+        found = {int(name[1:]): group_snapshot.CommittedOffset(next_offset=offset) for name, offset in offsets.items()}
+        return group_snapshot.TopicCommits.of(topic_id, found)
+
+    orders = replace(committed(TOPIC_ID, p0=1200, p1=890), leader_epochs=(4, 4))
+    carts = committed("Zk1lqk2kQ1mN4l7x3sJ8aQ", p3=7)
+    carts = replace(carts, metadata=("host-2",), as_of=AT - timedelta(minutes=7))
+    return group_snapshot.GroupSnapshot(
+        cluster_id=CLUSTER_ID,
+        writer=WRITER,
+        observed_at=AT,
+        groups={
+            "billing": group_snapshot.SnapshotGroup(
+                kind=group_snapshot.CONSUMER, state="stable", members=2, topics={"orders": orders}
+            ),
+            "mails": group_snapshot.SnapshotGroup(
+                kind=group_snapshot.CLASSIC, state="empty", members=0, topics={"carts": carts}
+            ),
+        },
+        unsupported={"alerts": "other"},
+        unreadable={"mails": REFUSED},
+        problems={"groups": f"of 1 groups, first mails: {REFUSED}"},
+    )
 
 
 def _schemas() -> schemas.SchemaSnapshot:
@@ -245,6 +278,7 @@ def examples() -> Mapping[str, str]:
         "footer": _footer(),
         "catalogue": _indented(catalog.encode_catalog(_catalog())),
         "watermarks": _indented(watermarks.encode_watermarks(_watermarks())),
+        "groups": _indented(group_snapshot.encode_group_snapshot(_groups())),
         "schemas": _indented(schemas.encode_schemas(_schemas())),
         "commit metadata": str(CommitMetadata(1000, 6, TOPIC_ID)),
     }

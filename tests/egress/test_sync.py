@@ -128,10 +128,12 @@ def test_stop_ends_a_round(pool: ThreadPoolExecutor) -> None:
 
 def test_generations_of_control_objects_are_copied_and_of_heartbeats_the_last(pool: ThreadPoolExecutor) -> None:
     bench = Bench(pool)
-    kinds = ("catalog", "heartbeat", "watermarks")
+    kinds = ("catalog", "heartbeat", "watermarks", "groups")
     bench.put(*(f"a/_control/v1/{kind}/{number:020d}" for kind in kinds for number in (1, 2, 3)))
     bench.put("a/_control/v1/heartbeats/owner/1", name(0), name(10))
-    others = [f"a/_control/v1/{kind}/{number:020d}" for kind in ("catalog", "watermarks") for number in (1, 2, 3)]
+    others = [
+        f"a/_control/v1/{kind}/{number:020d}" for kind in ("catalog", "watermarks", "groups") for number in (1, 2, 3)
+    ]
     expected = {*others, f"a/_control/v1/heartbeat/{3:020d}", name(0), name(10)}
     assert bench.sync.once().copied == len(expected)
     assert set(bench.copied()) == expected

@@ -81,6 +81,13 @@ def test_a_value_that_the_dataclass_rejects_is_malformed() -> None:
         CODEC.decode(data.replace(b"red", b"green"), key=1)
 
 
+def test_a_number_without_an_end_is_malformed() -> None:
+    """Python's JSON has such numbers, and `int` raises another error for them than for any other text."""
+    value = Everything(1, 7, "", True, datetime(2026, 1, 1, tzinfo=UTC), Colour.RED, (), None)
+    with pytest.raises(MalformedEvent, match="infinity"):
+        CODEC.decode(CODEC.encode(value).replace(b'"number":7', b'"number":Infinity'), key=1)
+
+
 def test_a_type_that_has_no_codec_is_refused_at_once() -> None:
     @dataclass
     class Odd:

@@ -64,6 +64,17 @@ MESSAGES = {
         decode_heartbeat,
         "not a heartbeat",
     ),
+    "writer heartbeat with times": Message(
+        WriterHeartbeat(
+            writer="w", written_at=T0, interval_ms=5, catalog=3, watermarks=4, watermarks_at=T0, groups=5, groups_at=T0
+        ),
+        f'{{"catalog":3,"groups":5,"groups_at":"{AT}","interval_ms":5,"is_last":false,"v":1,"watermarks":4,'
+        f'"watermarks_at":"{AT}","writer":"w","written_at":"{AT}"}}',
+        encode_heartbeat,
+        decode_heartbeat,
+        "not a heartbeat",
+        absent=("watermarks_at", "groups", "groups_at"),
+    ),
     "claim": Message(
         TopicClaim(topic_id="x", cluster_id="c", number=4, claimed_at=T0),
         f'{{"claimed_at":"{AT}","cluster_id":"c","number":4,"topic_id":"x","v":1}}',

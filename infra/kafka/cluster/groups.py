@@ -1,18 +1,21 @@
-"""State and offsets of consumer groups, without joining them: ConsumerGroups on the Kafka client."""
+"""Consumer groups with their state and offsets, without joining them: GroupReader on the Kafka client."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import timedelta
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 
+from formats.control.group_snapshot import CLASSIC, CONSUMER
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
-from infra.kafka.client.errors import error_of, translate
+from infra.contracts.groups import GroupListing
+from infra.kafka.client.errors import describe_error, error_of, translate
 from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin_connection import AdminConnection, ClusterUnreachable
 from infra.kafka.cluster.group_offsets import GroupOffsets
@@ -22,11 +25,12 @@ T = TypeVar("T")
 RETRY_AFTER = timedelta(milliseconds=100)
 ATTEMPT = timedelta(seconds=5)
 UNKNOWN_GROUP = GroupFacts(state="dead", members=0, partitions=frozenset())
+OTHER_KIND = "other"
 _ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # before KIP-1043 brokers answer with the state "dead" instead
 
 
 class KafkaGroups:
-    """A ConsumerGroups. Each call waits at most about `timeout`."""
+    """A GroupReader. Each call waits at most about `timeout`."""
 
     def __init__(
         self,
@@ -35,12 +39,44 @@ class KafkaGroups:
         *,
         timeout: timedelta = timedelta(seconds=30),
         first_contact: timedelta = ATTEMPT,
+        connection: AdminConnection | None = None,
     ) -> None:
-        """`admin`, `consumer`: properties of such clients. `first_contact`: see AdminConnection."""
-        self._connection = AdminConnection(admin, timeout=min(ATTEMPT, timeout), first_contact=first_contact)
+        """`admin`, `consumer`: properties of such clients. `first_contact`: see AdminConnection. `connection`: shared
+        with the process's other admin requests, in place of one of `admin`."""
+        self._connection = connection or AdminConnection(
+            admin, timeout=min(ATTEMPT, timeout), first_contact=first_contact
+        )
         self._consumer = consumer
         self._timeout = timeout
         self._never = Stop()
+
+    def listing(self) -> GroupListing:
+        client = self._connection.client
+        operation = "list the consumer groups"
+        found = self._ask(lambda seconds: client.list_consumer_groups(request_timeout=seconds), operation)
+        errors = [] if found is None else found.errors  # of brokers; None is an answer about one group only
+        if found is None or (errors and not found.valid):
+            raise translate(errors[0], operation) if errors else BrokerUnavailable(f"{operation}: no answer")
+        problem = f"{operation}: groups of a broker may be missing: {describe_error(errors[0])}" if errors else ""
+        return GroupListing({one.group_id: _kind(one.type) for one in found.valid}, problem)
+
+    def others(self) -> Mapping[str, str]:
+        """By a request of librdkafka's that shows groups of all kinds, and the kind only of those with the classic
+        protocol, as Kafka Connect's "connect": share and streams groups look alike."""
+        operation = "list the groups of all kinds"
+        limit = min(ATTEMPT, self._timeout).total_seconds()
+        # what the client names instead shows no group of another kind
+        warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
+        client = self._connection.client
+        try:
+            groups = self._connection.wait_for(lambda: client.list_groups(timeout=limit), operation)
+        except KafkaException as error:
+            raise translate(error, operation) from error
+        listing = self.listing()  # after it, so that a group that is new has its kind
+        if listing.problem:
+            raise BrokerUnavailable(listing.problem)
+        kinds = {str(one.id): str(one.protocol_type or OTHER_KIND) for one in groups}
+        return {group_id: kind for group_id, kind in kinds.items() if group_id not in listing.kinds}
 
     def facts(self, group_id: str) -> GroupFacts:
         client = self._connection.client
@@ -58,9 +94,9 @@ class KafkaGroups:
         )
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """Uses a consumer client: the admin client's request for offsets aborts the process when the broker answers
-        that it is not the group's coordinator (seen in librdkafka 2.16: the handler expects a group member). A new
-        cluster gives that answer at first; the request is then repeated."""
+        """Uses a consumer client, which lives as long as the call: the admin client's request for offsets aborts the
+        process when the broker answers that it is not the group's coordinator (seen in librdkafka 2.16: the handler
+        expects a group member). A new cluster gives that answer at first; the request is then repeated."""
         properties = {
             **lookup_properties(self._consumer),
             "group.id": group_id,
@@ -97,3 +133,8 @@ class KafkaGroups:
                 if deadline.expired or not isinstance(problem, BrokerUnavailable):
                     raise problem from error
             self._never.wait(RETRY_AFTER)
+
+
+def _kind(kind: ConsumerGroupType) -> str:
+    """Brokers before Kafka 3.8 name none, and have the classic one only."""
+    return CONSUMER if kind is ConsumerGroupType.CONSUMER else CLASSIC

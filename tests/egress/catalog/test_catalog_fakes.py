@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
 
 from formats.policies.acls import AclBinding
-from infra.contracts.cluster import TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from tests.contracts.catalog_admin import CatalogAdminContract, LogEndContract
+from tests.contracts.groups import GroupReaderContract
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 
 
 @pytest.fixture
@@ -67,3 +69,32 @@ class TestFakeLogEnds(LogEndContract):
         open_one = self.broker.begin(partition, b"x")
         yield
         open_one.abort()
+
+
+class TestFakeGroupReader(GroupReaderContract):
+    @pytest.fixture
+    def reader(self) -> FakeGroupReader:
+        self.groups = FakeGroupReader()
+        return self.groups
+
+    @pytest.fixture
+    def group_id(self) -> str:
+        return "g"
+
+    @pytest.fixture
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition("t", 0), TopicPartition("t", 1)]
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self.groups.found.setdefault(group_id, FakeGroup()).offsets.update(offsets)
+
+    @contextmanager
+    def member(self, group_id: str, kind: str, partition: TopicPartition) -> Iterator[None]:
+        group = self.groups.found[group_id] = FakeGroup(kind, members=1, offsets={partition: Committed(1, "")})
+        yield
+        group.members = 0
+
+    @contextmanager
+    def share(self, group_id: str, partition: TopicPartition) -> Iterator[None]:
+        self.groups.found[group_id] = FakeGroup("share")
+        yield

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from egress.catalog.election import LEAST_PATIENCE, Election
+from egress.catalog.group_observer import GroupObserver
 from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
@@ -21,7 +22,8 @@ from egress.catalog.schema_observer import SchemaObserver
 from egress.catalog.watermark_observer import WatermarkObserver
 from egress.settings import EgressSettings
 from formats.control.catalog import Catalog, decode_catalog, encode_catalog
-from formats.control.heartbeat import decode_heartbeat
+from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot, encode_group_snapshot
+from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat
 from formats.control.schemas import SchemaSnapshot, decode_schemas, encode_schemas
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode_watermarks, encode_watermarks
 from formats.errors import TargetError
@@ -30,6 +32,7 @@ from infra.archive.generations import Generations
 from infra.contracts.catalog import TopicShape
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry
+from infra.runtime.call_budget import CallBudget
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
@@ -38,11 +41,12 @@ from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.fakes.schema_registry import FakeRegistry
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.acls import READ
 
-INTERVAL, REFRESH = timedelta(seconds=5), timedelta(seconds=30)
+INTERVAL, REFRESH, OF_GROUPS = timedelta(seconds=5), timedelta(seconds=30), timedelta(seconds=60)
 HOUR = timedelta(hours=1).total_seconds()
 
 
@@ -79,6 +83,8 @@ class Region:
     store: FailingStore = field(init=False)
     admin: FakeAdmin = field(init=False)
     ends: FakeLogEnds = field(init=False)
+    groups: FakeGroupReader = field(default_factory=FakeGroupReader)
+    group_interval: timedelta = timedelta()
     no_positions: str = ""  # why the group's offsets may not be read
 
     def __post_init__(self) -> None:
@@ -97,7 +103,7 @@ class Region:
                 decode=decode_catalog,
                 observe=CatalogObserver(topics, Lineages(Ownership), name).observe,
                 has_same_content=Catalog.has_same_content,
-                interval=REFRESH,
+                interval=lambda: REFRESH,
                 clock=self.clock,
                 pool=pool,
             ),
@@ -108,12 +114,13 @@ class Region:
                 decode=decode_watermarks,
                 observe=WatermarkObserver(topics, self.ends, self.committed, name).observe,
                 has_same_content=SourceWatermarks.has_same_content,
-                interval=REFRESH,
+                interval=lambda: REFRESH,
                 clock=self.clock,
                 pool=pool,
             )
             if watermarks
             else None,
+            groups=self._groups(topics, pool),
             schemas=None if registry is None else self._schemas(registry, pool),
             heartbeats=Generations(self.store, "heartbeat/"),
             election=Election(name, INTERVAL),
@@ -123,6 +130,28 @@ class Region:
         )
         return Process(publisher, source, pool)
 
+    def _groups(self, topics: SelectedTopics, pool: HandExecutor) -> Publication[GroupSnapshot]:
+        observer = GroupObserver(
+            topics=topics,
+            groups=self.groups,
+            select=list,
+            named=list,
+            budget=CallBudget(lambda: 10**9, self.clock, Stop()),
+            pool=HandExecutor(),
+            writer="w",
+        )
+        return Publication(
+            attempt=Attempt.GROUPS,
+            generations=Generations(self.store, "groups/"),
+            encode=encode_group_snapshot,
+            decode=decode_group_snapshot,
+            observe=observer.observe,
+            has_same_content=GroupSnapshot.has_same_content,
+            interval=lambda: self.group_interval,
+            clock=self.clock,
+            pool=pool,
+        )
+
     def _schemas(self, registry: FakeRegistry, pool: HandExecutor) -> Publication[SchemaSnapshot]:
         return Publication(
             attempt=Attempt.SCHEMAS,
@@ -131,7 +160,7 @@ class Region:
             decode=decode_schemas,
             observe=SchemaObserver(RestSchemaRegistry(registry.send, "http://registry"), "w").observe,
             has_same_content=SchemaSnapshot.has_same_content,
-            interval=REFRESH,
+            interval=lambda: REFRESH,
             clock=self.clock,
             pool=pool,
         )
@@ -164,6 +193,18 @@ class Region:
 
     def schemas(self) -> list[SchemaSnapshot]:
         return [decode_schemas(data) for data in self._generations("schemas/")]
+
+    def snapshots(self) -> list[GroupSnapshot]:
+        return [decode_group_snapshot(data) for data in self._generations("groups/")]
+
+    def commit(self, group_id: str, offset: int) -> None:
+        """In partition 0 of the topic."""
+        self.groups.found[group_id] = FakeGroup(offsets={TopicPartition("t", 0): Committed(offset, "")})
+
+    def heartbeat(self) -> WriterHeartbeat:
+        """The newest."""
+        heartbeats = Generations(self.store.memory, "heartbeat/")
+        return decode_heartbeat(heartbeats.read(heartbeats.newest()))
 
     def _generations(self, prefix: str) -> Iterator[bytes]:
         found = Generations(self.store.memory, prefix)
@@ -272,6 +313,79 @@ def test_a_registry_that_is_away_stops_nothing_else_and_is_reported(region: Regi
     region.turn(one, times=7)
     assert [found.versions for found in region.schemas()] == [()]
     assert one.publisher.health.snapshot().problems == {}
+
+
+class TestGroups:
+    def test_are_stored_when_a_group_commits(self, region: Region) -> None:
+        region.group_interval = OF_GROUPS
+        region.commit("g", 5)
+        one = region.process("one")
+        region.turn(one, times=40)
+        assert [found.groups["g"].topics["t"].next_offsets for found in region.snapshots()] == [(5,)]
+        region.commit("g", 6)
+        region.turn(one, times=13)
+        assert [found.groups["g"].topics["t"].next_offsets for found in region.snapshots()] == [(5,), (6,)]
+
+    def test_a_snapshot_without_groups_is_one(self, region: Region) -> None:
+        region.group_interval = OF_GROUPS
+        region.turn(region.process("one"), times=2)
+        assert [found.groups for found in region.snapshots()] == [{}]
+
+    def test_nothing_is_asked_without_an_interval_and_one_that_is_set_later_holds(self, region: Region) -> None:
+        one = region.process("one")
+        region.turn(one, times=20)
+        assert (region.snapshots(), region.groups.asked, region.heartbeat().groups) == ([], {}, 0)
+        region.group_interval = OF_GROUPS
+        region.turn(one)
+        assert len(region.snapshots()) == 1
+        asked = region.groups.asked["listing"]
+        region.turn(one, times=20)
+        assert region.groups.asked["listing"] == asked + 1
+        region.group_interval = timedelta(seconds=5)
+        region.turn(one, times=10)
+        assert region.groups.asked["listing"] == asked + 11, "from the next turn on"
+        region.group_interval = timedelta()
+        region.turn(one, times=20)
+        assert region.groups.asked["listing"] == asked + 11
+
+    def test_heartbeats_say_until_when_they_were_observed_to_be_those(self, region: Region) -> None:
+        region.group_interval = OF_GROUPS
+        region.commit("g", 5)
+        one = region.process("one")
+        began = region.clock.at
+        region.turn(one, times=2)
+        assert (region.heartbeat().groups, region.heartbeat().groups_at) == (1, began)
+        region.turn(one, times=26)
+        assert (region.heartbeat().groups, region.heartbeat().groups_at) == (1, began + 2 * OF_GROUPS)
+        region.groups.away = True
+        region.turn(one, times=26)
+        assert region.heartbeat().groups_at == began + 2 * OF_GROUPS
+
+    def test_a_cluster_that_refuses_groups_holds_up_nothing_else_and_is_reported(self, region: Region) -> None:
+        region.group_interval = OF_GROUPS
+        region.groups.away = True
+        one = region.process("one")
+        region.turn(one, times=20)
+        assert (region.snapshots(), len(region.catalogs()), len(region.watermarks())) == ([], 1, 1)
+        assert one.is_writer
+        assert "to publish the offsets of consumer groups" in one.publisher.health.snapshot().problems[CATALOG]
+        region.groups.away = False
+        region.turn(one)
+        assert len(region.snapshots()) == 1
+        assert one.publisher.health.snapshot().problems == {}
+
+    def test_a_group_that_may_not_be_described_is_logged_once(
+        self, region: Region, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        region.group_interval = OF_GROUPS
+        region.commit("g", 5)
+        region.groups.refuses["g"] = "allow DESCRIBE on the group"
+        one = region.process("one")
+        region.turn(one, times=40)
+        assert [found.unreadable for found in region.snapshots()] == [{"g": "allow DESCRIBE on the group"}]
+        said = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
+        assert said.count("groups") == 1
+        assert one.publisher.health.snapshot().problems == {}
 
 
 class TestRights:
@@ -529,6 +643,19 @@ def test_a_bucket_that_does_not_answer_ends_the_term(region: Region) -> None:
     assert one.is_writer
 
 
+def test_a_process_that_is_the_writer_again_observes_at_once(region: Region) -> None:
+    region.group_interval = timedelta(hours=1)
+    one = region.process("one")
+    region.turn(one)
+    region.store.away = {"put_new"}
+    region.turn(one, times=LEAST_PATIENCE // INTERVAL)
+    assert not one.is_writer
+    region.store.away = set()
+    region.turn(one, times=2 * (LEAST_PATIENCE // INTERVAL))
+    assert one.is_writer
+    assert len(region.catalogs()) == len(region.watermarks()) == len(region.snapshots()) == 2
+
+
 class TestIdleCost:
     """Requests of an hour in which nothing changes, with default intervals: docs/operations.md states them."""
 
@@ -538,6 +665,7 @@ class TestIdleCost:
         defaults = {field.name: field.default for field in fields(EgressSettings)}
         assert defaults["heartbeat_interval"] == INTERVAL
         assert defaults["topic_refresh_interval"] == defaults["watermark_interval"] == REFRESH
+        assert (defaults["groups"], defaults["group_interval"]) == ((), OF_GROUPS), "by default nothing is asked"
 
     def stated(self, row: str) -> Mapping[str, int]:
         page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -564,6 +692,11 @@ class TestIdleCost:
     def test_of_a_writer_without_watermarks(self, region: Region) -> None:
         found = self.requests(region, region.process("one", watermarks=False))
         assert found == self.stated('the writer, `watermark_interval = "0s"`')
+
+    def test_of_a_writer_with_groups(self, region: Region) -> None:
+        region.group_interval = OF_GROUPS
+        region.commit("g", 5)
+        assert self.requests(region, region.process("one")) == self.stated("the writer, with `groups`")
 
     def test_of_a_standby(self, region: Region) -> None:
         found = self.requests(region, region.process("one"), region.process("two"))

@@ -190,6 +190,26 @@ def test_no_group_crosses_without_checkpoints_in_whatever_order() -> None:
     assert only("emit.checkpoints.enabled = false", "a->b.emit.checkpoints.enabled = true").settings["groups"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "crosses", "interval"),
+    [
+        (("emit.checkpoints.interval.seconds = 10",), True, 10),
+        (("emit.checkpoints.interval.seconds = 0", "emit.checkpoints.enabled = true"), False, 60),
+        (("emit.checkpoints.enabled = true", "emit.checkpoints.interval.seconds = -1"), False, 60),
+    ],
+)
+def test_the_interval_of_checkpoints_is_that_of_groups(lines: tuple[str, ...], crosses: bool, interval: int) -> None:
+    source, _ = loaded(text_of("groups = x", *lines))
+    assert source.egress is not None
+    assert [one.text for one in source.egress.groups] == (["x"] if crosses else [])
+    assert source.egress.group_interval == timedelta(seconds=interval)
+
+
+def test_an_interval_of_checkpoints_that_is_no_number_is_refused() -> None:
+    [refused] = only("emit.checkpoints.interval.seconds = often").refused
+    assert refused.key == "emit.checkpoints.interval.seconds"
+
+
 class TestKeysOfNoFlow:
     def test_of_a_flow_that_is_not_enabled(self) -> None:
         [one] = [one for one in only("b->a.topics = x").findings if one.key == "b->a.topics"]

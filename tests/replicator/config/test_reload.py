@@ -136,7 +136,7 @@ def test_a_section_that_goes_needs_a_restart() -> None:
 def test_a_service_names_only_what_it_reads() -> None:
     everything = [*RELOADED, *KEPT]
     of_egress, of_ingress = changed(*everything, reads=EGRESS), changed(*everything, reads=INGRESS)
-    ours = {"ingress.checkpoint_topic"}  # egress never archives it
+    ours = {"ingress.checkpoint_topic", "ingress.group_id"}  # egress never replicates them
     assert {name for name in of_egress.needs_restart if name.startswith("ingress")} == ours
     assert [name for name in of_ingress.needs_restart if name.startswith("egress")] == []
     named = {*of_egress.needs_restart, *of_ingress.needs_restart}
@@ -186,6 +186,7 @@ def test_these_settings_reload_and_no_others() -> None:
     tables = {entry for entry in found if entry.startswith(('[egress.topics."name"]', "[[ingress.sources]]"))}
     assert found - tables == {
         *(f"[egress].{name}" for name in ("exclude", "topic_filter", "groups", "groups_exclude", "group_filter")),
+        *(f"[egress].{name}" for name in ("group_interval", "group_calls_per_second")),
         *(f"[ingress].{name}" for name in ("replication_policy", "replication_policy_separator")),
         *(f"[ingress].{name}" for name in ("config_properties_exclude", "config_property_filter")),
         *(f'[flows."A->B"].{name}' for name in ("topics", "enabled", "groups", "groups_exclude")),

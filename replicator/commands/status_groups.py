@@ -1,0 +1,73 @@
+"""The part of `replicator status` about the consumer groups of the source regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from infra.archive.group_reports import GroupReports
+from infra.settings.units import format_age
+from replicator.status.groups import GroupsStatus, read_groups
+from replicator.terminal.output import count_text, print_text
+
+if TYPE_CHECKING:
+    from replicator.config import Config
+    from replicator.services.clients import Clients
+
+MOST = 10  # groups in the text; JSON has all
+
+
+def groups_status(settings: Config, reach: Clients) -> Sequence[GroupsStatus]:
+    """Of this region's groups, where egress stores them, and of those of the regions that ingress delivers. Raises
+    StoreUnavailable."""
+    regions = [] if settings.egress is None else [settings.region]
+    regions += [] if settings.ingress is None else sorted(settings.ingress.regions)
+    return read_groups(GroupReports(reach.objects, settings.s3.prefix), dict.fromkeys(regions))
+
+
+def print_groups(found: Iterable[GroupsStatus], now: datetime) -> None:
+    for one in found:
+        for line in groups_text(one, now):
+            print_text(line)
+
+
+def groups_text(status: GroupsStatus, now: datetime) -> Iterator[str]:
+    """The lines about one region."""
+    if (report := status.report) is not None:
+        age = format_age(now - report.as_of)
+        yield f"groups of {status.region}: {count_text(len(report.snapshot.groups))} in the newest snapshot, {age} ago"
+        if others := report.snapshot.unsupported:
+            named = _first([f"{group_id} ({kind})" for group_id, kind in sorted(others.items())], ", ")
+            yield f"groups of {status.region} of kinds that commit no offsets: {named}"
+    lines = []
+    for group_id, (why, at) in status.unreadable.items():
+        known = "its offsets are not known" if at is None else f"its offsets are those of {format_age(now - at)} ago"
+        lines.append(f"! group {group_id} of {status.region}: {known}: {why}")
+    if lines:
+        yield _first(lines, "\n")
+    for problem in status.problems:
+        yield f"! groups of {status.region}: {problem}"
+
+
+def groups_json(found: Iterable[GroupsStatus]) -> Sequence[Mapping[str, object]]:
+    return [
+        {
+            "region": one.region,
+            "generation": one.report and one.report.generation,
+            "as_of": one.report and one.report.as_of.isoformat(),
+            "groups": one.report and len(one.report.snapshot.groups),
+            "unsupported": {} if one.report is None else dict(one.report.snapshot.unsupported),
+            "unreadable": {
+                group_id: {"reason": why, "as_of": at and at.isoformat()}
+                for group_id, (why, at) in one.unreadable.items()
+            },
+            "problems": list(one.problems),
+        }
+        for one in found
+    ]
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    more = [f"and {len(texts) - MOST} more"] if len(texts) > MOST else []
+    return separator.join([*texts[:MOST], *more])
