@@ -54,6 +54,11 @@ class OffsetRuns:
         """After the highest offset at the source; 0 without a run."""
         return int(pc.max(pc.add(self.source, self.count)).as_py() or 0)
 
+    @property
+    def lowest_source(self) -> int:
+        """Lowest offset at the source; 0 without a run."""
+        return int(pc.min(self.source).as_py() or 0)
+
     def rows(self) -> list[tuple[int, int, int]]:
         """For tests and people: one tuple a run."""
         return list(zip(self.source.to_pylist(), self.target.to_pylist(), self.count.to_pylist(), strict=True))
@@ -63,6 +68,18 @@ class OffsetRuns:
         return OffsetRuns(
             self.source.slice(first, length), self.target.slice(first, length), self.count.slice(first, length)
         )
+
+    def within(self, start: int, end: int) -> OffsetRuns:
+        """The records with target offsets from `start` to before `end`; runs that go beyond either are cut."""
+        first = self._first_beyond(self.target, start)
+        last = pc.index(pc.greater_equal(self.target, end), value=True).as_py()
+        runs = self.slice(first, max((last if last >= 0 else len(self)) - first, 0))
+        if not len(runs) or (runs.target_start >= start and runs.target_end <= end):
+            return runs
+        skipped = pc.max_element_wise(pc.subtract(start, runs.target), 0)  # of the first run, else 0
+        target = pc.add(runs.target, skipped)
+        kept = pc.min_element_wise(pc.subtract(runs.count, skipped), pc.subtract(end, target))
+        return OffsetRuns(pc.add(runs.source, skipped), target, kept)
 
     def extended(self, later: OffsetRuns) -> OffsetRuns:
         """These runs, then `later` ones; the last and the first become one where they touch at both ends. Raises
@@ -84,18 +101,24 @@ class OffsetRuns:
     def target_of(self, source: int) -> int | None:
         """Offset at the target of the first record here whose source offset is `source` or higher, in the order of the
         target; None when there is none. Of a record that is here twice, its first copy."""
-        row = pc.index(pc.greater(pc.add(self.source, self.count), source), value=True).as_py()
-        if row < 0:
+        row = self._first_beyond(self.source, source)
+        if row == len(self):
             return None
         return int(self.target[row].as_py() + max(source - self.source[row].as_py(), 0))
 
     def source_of(self, target: int) -> int | None:
         """Offset at the source of the first record here whose target offset is `target` or higher; None when there is
         none."""
-        row = pc.index(pc.greater(pc.add(self.target, self.count), target), value=True).as_py()
-        if row < 0:
+        row = self._first_beyond(self.target, target)
+        if row == len(self):
             return None
         return int(self.source[row].as_py() + max(target - self.target[row].as_py(), 0))
+
+    def _first_beyond(self, starts: pa.Int64Array, offset: int) -> int:
+        """The first run with a record at `offset` or higher; the number of runs when there is none. `starts`: one of
+        the columns of offsets."""
+        row = pc.index(pc.greater(pc.add(starts, self.count), offset), value=True).as_py()
+        return int(row) if row >= 0 else len(self)
 
 
 NO_RUNS = OffsetRuns(*(pa.array([], pa.int64()) for _ in range(3)))
