@@ -113,7 +113,7 @@ def encode_page(page: MapPage) -> bytes:
     runs = page.runs
     columns = (_gaps(runs.source, runs.count), _gaps(runs.target, runs.count), runs.count)
     data = b"".join(memoryview(_little(column)) for column in columns)
-    packed = pa.compress(data, codec="zstd", asbytes=True)
+    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
     return _HEADER.pack(VERSION, page.position, len(runs)) + packed
 
 

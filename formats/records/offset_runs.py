@@ -114,6 +114,11 @@ class OffsetRuns:
             return None
         return int(self.source[row].as_py() + max(target - self.target[row].as_py(), 0))
 
+    def source_end_before(self, target: int) -> int | None:
+        """Offset at the source after the last record here whose target offset is lower; None when there is none."""
+        runs = self.within(0, target)
+        return int(runs.source[-1].as_py() + runs.count[-1].as_py()) if len(runs) else None
+
     def _first_beyond(self, starts: pa.Int64Array, offset: int) -> int:
         """The first run with a record at `offset` or higher; the number of runs when there is none. `starts`: one of
         the columns of offsets."""

@@ -1,4 +1,4 @@
-"""Our own topics: the event log, the checkpoints, the ownership ledger, and the heartbeats."""
+"""Our own topics: the event log, the checkpoints, the offset map, the ownership ledger, and the heartbeats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.messages.group_claim import GroupClaim
 from formats.messages.ledger import LedgerEntry, Ownership
 from formats.messages.mirrormaker import MirrorHeartbeat
+from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.offset_map_index import PageIndex
 from formats.messages.segment_events import SegmentEvent
 from formats.policies.acls import AclBinding
 
@@ -63,6 +65,31 @@ class CheckpointStore(Protocol):
 
     def claims(self) -> Sequence[GroupClaim]:
         """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.current_claim`."""
+
+    def close(self) -> None: ...
+
+
+class PartitionPages(Protocol):
+    """The pages of one partition's offset map, numbered as in `index`. For the thread that reads the log, until it
+    reads it again."""
+
+    @property
+    def index(self) -> PageIndex: ...
+
+    def page(self, number: int) -> MapPage:
+        """As it was written: `index` says where it ends."""
+
+    def record(self, number: int) -> tuple[bytes, bytes]:
+        """Key and value of the page's record."""
+
+
+class OffsetMapLog(Protocol):
+    """Reads the compacted topic of the offset map. TargetWriter writes pages, together with the records. One thread."""
+
+    def read(self) -> Mapping[MapKey, PartitionPages]:
+        """Every partition with any page, as of records acknowledged before this call began. Raises BrokerUnavailable,
+        and TargetError when the topic does not exist or may not be read. Reads only the records written since the last
+        call."""
 
     def close(self) -> None: ...
 

@@ -70,6 +70,7 @@ def test_lookups_find_the_first_record_at_or_after(some: list[tuple[int, int, in
     for offset in range(90):
         assert runs.target_of(offset) == next((t for s, t in records if s >= offset), None)
         assert runs.source_of(offset) == next((s for s, t in records if t >= offset), None)
+        assert runs.source_end_before(offset) == next((s + 1 for s, t in reversed(records) if t < offset), None)
 
 
 @property_examples()
