@@ -139,6 +139,8 @@ def decode_page(key: bytes, value: bytes) -> MapPage:
         pc.add_checked(runs.target, count)
         if pc.min(count).as_py() < 1 or pc.min(target_gaps).as_py() < 0 or runs.target_start != start:
             raise ValueError("its columns contradict each other")
+        if min(position, runs.lowest_source) < 0:
+            raise ValueError("a negative offset")
     except (struct.error, ValueError, OSError, pa.ArrowException) as error:
         raise MalformedEvent(f"not a page of the offset map: {map_key} from {start} ({error})") from error
     return MapPage(map_key, position, runs)

@@ -81,6 +81,10 @@ class OffsetRuns:
         kept = pc.min_element_wise(pc.subtract(runs.count, skipped), pc.subtract(end, target))
         return OffsetRuns(pc.add(runs.source, skipped), target, kept)
 
+    def moved(self, by: int) -> OffsetRuns:
+        """The same runs, so much further at the target."""
+        return OffsetRuns(self.source, pc.add(self.target, by), self.count)
+
     def extended(self, later: OffsetRuns) -> OffsetRuns:
         """These runs, then `later` ones; the last and the first become one where they touch at both ends. Raises
         ValueError when the later ones do not lie after these at the target."""
@@ -115,8 +119,7 @@ class OffsetRuns:
         return int(self.source[row].as_py() + max(target - self.target[row].as_py(), 0))
 
     def source_end_before(self, target: int) -> int | None:
-        """Offset at the source after the last record here whose target offset is lower than `target`; None when there is
-        none."""
+        """Offset at the source after the last record here whose target offset is lower; None when there is none."""
         runs = self.within(0, target)
         return int(runs.source[-1].as_py() + runs.count[-1].as_py()) if len(runs) else None
 

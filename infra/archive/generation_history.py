@@ -25,7 +25,6 @@ from infra.archive.generations import Generations, StoredGeneration
 from infra.contracts.storage import ObjectStore
 
 
-
 class Observed(Protocol):
     """The content of a generation."""
 

@@ -1,1 +1,1 @@
-"""Consumer groups of the sources, in offsets of this cluster."""
+"""Consumer groups at the target: where each continues that stood at an offset of the source."""

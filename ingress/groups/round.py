@@ -68,9 +68,9 @@ class GroupRound:
         """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
         of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
         kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}
-        for table in (*self._checkpoints.values(), *self._syncs.values()):
-            if table.topic not in kept:
-                table.forget()
+        for topic in (self._checkpoints.keys() | self._syncs.keys()) - kept:  # another process may write there now
+            self._checkpoints.pop(topic, None)
+            self._syncs.pop(topic, None)
         snapshots = self.snapshots.refresh([flow.region for flow in flows])
         if not snapshots:
             return {}

@@ -58,7 +58,8 @@ class TargetGroups:
 
     def _planned(self, group: str, positions: Sequence[GroupPosition], writes: GroupWrites) -> Sequence[SyncDecision]:
         facts: GroupFacts | None = None
-        problem, committed = "", {}
+        problem = ""
+        committed: Mapping[TopicPartition, Committed] = {}
         try:
             facts = self.groups.facts(group)
             if not facts.members:

@@ -11,7 +11,8 @@
 2. A hole belongs to the next record of its page. Between two pages it belongs to the end of the earlier one: what was
    delivered in between without a map, by another program, is read again and not skipped.
 3. Of records that are at the target twice, the first copies count that are still there.
-4. `TRIMMED`: records from this offset on were at the target, below its log start. The translation is the log start.
+4. `TRIMMED`: records from this offset on were at the target, below its log start. The translation is the log start, and
+   what is left of them follows it. An offset of the target below its log start stands for the log start.
 5. `CLAMPED`: the offset is beyond what is applied, or beyond the target's end. The translation is the end of the map.
 6. `UNKNOWN`: the target has records from before the map, and the offset may be one of theirs. There is no translation.
 7. `REPEATED`: some of the records after the translation were read before, since records were delivered twice, or a
@@ -47,7 +48,8 @@ class Translation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredRange:
-    """Where the destination partition begins and ends, and how far it was delivered; read before the map's pages."""
+    """Where the destination partition begins and ends, and how far it was delivered. Read in this order, and before the
+    pages: so nothing that was applied then is missing from them."""
 
     log_start: int
     log_end: int

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.archive.generation_history import catalog_history
 from infra.archive.control import ControlStore
+from infra.archive.generation_history import catalog_history
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from ingress.catalog.settings import CatalogSettings

@@ -43,6 +43,7 @@ class SourceCatalog:
     """Of one region. Use from one thread at a time."""
 
     history: GenerationHistory[Catalog]
+    region: str
     moment: datetime | None  # None: the newest catalogue
     _found: dict[datetime | None, GenerationInForce[Catalog]] = field(default_factory=dict)
 
@@ -64,7 +65,7 @@ class SourceCatalog:
                 return _described(before.number, before.value, earlier)
             at = max(removals).isoformat()
             return NotDescribed(f"{name} was removed at {at}, and no catalogue before that lists it")
-        of = f"catalogue {found.number} of {self.history.region}"
+        of = f"catalogue {found.number} of {self.region}"
         if topic is not None:
             ids = f"its topic id is {topic.topic_id}, that of the archive is {topic_id}"
             return NotDescribed(f"{of} lists another incarnation of {name}: {ids}")
@@ -81,7 +82,7 @@ class SourceCatalog:
         return self._found[moment]
 
     def _nothing(self, found: GenerationInForce[Catalog]) -> str:
-        region = self.history.region
+        region = self.region
         if found.first_observed_at is not None:
             return f"no catalogue of {region} is that old: the first one is of {found.first_observed_at.isoformat()}"
         if found.problems:
@@ -95,7 +96,7 @@ class SourceCatalog:
         used = f"generation {found.number} before it is used" if found.value else "none before it can be used"
         more = f" and {count - 1} more" if count > 1 else ""
         return (
-            f"a catalogue of {self.history.region} cannot be read, {used}: {first}{more}. Copy the object again, or "
+            f"a catalogue of {self.region} cannot be read, {used}: {first}{more}. Copy the object again, or "
             "upgrade this program if the source's is newer"
         )
 

@@ -52,6 +52,11 @@ class RunReports:
         return self.is_contiguous if self._each is None else len(self._each) == self._count
 
     @property
+    def keeps_each(self) -> bool:
+        """Whether the offset of every record is kept."""
+        return self._each is not None
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether every record is acknowledged, and they lie one after the other from `first_offset` on."""
         last = self._last_offset if self._count > 1 else self.first_offset

@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pyarrow import Int64Array
+
 from formats.messages.offset_map import MapKey, MapPage, encode_page, encode_page_key, pages
 from formats.records.offset_runs import NO_RUNS, OffsetRuns, contiguous, scattered
 from infra.contracts.producer import TargetRun
@@ -29,12 +31,14 @@ class SentRun:
     run: TargetRun  # without its records
     offsets: OffsetRuns  # at the target from 0 on
     reports: RunReports
+    sources: Sequence[Int64Array] = ()  # offsets of the records, where that of each is kept
 
     @classmethod
     def of(cls, run: TargetRun, reports: RunReports) -> SentRun:
         """Before the records are dropped."""
         columns = [batch.column("offset") for batch in run.batches]
-        return cls(run.without_records, contiguous(columns, 0) if run.count else NO_RUNS, reports)
+        offsets = contiguous(columns, 0) if run.count else NO_RUNS
+        return cls(run.without_records, offsets, reports, columns if reports.keeps_each else ())
 
     @property
     def is_mapped(self) -> bool:
@@ -48,7 +52,7 @@ class SentRun:
         each = self.reports.each_offset
         if each is None:
             return self.offsets.moved(self.reports.first_offset)
-        return scattered(self.offsets, each)
+        return scattered(self.sources, each)
 
 
 @dataclass(frozen=True, slots=True)
