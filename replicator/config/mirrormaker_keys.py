@@ -77,9 +77,7 @@ KEYS: Mapping[str, KeyRule] = {
     "emit.checkpoints.enabled": _mapped("flows.groups"),
     "emit.checkpoints.interval.seconds": _mapped("egress.group_interval"),
     "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),
-    "sync.group.offsets.enabled": _refused(
-        "set groups.sync = true for the target: it is one setting for all its flows"
-    ),
+    "sync.group.offsets.enabled": _refused("set groups.sync = true for the target: for all its flows"),
     "sync.group.offsets.interval.seconds": _ignored("groups.interval of the target says it"),
     "emit.offset-syncs.enabled": _ignored(_EXACT),
     "offset-syncs.topic.location": _ignored(_EXACT),

@@ -24,7 +24,9 @@ def control_archive(
         return None
     history = catalog_history(control.objects, control.prefix, selection.region)
     return ControlArchive(
-        catalog=SourceCatalog(history, moment_of(selection)), acls=acls, config_filter=_settings(config).config_filter
+        catalog=SourceCatalog(history, selection.region, moment_of(selection)),
+        acls=acls,
+        config_filter=_settings(config).config_filter,
     )
 
 

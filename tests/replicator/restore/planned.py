@@ -53,7 +53,7 @@ def plan(
     selection, options = selection or select(), TargetOptions(**target_options)
     history = catalog_history(world.objects.memory, "data", selection.region)
     control = ControlArchive(
-        catalog=SourceCatalog(history, moment_of(selection)),
+        catalog=SourceCatalog(history, selection.region, moment_of(selection)),
         acls=AclRestore(lambda: acl_admin or FakeCatalogAdmin(world.admin), OWN),
     )
     return planner(world, control=control if options.needs_catalog else None).plan(

@@ -21,7 +21,7 @@ def world() -> World:
 
 
 def asked(world: World, moment: datetime | None = None) -> SourceCatalog:
-    return SourceCatalog(catalog_history(world.objects.memory, "data", REGION), moment)
+    return SourceCatalog(catalog_history(world.objects.memory, "data", REGION), REGION, moment)
 
 
 def described(world: World, moment: datetime | None = None, topic_id: str = "") -> tuple[int, int]:
