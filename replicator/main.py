@@ -25,6 +25,7 @@ from replicator.commands.drill import drill
 from replicator.commands.gaps import gaps_app
 from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
+from replicator.commands.offsets import offsets_app
 from replicator.commands.plan import plan
 from replicator.commands.repair import release, skip
 from replicator.commands.restore import restore
@@ -62,6 +63,7 @@ _add(
 _add(INSPECT, interruptible()(status), interruptible()(plan))
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
 app.add_typer(client_app, name="client", rich_help_panel=INSPECT)
+app.add_typer(offsets_app, name="offsets", rich_help_panel=INSPECT)
 app.add_typer(config_app, name="config", rich_help_panel=INSPECT)
 app.add_typer(explain_app, name="explain", rich_help_panel=INSPECT)
 _add(

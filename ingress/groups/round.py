@@ -24,7 +24,7 @@ from formats.messages.mirrormaker import (
     encode_checkpoint,
     encode_offset_sync,
 )
-from infra.archive.last_good import LastGood
+from infra.archive.group_reports import GroupReport, GroupReports
 from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
@@ -42,7 +42,7 @@ from ingress.routing.destinations import RoutingTable
 class RegionReport:
     """What a round did for one region."""
 
-    age: timedelta  # of the snapshot
+    age: timedelta  # of what is known of the groups
     positions: Sequence[GroupPosition] = ()
     checkpoints: int = 0  # written
     decisions: Mapping[str, Sequence[SyncDecision]] = field(default_factory=dict)  # by group, where groups are synced
@@ -53,7 +53,7 @@ class RegionReport:
 class GroupRound:
     """Blocks. Use from one thread at a time."""
 
-    snapshots: LastGood[GroupSnapshot]
+    reports: GroupReports  # of the sources
     maps: MapReader
     topic_ids: ClaimedTopicIds  # of the sources
     topics: MirrorTopics
@@ -71,20 +71,20 @@ class GroupRound:
         for topic in (self._checkpoints.keys() | self._syncs.keys()) - kept:  # another process may write there now
             self._checkpoints.pop(topic, None)
             self._syncs.pop(topic, None)
-        snapshots = self.snapshots.refresh([flow.region for flow in flows])
-        if not snapshots:
+        arrived = self.reports.refresh([flow.region for flow in flows])
+        if not arrived:
             return {}
         lookup = self.maps.open({name: one.facts.topic_id for name, one in found.destinations.items()}, positions)
         reports = {}
         for flow in flows:
-            snapshot = snapshots.get(flow.region)
-            if snapshot is not None:
-                reports[flow.region] = self._region(flow, snapshot, found, lookup)
+            if flow.region in arrived:
+                reports[flow.region] = self._region(flow, arrived[flow.region], found, lookup)
         return reports
 
-    def _region(self, flow: GroupFlow, snapshot: GroupSnapshot, found: RoutingTable, lookup: MapLookup) -> RegionReport:
+    def _region(self, flow: GroupFlow, arrived: GroupReport, found: RoutingTable, lookup: MapLookup) -> RegionReport:
         routes = [one.routes for one in found.destinations.values()]
         delivered = DeliveredTopics.of(flow.region, routes, self.topic_ids.of)
+        snapshot = arrived.snapshot
         positions = list(group_positions(snapshot, delivered, lookup.target_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:
@@ -98,7 +98,7 @@ class GroupRound:
         except ReplicatorError as error:
             problems.append(str(error))
         return RegionReport(
-            age=self.now() - snapshot.observed_at,
+            age=self.now() - arrived.as_of,
             positions=positions,
             checkpoints=written,
             decisions=decisions,

@@ -15,7 +15,7 @@ from infra.archive.segments import SegmentStore
 from replicator.services.command_logs import set_up_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -51,6 +51,10 @@ class Clients:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.close()
+
+    def close_later(self, close: Callable[[], None]) -> None:
+        """Call it at the end."""
+        self._opened.callback(close)
 
     @property
     def ingress(self) -> IngressSettings:

@@ -8,7 +8,7 @@ from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 
 from formats.policies.mirror_topics import MIRROR_CONFIGS, why_not_mirrored
 from infra.archive.control import ControlStore
-from infra.archive.last_good import groups_in
+from infra.archive.group_reports import GroupReports
 from infra.contracts.internal_topics import Ledger
 from infra.contracts.storage import ObjectStore
 from infra.kafka.client.properties import for_bounded_reads
@@ -51,7 +51,7 @@ def groups_of(
         around.resources.callback(records.close)
         factor = current.value.internal_replication_factor
         groups_round = GroupRound(
-            snapshots=groups_in(objects, config.s3.prefix),
+            reports=GroupReports(objects, config.s3.prefix),
             maps=MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection)),
             topic_ids=ClaimedTopicIds(ControlStore(objects, config.s3.prefix)),
             topics=MirrorTopics(

@@ -1,0 +1,228 @@
+"""Offsets of consumer groups, and of records, in the offsets of this cluster and back: `replicator offsets translate`.
+
+with Clients(load("eu.toml")) as clients:
+    offsets = TranslatedOffsets.open(clients, "us")
+    offsets.of_group("billing")                      where the group stands here, by the newest snapshot
+    offsets.to_here("orders", 0, 1200)               one offset of the source
+    offsets.to_source("us.orders", 0, 1100)          one offset of this cluster
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
+
+from formats.control.group_snapshot import GroupSnapshot
+from formats.errors import TargetError
+from formats.messages.delivery_checkpoint import CheckpointKey
+from infra.archive.generation_history import group_history
+from infra.archive.group_reports import GroupReports
+from infra.contracts.cluster import Committed, LogEnds, TopicPartition
+from infra.kafka.client.properties import for_bounded_reads
+from infra.kafka.cluster.group_commits import KafkaGroupCommits
+from infra.kafka.cluster.log_ends import KafkaLogEnds
+from ingress.groups.lookup import MapLookup, MapReader
+from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
+from ingress.groups.sync_plan import SyncOutcome, sync_plan
+from ingress.groups.topic_ids import ClaimedTopicIds
+from ingress.groups.translation import Exactness, Translation
+from ingress.routing.archived import ArchivedTopic
+from replicator.services.clients import Clients
+from replicator.services.routing import routed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedOffset:
+    """One offset on both sides."""
+
+    source: str  # region/topic/partition
+    target: TopicPartition
+    source_offset: int | None
+    target_offset: int | None
+    exactness: Exactness
+    group: str = ""
+    metadata: str = ""
+    reason: str = ""  # why it is not known
+    lag: int | None = None  # offsets from there to the end of the partition here
+    timestamp: datetime | None = None  # of the first record here at or after it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedOffsets:
+    """Between one source region and this cluster, as of when it was opened. Use from one thread."""
+
+    clients: Clients
+    region: str
+    routes: Mapping[str, Sequence[ArchivedTopic]]  # by destination
+    lookup: MapLookup
+    topic_ids: ClaimedTopicIds
+
+    @classmethod
+    def open(cls, clients: Clients, region: str) -> TranslatedOffsets:
+        """Raises ConfigError, StoreUnavailable, BrokerUnavailable, and TargetError when nothing of the region is
+        delivered here, or when there is no offset map."""
+        config, topic = clients.config, clients.ingress.offset_map_topic
+        if region not in clients.ingress.regions:
+            known = ", ".join(clients.ingress.regions)
+            raise TargetError(f"nothing of {region} is delivered to {config.region}; there are: {known}")
+        chosen = routed(clients).routing.chosen
+        facts = clients.admin.describe([*chosen, topic])
+        if topic not in facts:
+            raise TargetError(
+                f"there is no offset map yet: the topic {topic} does not exist; has ingress been started?"
+            )
+        positions = clients.checkpoints.read()
+        offset_map = KafkaOffsetMapLog(for_bounded_reads(config.cluster.properties("consumer")), topic)
+        clients.close_later(offset_map.close)
+        reader = MapReader(offset_map=offset_map, ends=KafkaLogEnds(clients.admin.connection))
+        return cls(
+            clients=clients,
+            region=region,
+            routes={name: some for name, some in chosen.items() if name in facts},
+            lookup=reader.open({name: facts[name].topic_id for name in chosen if name in facts}, positions),
+            topic_ids=ClaimedTopicIds(clients.control),
+        )
+
+    def of_group(self, group: str, at: datetime | None = None) -> Sequence[TranslatedOffset]:
+        """Where the group stood at the source at that time; None: by the newest snapshot. Raises TargetError when no
+        snapshot has the group, StoreUnavailable."""
+        snapshot = self._snapshot(at)
+        if group not in snapshot.groups:
+            when = f"the snapshot of {snapshot.observed_at.isoformat(timespec='seconds')}"
+            why = snapshot.unreadable.get(group) or snapshot.unsupported.get(group) or "it has no offset there"
+            raise TargetError(f"group {group} is not in {when} of {self.region}: {why}")
+        one = replace(snapshot, groups={group: snapshot.groups[group]})
+        return [self._known(position) for position in group_positions(one, self._delivered, self.lookup.target_of)]
+
+    def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
+        """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""
+        found = []
+        for destination, routes in self.routes.items():
+            for route in routes:
+                if route.region == self.region and route.incarnations[0].topic == topic:
+                    keys = [CheckpointKey(s, destination) for s in route.sources(partition)]
+                    key = next((one for one in reversed(keys) if one in self.lookup.positions), keys[-1])
+                    found.append(self._at(key, offset))
+        if not found:
+            raise TargetError(f"topic {topic} of {self.region} is not delivered here")
+        return found
+
+    def to_source(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
+        """One offset of a destination. Raises TargetError when nothing of the region is delivered to it, or of several
+        topics."""
+        routes = [one for one in self.routes.get(topic, ()) if one.region == self.region]
+        if len(routes) != 1 or len(self.routes[topic]) != 1:
+            what = "several topics are" if routes else f"nothing of {self.region} is"
+            raise TargetError(f"{what} delivered to {topic}: its offsets are those of no source topic")
+        keys = [CheckpointKey(s, topic) for s in routes[0].sources(partition)]
+        key = next((one for one in reversed(keys) if one in self.lookup.positions), keys[-1])
+        opened = self.lookup.partition(key)
+        found = opened if isinstance(opened, str) else opened.source_of(offset)
+        return self._translated(key, found, None, offset)
+
+    def commit(
+        self, group: str, some: Sequence[TranslatedOffset], *, rewind: bool = False
+    ) -> Mapping[TopicPartition, str]:
+        """Commit them for a group that is inactive here; what became of each, as `sync_plan` names it. `rewind`: also
+        where it is further here. Raises BrokerUnavailable, and TargetError when it has members by then."""
+        writer = KafkaGroupCommits(self.clients.config.cluster.properties("consumer"))
+        here = writer.committed(group, [one.target for one in some])
+        found = {partition: one.next_offset for partition, one in here.items()}
+        plan = sync_plan(
+            [self._position(group, one) for one in some],
+            facts=self.clients.groups.facts(group),
+            committed=found,
+            written=found,  # whoever asks for it has decided
+            allow_rewind=rewind,
+        )
+        due = {
+            one.position.target: Committed(one.offset, one.position.metadata)
+            for one in plan
+            if one.outcome is SyncOutcome.WRITE
+        }
+        if due:
+            writer.commit(group, due)
+        return {one.position.target: one.outcome.value for one in plan}
+
+    def with_times(self, some: Sequence[TranslatedOffset]) -> Sequence[TranslatedOffset]:
+        """The same with the timestamps of their records here. Raises BrokerUnavailable, TargetError."""
+        asked = {one.target: one.target_offset for one in some if one.target_offset is not None}
+        times = self.clients.probe.timestamps(asked)
+        return [replace(one, timestamp=times.get(one.target)) for one in some]
+
+    @property
+    def _delivered(self) -> DeliveredTopics:
+        return DeliveredTopics.of(self.region, self.routes.values(), self.topic_ids.of)
+
+    def _snapshot(self, at: datetime | None) -> GroupSnapshot:
+        objects, prefix = self.clients.objects, self.clients.config.s3.prefix
+        if at is None:
+            report = GroupReports(objects, prefix).refresh([self.region]).get(self.region)
+            if report is None:
+                raise TargetError(
+                    f"no snapshot of the consumer groups of {self.region} has arrived in this bucket: does egress "
+                    "there have egress.groups, and a group_interval?"
+                )
+            return report.snapshot
+        found = group_history(objects, prefix, self.region).at(at)
+        if found.value is None:
+            first = found.first_observed_at
+            raise TargetError(
+                f"no snapshot of the consumer groups of {self.region} is as old as {at.isoformat()}"
+                + ("" if first is None else f"; the first one is of {first.isoformat(timespec='seconds')}")
+            )
+        return found.value
+
+    @staticmethod
+    def _position(group: str, one: TranslatedOffset) -> GroupPosition:
+        return GroupPosition(
+            group=group,
+            source=one.source,
+            topic=one.source.split("/")[1],
+            target=one.target,
+            upstream=one.source_offset or 0,
+            downstream=one.target_offset,
+            exactness=one.exactness,
+            metadata=one.metadata,
+            reason=one.reason,
+        )
+
+    def _known(self, position: GroupPosition) -> TranslatedOffset:
+        return TranslatedOffset(
+            group=position.group,
+            source=position.source,
+            target=position.target,
+            source_offset=position.upstream,
+            target_offset=position.downstream,
+            exactness=position.exactness,
+            metadata=position.metadata,
+            reason=position.reason,
+            lag=self._lag(position.target, position.downstream),
+        )
+
+    def _at(self, key: CheckpointKey, offset: int) -> TranslatedOffset:
+        return self._translated(key, self.lookup.target_of(key, offset), offset, None)
+
+    def _translated(
+        self, key: CheckpointKey, found: Translation | str, source: int | None, target: int | None
+    ) -> TranslatedOffset:
+        """`source` or `target` is given, the other one is found."""
+        here = TopicPartition(key.destination_topic, key.source.partition)
+        known = None if isinstance(found, str) else found.offset
+        target_offset = known if target is None else target
+        return TranslatedOffset(
+            source=str(key.source),
+            target=here,
+            source_offset=known if source is None else source,
+            target_offset=target_offset,
+            exactness=Exactness.UNKNOWN if isinstance(found, str) else found.exactness,
+            reason=found if isinstance(found, str) else "",
+            lag=self._lag(here, target_offset),
+        )
+
+    def _lag(self, target: TopicPartition, offset: int | None) -> int | None:
+        ends = self.lookup.ends.get(target)
+        return None if offset is None or not isinstance(ends, LogEnds) else max(ends.high - offset, 0)
