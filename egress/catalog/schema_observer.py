@@ -10,7 +10,7 @@ are taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from formats.errors import RegistryRefused
 from infra.contracts.schema_registry import SchemaReader
 
 WHOLE_EVERY = timedelta(hours=1)
+SHOWN = 5  # versions in one message
 _Versions = Mapping[int, tuple[int, Schema]]
 """By version: the id and the schema."""
 OTHER_CONTEXT = ":."
@@ -36,22 +37,29 @@ class SchemaObserver:
 
     def observe(self, before: SchemaSnapshot | None, now: datetime) -> SchemaSnapshot:
         """`before`: the generation that this one follows. Raises RegistryUnavailable, and RegistryRefused when schemas
-        may not be read. A version that is deleted for good meanwhile is left out."""
+        may not be read. A version that is listed and not shown is left out and named: it is deleted for good
+        meanwhile, or the registry hides it."""
         is_whole = self.whole_at is None or now >= self.whole_at + WHOLE_EVERY
         known = {} if is_whole else _by_subject(before)
         schemas: dict[int, Schema] = {}
         versions: list[SubjectVersion] = []
+        unread: list[str] = []
         visible = frozenset(self.registry.subjects(deleted=False))
         subjects = {*self.registry.subjects(deleted=True), *visible}
         for subject in sorted(one for one in subjects if not one.startswith(OTHER_CONTEXT)):
             shown = (
                 frozenset(self.registry.versions(subject, deleted=False)) if subject in visible else frozenset[int]()
             )
-            for version, (number, schema) in self._read(subject, shown, known.get(subject, {})).items():
+            numbers = sorted({*self.registry.versions(subject, deleted=True), *shown})
+            found = self._read(subject, numbers, known.get(subject, {}))
+            unread += (f"{subject} {version}" for version in numbers if version not in found)
+            for version, (number, schema) in found.items():
                 schemas[number] = schema
                 gone = version not in shown
                 versions.append(SubjectVersion(subject=subject, version=version, id=number, is_deleted=gone))
         levels, problems = self._levels({one.subject for one in versions})
+        if unread:
+            problems = {**problems, "versions": _not_shown(unread)}
         if is_whole:
             self.whole_at = now
         return SchemaSnapshot(
@@ -64,9 +72,9 @@ class SchemaObserver:
             problems=problems,
         )
 
-    def _read(self, subject: str, shown: frozenset[int], known: _Versions) -> _Versions:
-        """Every version of a subject, in order. `shown`: those that are not deleted; `known`: as they were before."""
-        numbers = sorted({*self.registry.versions(subject, deleted=True), *shown})
+    def _read(self, subject: str, numbers: Sequence[int], known: _Versions) -> _Versions:
+        """Every version of a subject, in order. `numbers`: those that the registry lists; `known`: as they were
+        before."""
         if not numbers:
             return {}
         newest = max(known, default=numbers[-1])
@@ -88,6 +96,15 @@ class SchemaObserver:
         except RegistryRefused as error:
             return {}, {"compatibility": str(error)}
         return {subject: level for subject, level in found.items() if level is not None}, {}
+
+
+def _not_shown(versions: Sequence[str]) -> str:
+    """Some registries do not show the versions of a subject that is soft-deleted."""
+    more = f" and {len(versions) - SHOWN} more" if len(versions) > SHOWN else ""
+    return (
+        f"{', '.join(versions[:SHOWN])}{more}: the registry lists them and does not show them; a record that carries "
+        "such an id cannot be read at a target"
+    )
 
 
 def _by_subject(before: SchemaSnapshot | None) -> Mapping[str, _Versions]:

@@ -40,7 +40,8 @@ class SchemaRegistry(SchemaReader, Protocol):
         """Also of a subject that has schemas."""
 
     def register(self, version: SubjectVersion, schema: Schema) -> None:
-        """Register a schema with its version and its id; the subject is in mode IMPORT."""
+        """Register a schema with its version and its id; the subject is in mode IMPORT. Raises RegistryRefused also
+        when the registry has given it another id."""
 
     def delete(self, version: SubjectVersion) -> None:
         """Soft-delete a version."""

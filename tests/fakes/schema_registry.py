@@ -50,6 +50,8 @@ class FakeRegistry:
     refusing: tuple[int, int, str] | None = None
     authorization: str = ""  # the header that is wanted; empty: any
     requests: list[str] = field(default_factory=list)
+    ignores_ids: bool = False  # gives ids of its own in mode IMPORT, too: Apicurio Registry 3.3.3
+    hides_deleted_subjects: bool = False  # lists versions of a deleted subject, and shows none: Apicurio Registry 3.3.3
 
     def add(
         self,
@@ -153,7 +155,7 @@ class FakeRegistry:
         return any((one.subject, one.version) == (subject, version) for one in references)
 
     def _version(self, subject: str, version: int, *, deleted: bool) -> Mapping[str, Any]:
-        found = self._subject(subject, deleted=deleted).get(version)
+        found = self._subject(subject, deleted=deleted and not self.hides_deleted_subjects).get(version)
         if found is None or (found.is_deleted and not deleted):
             raise NO_VERSION
         return {"subject": subject, "version": version, "id": found.id, **_to_json(self.schemas[found.id])}
@@ -161,8 +163,11 @@ class FakeRegistry:
     def _register(self, subject: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.modes.get(subject) != "IMPORT" and ("id" in body or "version" in body):
             raise Refused(422, 42205, f"Subject {subject} is not in import mode")
+        schema = _from_json(body)
+        if self.ignores_ids:
+            return {"id": self.add(subject, schema.text, type=schema.type, references=schema.references)}
         version = SubjectVersion(subject=subject, version=body["version"], id=body["id"])
-        self._put(version, _from_json(body))
+        self._put(version, schema)
         return {"id": version.id}
 
     @staticmethod

@@ -159,6 +159,14 @@ def test_what_is_refused_leaves_no_subject_in_mode_import() -> None:
     assert set(target.modes.values()) == {"READWRITE"}
 
 
+def test_a_registry_that_gives_ids_of_its_own_gets_no_further_schema() -> None:
+    target = FakeRegistry(ignores_ids=True)
+    with pytest.raises(RegistryRefused, match="registered with id 1, not with"):
+        restore(snapshot_of(source_registry()), target)
+    assert len(target.schemas) == 1
+    assert set(target.modes.values()) == {"READWRITE"}
+
+
 def test_new_versions_follow_into_a_registry_that_has_the_earlier_ones() -> None:
     source, target = source_registry(), FakeRegistry()
     restore(snapshot_of(source), target)

@@ -141,6 +141,19 @@ def test_other_contexts_are_left_out_since_their_ids_are_others(place: Place) ->
     assert found.subject_compatibility == {}
 
 
+def test_versions_that_are_listed_and_not_shown_are_named(place: Place) -> None:
+    place.fake.hides_deleted_subjects = True
+    for subject in SUBJECTS:
+        place.fake.add(subject, TEXTS[0])
+    assert place.observe().problems == {}
+    place.fake.hide("a", 1)
+    place.fake.hide("b", 1)
+    for found in (place.observe(), place.observe(place.observe(after=WHOLE_EVERY))):
+        assert found.subjects == {"c"}
+        assert list(found.problems) == ["versions"]
+        assert found.problems["versions"].startswith("a 1, b 1: the registry lists them and does not show them")
+
+
 def test_a_registry_that_cannot_be_read_is_no_empty_one(place: Place) -> None:
     place.fake.add("a", TEXTS[0])
     known = place.observe()

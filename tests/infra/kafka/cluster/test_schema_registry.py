@@ -90,6 +90,14 @@ def test_a_schema_is_registered_with_its_version_and_its_id(fake: FakeRegistry, 
         registry.register(SubjectVersion(subject="order", version=3, id=70), order)
 
 
+def test_a_registry_that_gives_an_id_of_its_own_is_refused(fake: FakeRegistry, registry: RestSchemaRegistry) -> None:
+    fake.ignores_ids = True
+    registry.set_mode("order", IMPORT)
+    registry.register(SubjectVersion(subject="order", version=1, id=1), Schema(text=ORDER))  # the next one anyway
+    with pytest.raises(RegistryRefused, match=r"registered with id 2, not with 7: .*order is left in it"):
+        registry.register(SubjectVersion(subject="order", version=2, id=7), Schema(text=LINE))
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [
