@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
-
 from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
@@ -24,6 +22,7 @@ from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.group_commits import KafkaGroupCommits
 from infra.kafka.cluster.log_ends import KafkaLogEnds
+from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 from ingress.groups.lookup import MapLookup, MapReader
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncOutcome, sync_plan

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from formats.errors import TargetError
+from infra.contracts.cluster import TopicPartition
 from ingress.groups.translation import Exactness
 from replicator.offsets import TranslatedOffset, TranslatedOffsets
 from replicator.services.clients import Clients
@@ -122,7 +123,7 @@ def _is_done(outcome: str) -> bool:
     return outcome in ("write", "same")
 
 
-def _table(found: Sequence[TranslatedOffset], outcomes: Mapping[object, str], *, to_source: bool) -> str:
+def _table(found: Sequence[TranslatedOffset], outcomes: Mapping[TopicPartition, str], *, to_source: bool) -> str:
     sides = ("here", "offset", "source", "offset") if to_source else ("source", "offset", "here", "offset")
     rows = []
     for one in found:

@@ -1,0 +1,110 @@
+"""Consumer groups of the source continue in this cluster at the exact record: at every offset that one can have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.kafka.cluster.group_commits import KafkaGroupCommits
+from replicator.client import MirrorClient
+from tests.infra.cluster import Cluster
+from tests.infra.kafka_groups import commit
+from tests.processes.flow import Flow
+from tests.processes.harness import A, B
+
+if TYPE_CHECKING:
+    from tests.processes.harness import Site
+
+pytestmark = pytest.mark.integration
+
+
+def produce_with_holes(bootstrap: str, topic: str) -> None:
+    """Plain records, and transactions of which one is aborted: markers and aborted records are holes."""
+    plain = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    whole = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}.writer", "log_level": 0})
+    whole.init_transactions(30)
+    number = 0
+    for kind in ("plain", "commit", "abort", "commit", "plain"):
+        writer = plain if kind == "plain" else whole
+        if kind != "plain":
+            whole.begin_transaction()
+        for _ in range(3):
+            writer.produce(topic, b"%d" % number, partition=0)
+            number += 1
+        assert writer.flush(30) == 0
+        if kind == "commit":
+            whole.commit_transaction(30)
+        elif kind == "abort":
+            whole.abort_transaction(30)
+    plain.close()
+    whole.close()
+
+
+def values(messages: list[Message]) -> Mapping[int, bytes | None]:
+    return {offset: message.value() for message in messages if (offset := message.offset()) is not None}
+
+
+def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
+    with Flow(site, partitions=1) as flow:
+        flow.target = f"{A}.{flow.topic}"
+        source, here = TopicPartition(flow.topic, 0), TopicPartition(flow.target, 0)
+        produce_with_holes(site.bootstrap(A), flow.topic)
+        words = flow.produce([])
+        records = values(Cluster(site.stack.brokers[A]).messages(source))
+        end = max(records) + 1
+        groups = {f"{site.name}.at-{offset}": offset for offset in range(end + 1)}
+        for group, offset in groups.items():
+            commit({"bootstrap.servers": site.bootstrap(A)}, group, {source: Committed(offset, "note")})
+
+        egress = site.egress(
+            "egress",
+            {flow.topic: {}},
+            heartbeat_interval="1s",
+            groups=[f"^{site.name}[.]at-.*"],
+            group_interval="1s",
+        ).start()
+        ingress = site.ingress("ingress", {"topic": flow.topic, "replication_policy": "default"})
+        ingress.write({**ingress.tables, "groups": {"sync": True, "interval": "1s"}})
+        ingress.start()
+        flow.wait_for(words)
+
+        commits = KafkaGroupCommits({"bootstrap.servers": site.bootstrap(B), "log_level": "0"})
+        last = f"{site.name}.at-{end}"
+        copies = values(Cluster(site.stack.brokers[B]).messages(here))
+        assert list(copies.values()) == list(records.values())
+        site.wait("the groups", lambda: _at(commits, last, here) == max(copies) + 1)
+        for group, offset in groups.items():
+            rest = [value for at, value in records.items() if at >= offset]
+            committed = commits.committed(group, [here])[here]
+            assert [value for at, value in copies.items() if at >= committed.next_offset] == rest, group
+            assert committed.metadata == "note"
+
+        with MirrorClient({"bootstrap.servers": site.bootstrap(B)}) as client:
+            checkpoints = client.remote_offsets_of_groups(A, f"{site.name}[.]at-.*")
+            syncs = list(client.offset_syncs(f"mm2-offset-syncs.{A}.internal"))
+        assert {group: found[here].next_offset for group, found in checkpoints.items()} == {
+            group: _at(commits, group, here) for group in groups
+        }
+        assert (syncs[-1].upstream_offset, syncs[-1].downstream_offset) == (max(records), max(copies))
+
+        group = f"{site.name}.at-4"
+        code, text = ingress.run("offsets", "translate", "--group", group, "--from", A, "--json")
+        assert code == 0, text
+        [found] = json.loads(text)
+        assert (found["source_offset"], found["offset"]) == (4, _at(commits, group, here))
+        code, text = ingress.run("offsets", "translate", "--group", group, "--from", B, "--to", A, "--json")
+        assert code == 0, text
+        assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
+            records[at] for at in records if at >= 4
+        ]
+        site.stop(egress, ingress)
+
+
+def _at(commits: KafkaGroupCommits, group: str, partition: TopicPartition) -> int | None:
+    found = commits.committed(group, [partition]).get(partition)
+    return None if found is None else found.next_offset
