@@ -207,7 +207,7 @@ class EgressMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With everything healthy again, all that was written gets committed."""
-        for _ in range(200):
+        for _ in range(100 + 4 * self.end):  # each record may be a segment of its own
             if self.pending_epoch:
                 self.seek_done(stale=False)
             elif self.client is not None and self.fetch(1):
