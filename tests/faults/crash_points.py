@@ -139,6 +139,10 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
     Step.WRITE_HEARTBEAT: "a record that was not written, or twice, is followed by the next one; no position depends "
     "on it (tests/ingress/test_heartbeats.py)",
+    Step.WRITE_CHECKPOINTS: "the topic is read before each write, and what is not in it is due still, in any process "
+    "(tests/ingress/groups/test_mirror_records.py)",
+    Step.COMMIT_GROUP: "recorded before; what is recorded and not committed is due still, and never moved back "
+    "(tests/ingress/groups/test_target_groups.py)",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,
