@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Literal
 
 from formats.errors import PluginFailed
-from formats.messages.offset_map import DEFAULT_OFFSET_MAP
 from formats.topic_selection import TopicRule, select_names
 from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, setting, topic_name
 from ingress.catalog.settings import CatalogSettings
 from ingress.source_settings import DEFAULT_DESTINATION, DEFAULT_SEPARATOR, TOPIC, IngressSource, policy_separator
 
 REFRESH = timedelta(seconds=30)
+DEFAULT_OFFSET_MAP = "replicator.offsetmap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,10 @@ class TranslatedOffset:
     lag: int | None = None  # offsets from there to the end of the partition here
     timestamp: datetime | None = None  # of the first record here at or after it
 
+    @property
+    def is_known(self) -> bool:
+        return self.exactness is not Exactness.UNKNOWN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffsets:

@@ -44,7 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.commands",),
     ("replicator.terminal",),
     (
-        *("replicator.client", "replicator.demo", "replicator.drill", "replicator.restore", "replicator.schemas"),
+        *("replicator.client", "replicator.demo", "replicator.drill", "replicator.offsets"),
+        *("replicator.restore", "replicator.schemas"),
         *("replicator.spark_source", "replicator.verify"),
     ),
     ("replicator.services",),

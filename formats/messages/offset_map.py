@@ -25,7 +25,6 @@ from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.offset_runs import OffsetRuns
 from formats.segment import SourcePartition
 
-DEFAULT_OFFSET_MAP = "replicator.offsetmap"  # name of the topic
 VERSION = 1
 FULL_RUNS = 128  # a page with so many is not written again
 MAX_RUNS = 4096  # of one page: a transaction with more runs fills several

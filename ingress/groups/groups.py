@@ -21,7 +21,7 @@ from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
 from infra.settings.current import InForce
 from ingress.groups.flows import group_flows
-from ingress.groups.lookup import Positions
+from ingress.groups.lookup import DeliveryPositions
 from ingress.groups.round import GroupRound, RegionReport
 from ingress.groups.settings import GroupSettings
 from ingress.groups.sync_plan import SyncOutcome
@@ -57,7 +57,7 @@ class Groups:
         self,
         found: RoutingTable,
         kept: Callable[[], Collection[str]],
-        positions: Callable[[], Positions],
+        positions: Callable[[], DeliveryPositions],
         now: datetime,
     ) -> None:
         """`kept`: destinations whose partition 0 this process has. `positions`: checkpoints of all processes."""
@@ -76,7 +76,7 @@ class Groups:
             self._lookup.ask(self._run, self.round, found, frozenset(kept()), dict(positions()))
 
     def _run(
-        self, round_: GroupRound, found: RoutingTable, kept: Collection[str], positions: Positions
+        self, round_: GroupRound, found: RoutingTable, kept: Collection[str], positions: DeliveryPositions
     ) -> Mapping[str, RegionReport]:
         flows, problems = group_flows(self.settings.value)
         held = held_regions(found, kept)

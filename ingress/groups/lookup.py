@@ -14,7 +14,7 @@ from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
-Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+DeliveryPositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
 class NoPages:
@@ -36,7 +36,7 @@ class MapLookup:
     it has every record that they know of."""
 
     maps: Mapping[MapKey, PartitionPages]
-    positions: Positions
+    positions: DeliveryPositions
     ends: Mapping[TopicPartition, LogEnds | ReplicatorError]
     topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
     _partitions: dict[CheckpointKey, PartitionMap | str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class MapReader:
     offset_map: OffsetMapLog
     ends: LogEndReader
 
-    def open(self, topic_ids: Mapping[str, str], positions: Positions) -> MapLookup:
+    def open(self, topic_ids: Mapping[str, str], positions: DeliveryPositions) -> MapLookup:
         """`topic_ids`: of the destinations, by name. `positions`: all checkpoints. Raises BrokerUnavailable, and
         TargetError when the map may not be read."""
         here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}

@@ -29,7 +29,7 @@ from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
 from ingress.groups.flows import GroupFlow
-from ingress.groups.lookup import MapLookup, MapReader, Positions
+from ingress.groups.lookup import MapLookup, MapReader, DeliveryPositions
 from ingress.groups.mirror_records import MirrorTable
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision
@@ -64,7 +64,7 @@ class GroupRound:
     _checkpoints: dict[str, MirrorTable[CheckpointId, MirrorCheckpoint]] = field(default_factory=dict)  # by topic
     _syncs: dict[str, MirrorTable[tuple[str, int], OffsetSync]] = field(default_factory=dict)
 
-    def run(self, flows: Sequence[GroupFlow], found: RoutingTable, positions: Positions) -> Mapping[str, RegionReport]:
+    def run(self, flows: Sequence[GroupFlow], found: RoutingTable, positions: DeliveryPositions) -> Mapping[str, RegionReport]:
         """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
         of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
         kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}

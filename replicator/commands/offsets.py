@@ -1,16 +1,15 @@
 """`replicator offsets`: where consumer groups and records of a source are in this cluster."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from formats.errors import TargetError
-from infra.contracts.cluster import TopicPartition
-from ingress.groups.translation import Exactness
-from replicator.offsets import TranslatedOffset, TranslatedOffsets
 from replicator.services.clients import Clients
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
@@ -24,6 +23,10 @@ from replicator.terminal.output import (
     table,
 )
 from replicator.terminal.source_names import instant
+
+if TYPE_CHECKING:
+    from infra.contracts.cluster import TopicPartition
+    from replicator.offsets import TranslatedOffset, TranslatedOffsets
 
 offsets_app = group("Show where consumer groups and records of a source are in this cluster.")
 
@@ -62,6 +65,8 @@ def translate(
     With --from a source region, its offsets to those of this cluster; with --from this region and --to a source, back.
     --apply commits for a group that is inactive here. Exit code 3 when an offset is not known, or was not committed.
     """
+    from replicator.offsets import TranslatedOffsets
+
     if (group_id is None) == (not offset):
         raise typer.BadParameter("give either --group, or one --offset or several")
     if group_id is None and (apply or at is not None):
@@ -91,7 +96,7 @@ def translate(
                 print_text(f"! {one.source}: {one.reason}")
         if group_id is not None and from_ != here and not apply:
             print_text("nothing was committed: --apply does that")
-    if any(one.exactness is Exactness.UNKNOWN for one in found) or any(not _is_done(one) for one in outcomes.values()):
+    if any(not one.is_known for one in found) or any(not _is_done(one) for one in outcomes.values()):
         raise typer.Exit(DIFFERENCES)
 
 
