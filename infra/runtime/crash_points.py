@@ -52,6 +52,7 @@ class Step(StrEnum):
     RECORD_WAITING = "record-waiting"
     CLAIM_GROUP = "claim-group"
     WITHDRAW_CLAIM = "withdraw-claim"
+    TRIM_OFFSET_MAP = "trim-offset-map"
     WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"

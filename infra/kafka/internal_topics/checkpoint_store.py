@@ -1,10 +1,4 @@
-"""Checkpoints of the compacted topic: an in-memory table that each `read` updates.
-
-    look up end offsets ─> read committed records until every position has reached its end ─> copy of the table
-
-The ends are high watermarks, not last stable offsets: a committed checkpoint may lie after the start of another
-writer's open transaction, and would be missed. Therefore a read waits for transactions that were open when it began
-(seen on a broker).
+"""Checkpoints of the compacted topic: an in-memory table that each `read` updates, up to the end of the topic.
 
 Only `CHECKPOINT_PARTITION` is read, since all our records are written there.
 """
@@ -18,7 +12,7 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
-from formats.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
+from formats.errors import CheckpointConflict, MalformedEvent
 from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
     Checkpoint,
@@ -31,12 +25,8 @@ from formats.messages.delivery_checkpoint import (
     follow,
 )
 from formats.messages.group_claim import GroupClaim
-from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicLog
-from infra.runtime.lifecycle import Deadline
-from infra.runtime.log_fields import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
-
-POLL_TIMEOUT = timedelta(milliseconds=200)
+from infra.kafka.internal_topics.table_log import TableLog, malformed_fields
+from infra.runtime.log_fields import REASON, TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +44,16 @@ class KafkaCheckpointStore:
     ) -> None:
         """`read_within` must exceed the writers' transaction timeout: only that ends a dead writer's transaction."""
         self._topic = topic
-        self._read_within = read_within
         self._lock = threading.Lock()
-        self._log = TopicLog(
-            properties, topic, answer_within=answer_within, check_every=read_within, partition=CHECKPOINT_PARTITION
+        self._log = TableLog(
+            properties,
+            topic,
+            clear=self._clear,
+            apply=self._apply,
+            on_lost=self._on_lost,
+            read_within=read_within,
+            answer_within=answer_within,
         )
-        self._facts: LogFacts | None = None  # of the incarnation of the topic that the table was read from
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
         self._notes = CheckpointNotes()
         self._complete = CheckpointNotes()  # a copy from the end of the last complete read
@@ -67,19 +61,9 @@ class KafkaCheckpointStore:
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call continues where this one stopped."""
         with self._lock:
-            deadline = Deadline(self._read_within)
-            while True:
-                try:
-                    # the ends come first: records acknowledged before this call lie before them
-                    self._read_up_to(self._aligned(self._log.facts()), deadline)
-                except PositionLost as error:
-                    log.warning("checkpoints_read_again", extra={TOPIC: self._topic, REASON: str(error)})
-                    self._facts = None  # a log that was truncated or replaced is read again from its start
-                    if deadline.expired:
-                        raise BrokerUnavailable(f"read {self._topic}: {error}") from error
-                else:
-                    self._complete = self._notes.copy()
-                    return dict(self._table)
+            self._log.read()
+            self._complete = self._notes.copy()
+            return dict(self._table)
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
         with self._lock:
@@ -106,31 +90,11 @@ class KafkaCheckpointStore:
         with self._lock:
             self._log.close()
 
-    def _aligned(self, facts: LogFacts) -> Mapping[int, int]:
-        """The end offsets to reach. Starts over when the table was read from another incarnation of the topic, or when
-        the log has become shorter."""
-        known = self._facts
-        if (
-            known is None
-            or known.topic_id != facts.topic_id
-            or known.starts != facts.starts  # records were deleted
-            or any(facts.ends[p] < position for p, position in self._log.positions.items())
-        ):
-            self._table, self._notes = {}, CheckpointNotes()
-            self._log.read_from(facts, facts.starts)
-        self._facts = facts
-        return facts.ends
+    def _clear(self) -> None:
+        self._table, self._notes = {}, CheckpointNotes()
 
-    def _read_up_to(self, ends: Mapping[int, int], deadline: Deadline) -> None:
-        while behind := {p: end for p, end in ends.items() if self._log.positions[p] < end}:
-            if deadline.expired:
-                partition, end = next(iter(behind.items()))
-                self._log.reconnect()  # its consumer may have forgotten the brokers
-                raise BrokerUnavailable(
-                    f"{self._topic}/{partition}: read up to {self._log.positions[partition]} of {end} in "
-                    f"{self._read_within}; the broker is down or slow, or a transaction is open"
-                )
-            self._apply(self._log.fetch(min(POLL_TIMEOUT, deadline.left)))
+    def _on_lost(self, reason: str) -> None:
+        log.warning("checkpoints_read_again", extra={TOPIC: self._topic, REASON: reason})
 
     def _apply(self, messages: Sequence[Message]) -> None:
         """Apply every record, in order: a position that moves back is detected only by comparison with the one before
@@ -141,19 +105,8 @@ class KafkaCheckpointStore:
                 self._put(message)
             except MalformedEvent as error:
                 malformed.append((message, error))
-        if malformed:  # one log line per fetch: a topic that others write to may hold any number
-            message, why = malformed[0]
-            log.warning(
-                "malformed_checkpoint",
-                extra={
-                    TOPIC: self._topic,
-                    PARTITION: message.partition(),
-                    OFFSET: message.offset(),
-                    COUNT: len(malformed),
-                    ERROR: str(why),
-                    NEXT: "skipped; find out what else writes to this topic",
-                },
-            )
+        if malformed:
+            log.warning("malformed_checkpoint", extra=malformed_fields(self._topic, malformed))
 
     def _put(self, message: Message) -> None:
         if self._notes.put(message.key() or b"", message.value()):
