@@ -109,6 +109,7 @@ PURE = (
     "formats/segment.py",
     "formats/topic_selection.py",
     "ingress/groups/translation.py",
+    "ingress/groups/trimming.py",
     "ingress/routing/copies.py",
     "ingress/routing/succession.py",
     "ingress/segment_view.py",

@@ -95,9 +95,13 @@ class PageIndex:
         """The page's bytes are kept elsewhere."""
         self._at[number] = at
 
+    def starting_up_to(self, target: int) -> int:
+        """How many pages start at this offset or below it."""
+        return bisect_right(self._starts, target)
+
     def ending_after(self, target: int) -> int:
         """The first page that ends after this offset; the number of pages when there is none."""
-        number = bisect_right(self._starts, target)
+        number = self.starting_up_to(target)
         return number - 1 if number and self._ends[number - 1] > target else number
 
     def reaching(self, source: int, since: int) -> int:

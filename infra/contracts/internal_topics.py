@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -90,6 +90,17 @@ class OffsetMapLog(Protocol):
         """Every partition with any page, as of records acknowledged before this call began. Raises BrokerUnavailable,
         and TargetError when the topic does not exist or may not be read. Reads only the records written since the last
         call."""
+
+    def close(self) -> None: ...
+
+
+class OffsetMapEditor(Protocol):
+    """Removes pages of the offset map. One thread."""
+
+    def remove(self, key: MapKey, starts: Collection[int]) -> None:
+        """Remove the pages with these starts. Returns once the broker has acknowledged that; repeating a call is
+        harmless. Raises BrokerUnavailable, and TargetError when this principal may not write the topic; then any part
+        of them may be removed."""
 
     def close(self) -> None: ...
 

@@ -55,6 +55,7 @@ class Step(StrEnum):
     WITHDRAW_CLAIM = "withdraw-claim"
     COMMIT_GROUP = "commit-group"
     WRITE_CHECKPOINTS = "write-checkpoints"  # of groups, to MirrorMaker 2's topics
+    TRIM_OFFSET_MAP = "trim-offset-map"
     WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"

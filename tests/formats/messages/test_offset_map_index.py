@@ -70,6 +70,7 @@ def check(index: PageIndex, pages: list[Page]) -> None:
         assert (index.start(number), index.end(number)) == (one.start, ends[number])
         assert (index.position(number), index.place(number)) == (one.position, one.place)
     for offset in range(0, 60, 3):
+        assert index.starting_up_to(offset) == sum(one.start <= offset for one in pages)
         assert index.ending_after(offset) == next((n for n, end in enumerate(ends) if end > offset), len(pages))
     for number in range(len(pages) + 1):
         assert index.highest_before(number) == max((one.highest for one in pages[:number]), default=0)
