@@ -29,7 +29,8 @@ from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
 from ingress.groups.flows import GroupFlow
-from ingress.groups.lookup import MapLookup, MapReader, DeliveryPositions
+from ingress.groups.lookup import DeliveryPositions, MapLookup, MapReader
+from ingress.groups.map_retention import MapRetention
 from ingress.groups.mirror_records import MirrorTable
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision
@@ -60,17 +61,22 @@ class GroupRound:
     records: MirrorRecordLog
     target: TargetGroups | None  # None: groups are not synced
     emits: bool
+    retention: MapRetention | None = None  # None: the map is not trimmed
     now: Callable[[], datetime]
     _checkpoints: dict[str, MirrorTable[CheckpointId, MirrorCheckpoint]] = field(default_factory=dict)  # by topic
     _syncs: dict[str, MirrorTable[tuple[str, int], OffsetSync]] = field(default_factory=dict)
 
-    def run(self, flows: Sequence[GroupFlow], found: RoutingTable, positions: DeliveryPositions) -> Mapping[str, RegionReport]:
+    def run(
+        self, flows: Sequence[GroupFlow], found: RoutingTable, positions: DeliveryPositions
+    ) -> Mapping[str, RegionReport]:
         """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
         of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
         kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}
         for topic in (self._checkpoints.keys() | self._syncs.keys()) - kept:  # another process may write there now
             self._checkpoints.pop(topic, None)
             self._syncs.pop(topic, None)
+        if flows and self.retention is not None:
+            self.retention.turn(self.now())
         arrived = self.reports.refresh([flow.region for flow in flows])
         if not arrived:
             return {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from infra.contracts.cluster import TopicPartition
     from replicator.offsets import TranslatedOffset, TranslatedOffsets
 
-offsets_app = group("Show where consumer groups and records of a source are in this cluster.")
+offsets_app = group("Show where groups and records of a source are here.")
 
 
 @offsets_app.command(short_help="Translate offsets of a group, or of records, between a source and this cluster.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
-
 from formats.policies.mirror_topics import MIRROR_CONFIGS, why_not_mirrored
 from infra.archive.control import ControlStore
 from infra.archive.group_reports import GroupReports
@@ -18,11 +16,15 @@ from infra.kafka.cluster.group_commits import KafkaGroupCommits
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.mirror_records import KafkaMirrorRecordLog
+from infra.kafka.internal_topics.offset_map_editor import KafkaOffsetMapEditor
+from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.groups import Groups
 from ingress.groups.lookup import MapReader
+from ingress.groups.map_retention import MapRetention
+from ingress.groups.map_trimmer import OffsetMapTrimmer
 from ingress.groups.round import GroupRound
 from ingress.groups.target_groups import TargetGroups
 from ingress.groups.topic_ids import ClaimedTopicIds
@@ -50,9 +52,12 @@ def groups_of(
         records = KafkaMirrorRecordLog(for_bounded_reads(kafka.properties("consumer")), kafka.properties("producer"))
         around.resources.callback(records.close)
         factor = current.value.internal_replication_factor
+        maps = MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection))
+        editor = KafkaOffsetMapEditor(kafka.properties("producer"), current.value.offset_map_topic)
+        around.resources.callback(editor.close)
         groups_round = GroupRound(
             reports=GroupReports(objects, config.s3.prefix),
-            maps=MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection)),
+            maps=maps,
             topic_ids=ClaimedTopicIds(ControlStore(objects, config.s3.prefix)),
             topics=MirrorTopics(
                 admin=admin,
@@ -76,6 +81,7 @@ def groups_of(
             else None,
             emits=settings.emit_checkpoints,
             now=around.clock.now,
+            retention=MapRetention(maps=maps, admin=admin, trimmer=OffsetMapTrimmer(offset_map, editor)),
         )
     return Groups(
         settings=current,
