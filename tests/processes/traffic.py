@@ -28,6 +28,7 @@ KEEPS_EVERYTHING = {
 }
 COMPACTED = {
     "cleanup.policy": "compact",
+    "retention.ms": "-1",  # the target's copy is not compacted, see the harness, and nothing of it may expire
     "segment.ms": "500",
     "min.cleanable.dirty.ratio": "0.01",
     "min.compaction.lag.ms": "0",
