@@ -87,6 +87,7 @@ PURE = (
     "egress/partition.py",
     "egress/start/commit_metadata.py",
     "formats/codec.py",
+    "formats/control/offset_map_copy.py",
     "formats/coverage.py",
     "formats/forks.py",
     "formats/gap_acceptance.py",

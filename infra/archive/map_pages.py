@@ -90,7 +90,6 @@ class PagedMaps:
     def _release(self, place: PagePlace | None) -> None:
         if place is None:
             return
-        self._decoded.pop(place.at, None)
         self._used_bytes -= place.size_bytes
         if self._file.size_bytes - self._used_bytes > self._used_bytes + self._waste_bytes:
             self._rewrite()

@@ -53,6 +53,7 @@ class Step(StrEnum):
     CLAIM_GROUP = "claim-group"
     WITHDRAW_CLAIM = "withdraw-claim"
     TRIM_OFFSET_MAP = "trim-offset-map"
+    COPY_OFFSET_MAP = "copy-offset-map"  # or note in the bucket what was trimmed
     WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"
