@@ -1,5 +1,5 @@
-"""Removes generations of control objects that `compaction.generation_rules` does not keep. Egress, which writes them,
-has no right to delete."""
+"""Removes generations of control objects that `compaction.generation_rules` does not keep, and copies of offset maps
+that others supersede. Egress and ingress, which write them, have no right to delete."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
 
 from compaction.generation_rules import RULES, KeepRule, is_superseded
-from formats.control.keys import generations_prefix
+from formats.control.keys import OFFSET_MAPS, generations_prefix, offset_maps_prefix, parse_offset_map_key
+from formats.control.offset_map_copy import map_copies
+from formats.errors import MalformedKey
 from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime import log_fields
@@ -24,7 +26,7 @@ BATCH = 1000  # objects of one request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinnedKind:
-    """Generations of one kind of control object."""
+    """Generations of one kind of control object, or copies."""
 
     stored: int
     superseded: int  # of these, what goes
@@ -33,7 +35,8 @@ class ThinnedKind:
 
 @dataclass(frozen=True, slots=True)
 class GenerationThinner:
-    """One thread. Each call lists every generation, in constant memory; raises StoreUnavailable."""
+    """One thread. Each call lists every generation and copy, and keeps at most those of one map in memory; raises
+    StoreUnavailable."""
 
     objects: ObjectStore
     prefix: str
@@ -43,9 +46,9 @@ class GenerationThinner:
     def plan(self, now: datetime, horizon: datetime | None) -> Mapping[str, ThinnedKind]:
         """By kind, those with any generation. `now`: by the store's clock."""
         found = {}
-        for kind, rule in RULES.items():
+        for kind, decided in self._kinds(now, horizon):
             stored = superseded = size_bytes = 0
-            for info, is_gone in self._decided(kind, rule, now, horizon):
+            for info, is_gone in decided:
                 stored += 1
                 superseded += is_gone
                 size_bytes += info.size_bytes if is_gone else 0
@@ -56,8 +59,8 @@ class GenerationThinner:
     def remove(self, now: datetime, horizon: datetime | None) -> Mapping[str, int]:
         """How many were removed of each kind. Ends early, between two requests, when `stop` is set."""
         removed: dict[str, int] = {}
-        for kind, rule in RULES.items():
-            gone = (info.key for info, is_gone in self._decided(kind, rule, now, horizon) if is_gone)
+        for kind, decided in self._kinds(now, horizon):
+            gone = (info.key for info, is_gone in decided if is_gone)
             while keys := list(islice(gone, BATCH)):
                 if self.stop.is_set():
                     return removed
@@ -68,6 +71,26 @@ class GenerationThinner:
                 extra = {log_fields.REGION: self.region, log_fields.OPERATION: kind, log_fields.COUNT: removed[kind]}
                 log.info("generations_thinned", extra=extra)
         return removed
+
+    def _kinds(
+        self, now: datetime, horizon: datetime | None
+    ) -> Iterator[tuple[str, Iterator[tuple[ObjectInfo, bool]]]]:
+        """Of each kind the objects in order of their keys, and whether each goes."""
+        for kind, rule in RULES.items():
+            yield kind, self._decided(kind, rule, now, horizon)
+        yield OFFSET_MAPS, self._copies()
+
+    def _copies(self) -> Iterator[tuple[ObjectInfo, bool]]:
+        """Copies of offset maps; foreign keys are left out."""
+        listed = self.objects.list(offset_maps_prefix(self.prefix, self.region))
+        for folder, infos in groupby(listed, key=lambda info: info.key.rpartition("/")[0]):
+            named = {info.key[len(folder) + 1 :]: info for info in infos}
+            try:
+                parse_offset_map_key(self.prefix, self.region, f"{folder}/")
+            except MalformedKey:
+                continue
+            gone = frozenset(map_copies(named).superseded)
+            yield from ((info, name in gone) for name, info in named.items())
 
     def _decided(
         self, kind: str, rule: KeepRule, now: datetime, horizon: datetime | None

@@ -89,6 +89,7 @@ PURE = (
     "egress/start/commit_metadata.py",
     "formats/codec.py",
     "formats/control/group_snapshot.py",
+    "formats/control/offset_map_copy.py",
     "formats/coverage.py",
     "formats/forks.py",
     "formats/gap_acceptance.py",

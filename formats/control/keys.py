@@ -13,19 +13,27 @@
     groups/{number:020d}                               what its consumer groups have committed: the highest counts
     schemas/{number:020d}                              what the schema registry holds: the highest number counts
     heartbeat/{number:020d}                            the process that writes these is alive
+    _offsetmap/{region}/{path}/{partition}/{destination}@{id}/{start:020d}-{end:020d}
+                                                       pages of the offset map of one incarnation of a destination here,
+                                                       by its offsets; from-{start:020d}: earlier ones were trimmed
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
 
-Each is a JSON object, written once by a conditional put and never changed.
+Each is written once by a conditional put and never changed; all but the pages are JSON objects.
 """
 
 from __future__ import annotations
 
 from formats.codec import VERSION
 from formats.control.fork import LogFork
-from formats.incarnation import CONTROL
+from formats.errors import MalformedKey
+from formats.incarnation import CONTROL, parse_incarnation
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.map_key import MapKey
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
+
+OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
 
 
 def claim_key(prefix: str, region: str, path: str) -> str:
@@ -108,6 +116,35 @@ def schemas_prefix(prefix: str, region: str) -> str:
 
 def heartbeat_prefix(prefix: str, region: str) -> str:
     return generations_prefix(prefix, region, "heartbeat")
+
+
+def offset_maps_prefix(prefix: str, region: str, source_region: str = "") -> str:
+    """Of the offset maps of destinations in `region`, or of those with sources in one other region."""
+    head = f"{control_prefix(prefix, region)}{OFFSET_MAPS}/"
+    return f"{head}{source_region}/" if source_region else head
+
+
+def offset_map_prefix(prefix: str, region: str, key: MapKey) -> str:
+    source, destination = key.delivery.source, key.delivery.destination_topic
+    head = offset_maps_prefix(prefix, region, source.region)
+    return f"{head}{source.path}/{source.partition}/{destination}@{key.destination_id}/"
+
+
+def parse_offset_map_key(prefix: str, region: str, key: str) -> tuple[MapKey, str]:
+    """The map that an object is of, and its name in the map's folder. Raises MalformedKey."""
+    head = offset_maps_prefix(prefix, region)
+    try:
+        if not key.startswith(head):
+            raise ValueError("elsewhere")
+        source_region, path, partition, folder, name = key[len(head) :].split("/")
+        source = SourcePartition.of(source_region, parse_incarnation(path), int(partition))
+        destination, separator, destination_id = folder.partition("@")
+        found = MapKey(CheckpointKey(source, destination), destination_id)
+        if not separator or offset_map_prefix(prefix, region, found) + name != key:
+            raise ValueError("not as it would be written")
+    except ValueError as error:
+        raise MalformedKey(f"not the key of a copy of an offset map: {key!r} ({error})") from error
+    return found, name
 
 
 def control_prefix(prefix: str, region: str) -> str:

@@ -11,7 +11,6 @@ order of delivery. Pure.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,27 +18,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.codec import dump, malformed
 from formats.errors import MalformedEvent
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.map_key import MapKey, decode_page_key, encode_map_key
 from formats.records.offset_runs import OffsetRuns
-from formats.segment import SourcePartition
 
 VERSION = 1
 FULL_RUNS = 128  # a page with so many is not written again
 MAX_RUNS = 4096  # of one page: a transaction with more runs fills several
 _HEADER = struct.Struct(">BqI")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class MapKey:
-    """One source partition, in one incarnation of its destination."""
-
-    delivery: CheckpointKey
-    destination_id: str  # topic id of the destination
-
-    def __str__(self) -> str:
-        return f"{self.delivery.source} to {self.delivery.destination_topic}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +67,6 @@ def _pages(page: MapPage) -> Iterator[MapPage]:
 
 def encode_page_key(page: MapPage) -> bytes:
     return encode_map_key(page.key, page.start)
-
-
-def encode_map_key(key: MapKey, start: int) -> bytes:
-    s = key.delivery.source
-    return dump(
-        {
-            "destination": key.delivery.destination_topic,
-            "destination_id": key.destination_id,
-            "incarnation": s.incarnation,
-            "partition": s.partition,
-            "region": s.region,
-            "start": start,
-            "topic": s.topic,
-        }
-    )
-
-
-def decode_page_key(data: bytes) -> tuple[MapKey, int]:
-    """The partition, and the page's first offset at the target. Raises MalformedEvent."""
-    with malformed("a key of the offset map", data):
-        fields = json.loads(data)
-        source = SourcePartition(fields["region"], fields["topic"], fields["partition"], fields["incarnation"])
-        key = MapKey(CheckpointKey(source, fields["destination"]), str(fields["destination_id"]))
-        return key, int(fields["start"])
 
 
 def encode_page(page: MapPage) -> bytes:

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from formats.messages.offset_map import MapKey, MapPage, decode_page, decode_page_key, encode_map_key
+from formats.messages.map_key import MapKey, decode_page_key, encode_map_key
+from formats.messages.offset_map import MapPage, decode_page
 from formats.messages.offset_map_index import PageIndex, PagePlace
 from infra.runtime.scratch_file import ScratchFile
 
@@ -90,7 +91,6 @@ class PagedMaps:
     def _release(self, place: PagePlace | None) -> None:
         if place is None:
             return
-        self._decoded.pop(place.at, None)
         self._used_bytes -= place.size_bytes
         if self._file.size_bytes - self._used_bytes > self._used_bytes + self._waste_bytes:
             self._rewrite()

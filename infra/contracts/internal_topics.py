@@ -11,8 +11,9 @@ from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.messages.group_claim import GroupClaim
 from formats.messages.ledger import LedgerEntry, Ownership
+from formats.messages.map_key import MapKey
 from formats.messages.mirrormaker import MirrorHeartbeat
-from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.offset_map import MapPage
 from formats.messages.offset_map_index import PageIndex
 from formats.messages.segment_events import SegmentEvent
 from formats.policies.acls import AclBinding

@@ -56,6 +56,7 @@ class Step(StrEnum):
     COMMIT_GROUP = "commit-group"
     WRITE_CHECKPOINTS = "write-checkpoints"  # of groups, to MirrorMaker 2's topics
     TRIM_OFFSET_MAP = "trim-offset-map"
+    COPY_OFFSET_MAP = "copy-offset-map"  # or note in the bucket what was trimmed
     WRITE_HEARTBEAT = "write-heartbeat"  # to a topic, of egress too
     # compaction
     DELETE_SEGMENTS = "delete-segments"

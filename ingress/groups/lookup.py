@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ReplicatorError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.map_key import MapKey
+from formats.messages.offset_map import MapPage
 from formats.messages.offset_map_index import PageIndex
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import LogEnds, TopicPartition

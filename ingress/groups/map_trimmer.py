@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from formats.messages.offset_map import MapKey
+from formats.messages.map_key import MapKey
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import OffsetMapEditor, OffsetMapLog
 from infra.runtime.log_fields import COUNT, DESTINATION, PARTITION, REGION, TOPIC

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from formats.messages.offset_map import MapKey
+from formats.messages.map_key import MapKey
 from formats.messages.offset_map_index import PageIndex
 from infra.contracts.cluster import TopicPartition
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from formats.errors import BrokerUnavailable
-from formats.messages.offset_map import MapKey, MapPage
+from formats.messages.map_key import MapKey
+from formats.messages.offset_map import MapPage
 from infra.contracts.internal_topics import OffsetMapEditor, OffsetMapLog, PartitionPages
 from tests.ingress.groups.offset_maps import KEY, page
 

@@ -15,6 +15,7 @@ import typer
 
 from infra.runtime.metrics import TABLE
 from infra.spark.packages import PACKAGES as SENT_TO_WORKERS
+from replicator.config.mirrormaker_keys import KEYS, SPELLINGS
 from replicator.config.reference import entries
 from replicator.main import app
 from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED
@@ -96,7 +97,7 @@ class TestNames:
         sections = {name.partition(".")[0] for name in known}
         named = {span for span in code_spans(page) if re.fullmatch(r"[a-z0-9]+\.[a-z_]+", span)}
         mine = {name for name in named if name.partition(".")[0] in sections and not name.endswith((".md", ".py"))}
-        assert mine - known == set()
+        assert mine - known - KEYS.keys() - SPELLINGS.keys() == set()
 
     def test_every_command_is_on_its_page(self) -> None:
         text = read(DOCS / "commands.md")

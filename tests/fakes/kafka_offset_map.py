@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from formats.errors import BrokerUnavailable
-from formats.messages.offset_map import MapKey, MapPage, encode_map_key, encode_page, encode_page_key
+from formats.messages.map_key import MapKey, encode_map_key
+from formats.messages.offset_map import MapPage, encode_page, encode_page_key
 from infra.archive.map_pages import PagedMaps
 from infra.contracts.internal_topics import PartitionPages
 from infra.runtime.crash_points import Step, durable

@@ -138,6 +138,8 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.DELETE_ACLS: _DIFFERENCE,
     Step.TRIM_OFFSET_MAP: "wants a target that deletes records meanwhile; pages that stay are removed by the next one, "
     "ended before and after each step: tests/ingress/groups/test_killed_trimmer.py",
+    Step.COPY_OFFSET_MAP: "what is not copied is copied by the next one, ended before and after each step: "
+    "tests/infra/archive/test_offset_maps.py",
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
     Step.WRITE_HEARTBEAT: "a record that was not written, or twice, is followed by the next one; no position depends "
     "on it (tests/ingress/test_heartbeats.py)",

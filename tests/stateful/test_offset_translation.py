@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from formats.messages import offset_map
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.messages.offset_map import MapKey, MapPage, encode_map_key, encode_page, encode_page_key, pages
+from formats.messages.map_key import MapKey, encode_map_key
+from formats.messages.offset_map import MapPage, encode_page, encode_page_key, pages
 from formats.records.offset_runs import OffsetRuns, offset_runs
 from formats.segment import SourcePartition
 from infra.archive.map_pages import PagedMaps

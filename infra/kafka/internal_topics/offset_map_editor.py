@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from formats.messages.offset_map import MapKey, encode_map_key
+from formats.messages.map_key import MapKey, encode_map_key
 from infra.kafka.client.acknowledged_writer import AcknowledgedWriter
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION

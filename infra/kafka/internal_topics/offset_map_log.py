@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from formats.errors import MalformedEvent
-from formats.messages.offset_map import MapKey
+from formats.messages.map_key import MapKey
 from infra.archive.map_pages import PagedMaps
 from infra.contracts.internal_topics import PartitionPages
 from infra.kafka.internal_topics.table_log import TableLog, malformed_fields

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from pyarrow import Int64Array
 
-from formats.messages.offset_map import MapKey, MapPage, encode_page, encode_page_key, pages
+from formats.messages.map_key import MapKey
+from formats.messages.offset_map import MapPage, encode_page, encode_page_key, pages
 from formats.records.offset_runs import NO_RUNS, OffsetRuns, contiguous, scattered
 from infra.contracts.producer import TargetRun
 from infra.kafka.client.delivery_reports import RunReports

@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 from formats.errors import MalformedEvent
 from formats.messages import offset_map
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.messages.offset_map import (
-    FULL_RUNS,
-    MAX_RUNS,
-    MapKey,
-    MapPage,
-    decode_page,
-    decode_page_key,
-    encode_map_key,
-    encode_page,
-    encode_page_key,
-    pages,
-)
+from formats.messages.map_key import MapKey, decode_page_key, encode_map_key
+from formats.messages.offset_map import FULL_RUNS, MAX_RUNS, MapPage, decode_page, encode_page, encode_page_key, pages
 from formats.records.offset_runs import NO_RUNS, OffsetRuns, offset_runs
 from formats.segment import SourcePartition
 from tests.examples import property_examples

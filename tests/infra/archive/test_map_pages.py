@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from formats.errors import MalformedEvent
-from formats.messages.offset_map import encode_map_key, encode_page, encode_page_key
+from formats.messages.map_key import encode_map_key
+from formats.messages.offset_map import encode_page, encode_page_key
 from infra.archive import map_pages
 from infra.archive.map_pages import DECODED_PAGES, PagedMaps
 from infra.runtime.scratch_file import ScratchFile

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.messages.offset_map import MapKey, MapPage, encode_page, encode_page_key
+from formats.messages.map_key import MapKey
+from formats.messages.offset_map import MapPage, encode_page, encode_page_key
 from formats.records.offset_runs import offset_runs
 from formats.segment import SourcePartition
 from infra.archive.map_pages import PagedMaps, StoredPages

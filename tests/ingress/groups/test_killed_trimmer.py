@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from formats.errors import BrokerUnavailable, StoreUnavailable
-from formats.messages.offset_map import MapKey
+from formats.messages.map_key import MapKey
 from infra.contracts.cluster import TopicPartition
 from ingress.groups import map_trimmer
 from ingress.groups.map_trimmer import OffsetMapTrimmer

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.messages.offset_map import MapKey
+from formats.messages.map_key import MapKey
 from formats.messages.offset_map_index import PageIndex, PagePlace
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.translation import DeliveredRange, PartitionMap

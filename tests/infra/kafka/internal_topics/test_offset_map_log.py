@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.offset_map import MapPage, encode_map_key, encode_page, encode_page_key
+from formats.messages.map_key import encode_map_key
+from formats.messages.offset_map import MapPage, encode_page, encode_page_key
 from infra.archive.map_pages import PagedMaps
 from infra.contracts.internal_topics import OffsetMapEditor, OffsetMapLog
 from infra.kafka.internal_topics import topic_log
