@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -32,7 +32,8 @@ class PagePlace:
 
 class PageIndex:
     """The pages of one partition, numbered from 0 in order of their start at the target. A page that goes beyond the
-    start of the next one holds up to there: the next one was written after records of this one were lost."""
+    start of the next one holds up to there: the next one was written after the target had lost records of this one, or
+    this one goes on with what an owner that was frozen delivered again."""
 
     def __init__(self) -> None:
         self._starts, self._ends, self._positions, self._lowest, self._highest, self._at, self._sizes = (
@@ -49,23 +50,22 @@ class PageIndex:
     def starts(self) -> Iterator[int]:
         return iter(self._starts)
 
-    def put(self, page: MapPage, place: PagePlace) -> PagePlace | None:
-        """Add a page, or replace the one with its start. Returns the place of what it replaces."""
-        runs, replaced = page.runs, None
+    def put(self, page: MapPage, place: PagePlace, read: Callable[[int], MapPage]) -> PagePlace | None:
+        """Add a page, or replace the one with its start. Returns the place of what it replaces. `read`: a page by its
+        number, as it was written; rarely called."""
+        replaced = None
         number = bisect_left(self._starts, page.start)
-        row = (page.start, runs.target_end, page.position, runs.lowest_source, runs.source_end)
-        values = zip(self._columns, (*row, place.at, place.size_bytes), strict=True)
         if number < len(self) and self._starts[number] == page.start:
             replaced = self.place(number)
-            for column, value in values:
-                column[number] = value
         else:
-            for column, value in values:
-                column.insert(number, value)
-        self._changed()
+            for column in self._columns:
+                column.insert(number, 0)
+        self._set(number, page, place)
+        if number and self._ends[number - 1] > page.start:
+            self._set(number - 1, read(number - 1), self.place(number - 1))
         return replaced
 
-    def remove(self, start: int) -> PagePlace | None:
+    def remove(self, start: int, read: Callable[[int], MapPage]) -> PagePlace | None:
         """Remove the page with this start. Returns its place; None when there is none."""
         number = bisect_left(self._starts, start)
         if number == len(self) or self._starts[number] != start:
@@ -74,6 +74,8 @@ class PageIndex:
         for column in self._columns:
             del column[number]
         self._changed()
+        if number and self._ends[number - 1] == start:  # perhaps since it was cut there
+            self._set(number - 1, read(number - 1), self.place(number - 1))
         return removed
 
     def start(self, number: int) -> int:
@@ -81,8 +83,7 @@ class PageIndex:
 
     def end(self, number: int) -> int:
         """After the last offset at the target."""
-        end = self._ends[number]
-        return min(end, self._starts[number + 1]) if number + 1 < len(self) else end
+        return self._ends[number]
 
     def position(self, number: int) -> int:
         """Source offset that the delivery stood at before the page."""
@@ -105,8 +106,8 @@ class PageIndex:
         return number - 1 if number and self._ends[number - 1] > target else number
 
     def reaching(self, source: int, since: int) -> int:
-        """The first page, of number `since` or higher, that may have a record at this source offset or a higher one;
-        the number of pages when there is none."""
+        """The first page, of number `since` or higher, that has a record at this source offset or a higher one; the
+        number of pages when there is none."""
         if since >= len(self):
             return len(self)
         if self._reach is None or self._reach[0] != since:
@@ -129,6 +130,15 @@ class PageIndex:
     @property
     def _columns(self) -> tuple[array[int], ...]:
         return self._starts, self._ends, self._positions, self._lowest, self._highest, self._at, self._sizes
+
+    def _set(self, number: int, page: MapPage, place: PagePlace) -> None:
+        runs = page.runs
+        if number + 1 < len(self) and runs.target_end > self._starts[number + 1]:
+            runs = runs.within(page.start, self._starts[number + 1])
+        row = (page.start, runs.target_end, page.position, runs.lowest_source, runs.source_end)
+        for column, value in zip(self._columns, (*row, place.at, place.size_bytes), strict=True):
+            column[number] = value
+        self._changed()
 
     def _changed(self) -> None:
         self._reach = self._before = self._from = None

@@ -71,7 +71,8 @@ class PagedMaps:
             self._maps[page.key] = StoredPages(page.key, self._read)
         place = PagePlace(self._file.append(value), len(value))
         self._used_bytes += len(value)
-        self._release(self._maps[page.key].index.put(page, place))
+        pages = self._maps[page.key]
+        self._release(pages.index.put(page, place, pages.page))
 
     def clear(self) -> None:
         self._maps = {}
@@ -84,7 +85,7 @@ class PagedMaps:
     def _remove(self, key: MapKey, start: int) -> None:
         pages = self._maps.get(key)
         if pages is not None:
-            self._release(pages.index.remove(start))
+            self._release(pages.index.remove(start, pages.page))
             if not len(pages.index):
                 del self._maps[key]
 

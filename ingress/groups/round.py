@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.control.group_snapshot import GroupSnapshot
@@ -75,8 +75,7 @@ class GroupRound:
         for topic in (self._checkpoints.keys() | self._syncs.keys()) - kept:  # another process may write there now
             self._checkpoints.pop(topic, None)
             self._syncs.pop(topic, None)
-        if flows and self.retention is not None:
-            self.retention.turn(self.now())
+        upkeep = self._kept_up(flows)
         arrived = self.reports.refresh([flow.region for flow in flows])
         if not arrived:
             return {}
@@ -84,8 +83,19 @@ class GroupRound:
         reports = {}
         for flow in flows:
             if flow.region in arrived:
-                reports[flow.region] = self._region(flow, arrived[flow.region], found, lookup)
+                report = self._region(flow, arrived[flow.region], found, lookup)
+                reports[flow.region] = replace(report, problem="; ".join(filter(None, (report.problem, upkeep))))
         return reports
+
+    def _kept_up(self, flows: Sequence[GroupFlow]) -> str:
+        """Why the map could not be trimmed or copied: groups are translated all the same."""
+        if not flows or self.retention is None:
+            return ""
+        try:
+            self.retention.turn({flow.region for flow in flows}, self.now())
+        except ReplicatorError as error:
+            return f"the offset map is not trimmed or copied: {error}"
+        return ""
 
     def _region(self, flow: GroupFlow, arrived: GroupReport, found: RoutingTable, lookup: MapLookup) -> RegionReport:
         routes = [one.routes for one in found.destinations.values()]

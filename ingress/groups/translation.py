@@ -162,13 +162,15 @@ class PartitionMap:
     def _reaching(self, source: int) -> _Found | None:
         """The first page that has, at the log start or after it, a record at this source offset or a higher one."""
         number = self._index.ending_after(self._log_start)
-        while number < len(self._index):
-            runs = self._runs(number)
-            if runs.within(self._log_start, END_OF_OFFSETS).target_of(source) is not None:
-                return _Found(number, runs.target_start, runs)
-            # the first page may reach it below the log start only, and one that is cut may not have it at all
+        if number == len(self._index):
+            return None
+        runs = self._runs(number)
+        if runs.within(self._log_start, END_OF_OFFSETS).target_of(source) is None:  # or below the log start only
             number = self._index.reaching(source, number + 1)
-        return None
+            if number == len(self._index):
+                return None
+            runs = self._runs(number)
+        return _Found(number, runs.target_start, runs)
 
     # --- to the source ---
 

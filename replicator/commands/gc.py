@@ -48,9 +48,9 @@ def gc(  # noqa: PLR0917 -- options of a command
     """Remove what [retention] of the file does not keep.
 
     Uploads that were never completed are aborted, and earlier generations of the catalogue, the watermarks, the groups
-    and the heartbeats are thinned, too. Removals are recorded first, so that readers do not wait for removed segments.
-    Exit code 3 when something was refused (the reason is printed, and nothing of it is removed), 1 when something
-    failed.
+    and the heartbeats are thinned, too, like superseded copies of offset maps. Removals are recorded first, so that
+    readers do not wait for removed segments. Exit code 3 when something was refused (the reason is printed, and nothing
+    of it is removed), 1 when something failed.
     """
     settings = load_config(config)
     set_up_logs(settings)
@@ -104,8 +104,8 @@ def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:
     thinned = {kind: one.superseded for kind, one in report.generations.items()} if dry_run else report.thinned
     for kind, count in thinned.items():
         if count:
-            of = report.generations[kind].stored
-            yield f"{'would remove' if dry_run else 'removed'} {count:,} of {of:,} objects of the {kind}"
+            of, name = report.generations[kind].stored, kind.removeprefix("_")
+            yield f"{'would remove' if dry_run else 'removed'} {count:,} of {of:,} objects of the {name}"
     for segment, why in report.kept.items():
         yield f"kept, with all behind it: {segment}: {why}"
     for place, why in report.refused.items():

@@ -7,6 +7,7 @@ from functools import partial
 from formats.policies.mirror_topics import MIRROR_CONFIGS, why_not_mirrored
 from infra.archive.control import ControlStore
 from infra.archive.group_reports import GroupReports
+from infra.archive.offset_maps import OffsetMapCopier, OffsetMapCopies
 from infra.contracts.internal_topics import Ledger
 from infra.contracts.storage import ObjectStore
 from infra.kafka.client.properties import for_bounded_reads
@@ -53,6 +54,7 @@ def groups_of(
         around.resources.callback(records.close)
         factor = current.value.internal_replication_factor
         maps = MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection))
+        copies = OffsetMapCopies(objects, config.s3.prefix, config.region)
         editor = KafkaOffsetMapEditor(kafka.properties("producer"), current.value.offset_map_topic)
         around.resources.callback(editor.close)
         groups_round = GroupRound(
@@ -81,7 +83,12 @@ def groups_of(
             else None,
             emits=settings.emit_checkpoints,
             now=around.clock.now,
-            retention=MapRetention(maps=maps, admin=admin, trimmer=OffsetMapTrimmer(offset_map, editor)),
+            retention=MapRetention(
+                maps=maps,
+                admin=admin,
+                trimmer=OffsetMapTrimmer(offset_map, editor, copies),
+                copier=OffsetMapCopier(copies),
+            ),
         )
     return Groups(
         settings=current,

@@ -19,6 +19,7 @@ from formats.control.quarantine import Quarantined, encode_quarantined
 from formats.footer import SegmentFooter, SegmentOrigin
 from formats.messages import delivery_checkpoint, group_claim, ledger, segment_events
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
+from formats.messages.map_key import MapKey, encode_map_key
 from formats.parquet.footer_json import RowGroup, encode
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigSource, ConfigValue
@@ -264,6 +265,7 @@ def examples() -> Mapping[str, str]:
         "skipped": delivery_checkpoint.encode_skipped(skipped),
         "group claim key": group_claim.encode_claim_key(group),
         "group claim": group_claim.encode_claim(group),
+        "offset map key": encode_map_key(MapKey(KEY_OF_CHECKPOINT, "Vd0iJ2bDSQeHnCqZBfSb4w"), 977),
         "intent key": ledger.encode_key(intent),
         "intent": ledger.encode(intent),
         "owned topic key": ledger.encode_key(owned_topic),

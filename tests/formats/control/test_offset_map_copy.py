@@ -60,6 +60,12 @@ class TestBytes:
             decode_pages(data)
 
 
+def test_a_copy_of_the_first_version_is_read() -> None:
+    """Bytes that were written once; a compressor of another version may write others."""
+    data = "01feeb5f4b3421bd070000001928b52ffd2019c90000000000036b65790000000576616c7565000000000000000178"
+    assert list(decode_pages(bytes.fromhex(data))) == [(b"key", b"value"), (b"", b"x")]
+
+
 class TestWhatIsNeeded:
     @property_examples()
     @given(st.lists(ranges, max_size=8, unique=True), st.lists(st.integers(0, 13), max_size=3))

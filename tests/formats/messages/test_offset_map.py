@@ -157,3 +157,18 @@ def test_a_run_of_a_record_takes_two_bytes() -> None:
     some = offset_runs([(n * 2, n + n // 10, 1) for n in range(FULL_RUNS)])
     (page,) = pages(KEY, 0, some)
     assert len(encode_page(page)) <= 2 * FULL_RUNS
+
+
+def test_a_page_of_the_first_version_is_read() -> None:
+    """Bytes that were written once; a compressor of another version may write others."""
+    key = (
+        b'{"destination":"us.orders","destination_id":"id-1","incarnation":"","partition":3,"region":"us",'
+        b'"start":7,"topic":"orders"}'
+    )
+    value = bytes.fromhex(
+        "0100000000000000640000000228b52ffd2030cd000090640002000700010003000200000000000000055402000301"
+    )
+    found = decode_page(key, value)
+    assert (found.key, found.position) == (MapKey(KEY.delivery, "id-1"), 100)
+    assert found.runs.rows() == [(100, 7, 3), (105, 11, 2)]
+    assert encode_page_key(found) == key

@@ -18,12 +18,8 @@ row = st.tuples(st.integers(0, 40), st.integers(0, 4), st.integers(1, 9))
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    start: int
-    end: int
-    lowest: int
-    highest: int
-    position: int
+class Put:
+    page: MapPage
     place: PagePlace
 
 
@@ -46,42 +42,56 @@ def changes(draw: st.DrawFn) -> list[MapPage | int]:
 @property_examples()
 @given(changes())
 def test_lookups_are_those_of_a_list(some: list[MapPage | int]) -> None:
-    index, known = PageIndex(), dict[int, Page]()
+    index, known = PageIndex(), dict[int, Put]()
+
+    def read(number: int) -> MapPage:
+        return known[index.start(number)].page
+
     for number, change in enumerate(some):
         if isinstance(change, int):
             before = known.pop(change, None)
-            assert index.remove(change) == (before.place if before else None)
+            assert index.remove(change, read) == (before.place if before else None)
         else:
-            runs, place = change.runs, PagePlace(number * 100, number)
             before = known.get(change.start)
-            assert index.put(change, place) == (before.place if before else None)
-            known[change.start] = Page(
-                change.start, runs.target_end, runs.lowest_source, runs.source_end, change.position, place
-            )
+            known[change.start] = Put(change, PagePlace(number * 100, number))
+            assert index.put(change, known[change.start].place, read) == (before.place if before else None)
         check(index, [known[start] for start in sorted(known)])
 
 
-def check(index: PageIndex, pages: list[Page]) -> None:
-    next_starts = [*(one.start for one in pages), 2**63][1:]
-    ends = [min(one.end, later) for one, later in zip(pages, next_starts, strict=False)]
-    assert len(index) == len(pages)
-    assert list(index.starts) == [one.start for one in pages]
-    for number, one in enumerate(pages):
-        assert (index.start(number), index.end(number)) == (one.start, ends[number])
-        assert (index.position(number), index.place(number)) == (one.position, one.place)
+def check(index: PageIndex, put: list[Put]) -> None:
+    """A page holds up to the start of the next one."""
+    starts = [one.page.start for one in put]
+    pages = [one.page.runs.within(0, later) for one, later in zip(put, [*starts, 2**63 - 1][1:], strict=False)]
+    assert len(index) == len(put)
+    assert list(index.starts) == starts
+    for number, (one, runs) in enumerate(zip(put, pages, strict=True)):
+        assert (index.start(number), index.end(number)) == (one.page.start, runs.target_end)
+        assert (index.position(number), index.place(number)) == (one.page.position, one.place)
     for offset in range(0, 60, 3):
-        assert index.starting_up_to(offset) == sum(one.start <= offset for one in pages)
-        assert index.ending_after(offset) == next((n for n, end in enumerate(ends) if end > offset), len(pages))
+        assert index.starting_up_to(offset) == sum(start <= offset for start in starts)
+        ending = (number for number, runs in enumerate(pages) if runs.target_end > offset)
+        assert index.ending_after(offset) == next(ending, len(pages))
     for number in range(len(pages) + 1):
-        assert index.highest_before(number) == max((one.highest for one in pages[:number]), default=0)
-        assert index.lowest_from(number) == min((one.lowest for one in pages[number:]), default=None)
+        assert index.highest_before(number) == max((runs.source_end for runs in pages[:number]), default=0)
+        assert index.lowest_from(number) == min((runs.lowest_source for runs in pages[number:]), default=None)
         for source in range(0, 60, 3):
-            reaching = (n for n, one in enumerate(pages) if n >= number and one.highest > source)
+            reaching = (n for n, runs in enumerate(pages) if n >= number and runs.source_end > source)
             assert index.reaching(source, number) == next(reaching, len(pages))
+
+
+def never(number: int) -> MapPage:
+    raise AssertionError(number)
 
 
 def test_a_page_may_be_kept_elsewhere() -> None:
     index = PageIndex()
-    index.put(MapPage(KEY, 0, offset_runs([(0, 0, 1)])), PagePlace(0, 7))
+    index.put(MapPage(KEY, 0, offset_runs([(0, 0, 1)])), PagePlace(0, 7), never)
     index.move(0, 300)
     assert index.place(0) == PagePlace(300, 7)
+
+
+def test_pages_in_order_are_never_read_again() -> None:
+    index = PageIndex()
+    for number in range(9):
+        index.put(MapPage(KEY, 0, offset_runs([(number, number, 1)])), PagePlace(0, 7), never)
+    assert len(index) == 9

@@ -116,6 +116,13 @@ class TestToTheTarget:
         assert to_target(lost, facts, 5, 6, 9, 10, 12) == [(5, EXACT), (6, EXACT), (6, EXACT), (6, EXACT), (8, EXACT)]
         assert to_source(lost, facts, 5, 6, 9) == [(5, EXACT), (10, EXACT), (13, EXACT)]
 
+    def test_an_owner_that_was_frozen_adds_nothing_to_the_page_that_it_left(self) -> None:
+        """At least once: it delivers again what the next owner has delivered, and writes its own page longer."""
+        late = (page(0, [(0, 0, 10), (10, 30, 5)]), page(10, [(10, 11, 10)]))
+        facts = DeliveredRange(log_start=0, log_end=35, applied=20)
+        assert to_target(late, facts, 5, 12, 20) == [(5, EXACT), (13, EXACT), (21, EXACT)]
+        assert to_source(late, facts, 5, 13, 21, 32) == [(5, EXACT), (12, EXACT), (20, EXACT), (20, EXACT)]
+
 
 class TestToTheSource:
     def test_a_record_is_where_it_came_from(self) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.messages.map_key import MapKey
+from formats.messages.offset_map import MapPage
 from formats.messages.offset_map_index import PageIndex, PagePlace
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.translation import DeliveredRange, PartitionMap
@@ -24,8 +25,12 @@ def index(*starts: int) -> PageIndex:
     """Pages of 5 records; offsets without a record may follow each."""
     made = PageIndex()
     for start in starts:
-        made.put(page(start, [(start, start, 5)]), PagePlace(0, 0))
+        made.put(page(start, [(start, start, 5)]), PagePlace(0, 0), made_up)
     return made
+
+
+def made_up(number: int) -> MapPage:
+    raise AssertionError(number)
 
 
 def decided(
