@@ -15,9 +15,12 @@ from typing import BinaryIO
 from compaction.planner import plan_cleaning
 from compaction.run import JobSelection
 from formats.incarnation import CONTROL
-from formats.segment import SourcePartition
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.map_key import MapKey
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
+from infra.archive.offset_maps import OffsetMapCopies
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectInfo, ObjectStore
@@ -36,7 +39,7 @@ from tests.egress.world import World as EgressWorld
 from tests.egress.world import rule
 from tests.fakes.surroundings import FailingStore
 from tests.formats.sample_records import sample_rows, segment
-from tests.ingress.world import REGION, source_topic
+from tests.ingress.world import HERE, REGION, source_topic
 from tests.ingress.world import World as IngressWorld
 from tests.ingress.world import joined as joined_ingress
 from tests.processes.rights import rows_of
@@ -152,6 +155,8 @@ def test_ingress() -> None:
     world.put(20, 29)
     world.record_gap(10, 19)
     process.later(60)
+    delivery = CheckpointKey(SourcePartition(REGION, "t", 0), "t.copy")
+    OffsetMapCopies(world.objects, "data", HERE).put(MapKey(delivery, "id"), OffsetRange(0, 9), b"")
     assert asked(world.objects) == of_store("ingress")
 
 
