@@ -98,7 +98,14 @@ class TranslatedOffsets:
             why = snapshot.unreadable.get(group) or snapshot.unsupported.get(group) or "it has no offset there"
             raise TargetError(f"group {group} is not in {when} of {self.region}: {why}")
         one = replace(snapshot, groups={group: snapshot.groups[group]})
-        return [self._known(position) for position in group_positions(one, self._delivered, self.lookup.target_of)]
+        found = [self._known(position) for position in group_positions(one, self._delivered, self.lookup.target_of)]
+        if not found:
+            topics = ", ".join(sorted(snapshot.groups[group].topics))
+            raise TargetError(
+                f"group {group} has offsets in {topics} of {self.region}, and none of these topics, as it was then, has "
+                "a destination of its own here"
+            )
+        return found
 
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""

@@ -1,0 +1,100 @@
+"""Which offsets of a snapshot are translated, to where, and which are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from formats.control.group_snapshot import CLASSIC, CommittedOffset, GroupSnapshot, SnapshotGroup, TopicCommits
+from formats.incarnation import Incarnation
+from formats.messages.delivery_checkpoint import CheckpointKey
+from infra.contracts.cluster import TopicPartition
+from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
+from ingress.groups.translation import Exactness, Translation
+from ingress.routing.archived import ArchivedTopic
+from ingress.routing.succession import ArchivedIncarnation
+from tests.ingress.world import source_settings
+
+AT = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+def route(topic: str, destination: str, *ids: str, region: str = "us", policy: str | None = None) -> ArchivedTopic:
+    """`ids`: of the incarnations' paths; empty for the plain one."""
+    return ArchivedTopic(
+        region=region,
+        incarnations=[ArchivedIncarnation(incarnation=Incarnation(topic, one)) for one in ids or ("",)],
+        settings=source_settings(topic, None if policy else destination, replication_policy=policy),
+    )
+
+
+def snapshot(topic: str, topic_id: str, **offsets: int) -> GroupSnapshot:
+    """`offsets`: in partition 3, by group."""
+    groups = {
+        group: SnapshotGroup(
+            kind=CLASSIC,
+            state="empty",
+            members=0,
+            topics={topic: TopicCommits.of(topic_id, {3: CommittedOffset(next_offset=offset, metadata="m")})},
+        )
+        for group, offset in offsets.items()
+    }
+    return GroupSnapshot(cluster_id="c", writer="w", observed_at=AT, groups=groups)
+
+
+def half(key: CheckpointKey, offset: int) -> Translation | str:
+    """A map of a topic with a marker behind each record."""
+    return Translation(offset // 2, Exactness.EXACT)
+
+
+def found(
+    given: GroupSnapshot, *destinations: Sequence[ArchivedTopic], ids: Mapping[str, str] | None = None
+) -> list[GroupPosition]:
+    """`ids`: of claims, by path."""
+    delivered = DeliveredTopics.of("us", destinations, lambda _, path: (ids or {}).get(path))
+    return list(group_positions(given, delivered, half))
+
+
+def test_each_commit_of_a_delivered_topic() -> None:
+    one, other = found(snapshot("t", "id", a=8, b=10), [route("t", "here")])
+    assert (one.group, one.upstream, one.downstream, one.target) == ("a", 8, 4, TopicPartition("here", 3))
+    assert (one.source, one.metadata, one.reason) == ("us/t/3", "m", "")
+    assert (other.group, other.downstream) == ("b", 5)
+
+
+def test_a_topic_that_goes_to_two_destinations() -> None:
+    places = found(snapshot("t", "id", a=8), [route("t", "one")], [route("t", "two")])
+    assert [place.target.topic for place in places] == ["one", "two"]
+
+
+def test_what_is_not_delivered_or_shared_or_only_records_is_left_out() -> None:
+    given = snapshot("t", "id", a=8)
+    assert found(given) == []
+    assert found(given, [route("t", "here", region="ap")]) == []
+    assert found(given, [route("t", "here"), route("u", "here")]) == []
+    assert found(given, [route("t", "", policy="LegacyReplicationPolicy")]) == []
+
+
+def test_an_offset_of_another_incarnation_is_none_of_this_topic() -> None:
+    given = snapshot("t", "second", a=8)
+    assert found(given, [route("t", "here")], ids={"t": "first"}) == []
+    assert len(found(given, [route("t", "here")])) == 1, "an archive without claims"
+    followed = route("t", "here", "", "second")
+    [one] = found(given, [followed], ids={"t": "first", "t@second": "second"})
+    assert one.source == "us/t@second/3"
+    assert len(found(snapshot("t", "", a=8), [route("t", "here")], ids={"t": "c-0"})) == 1, "brokers without topic ids"
+
+
+def test_after_a_fork_the_last_path_counts() -> None:
+    forked = route("t", "here", "", "first-fork1")
+    [one] = found(snapshot("t", "first", a=8), [forked], ids={"t": "first", "t@first-fork1": "first"})
+    assert one.source == "us/t@first-fork1/3"
+
+
+def test_why_an_offset_is_not_known() -> None:
+    delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: None)
+    given = snapshot("t", "id", a=8)
+    [silent] = group_positions(given, delivered, lambda *_: Translation(None, Exactness.UNKNOWN))
+    assert (silent.downstream, silent.exactness) == (None, Exactness.UNKNOWN)
+    assert "before the offset map began" in silent.reason
+    [unread] = group_positions(given, delivered, lambda *_: "nothing was delivered")
+    assert (unread.downstream, unread.reason) == (None, "nothing was delivered")
