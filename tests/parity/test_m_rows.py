@@ -16,7 +16,6 @@ from tests.docs.markdown import ROOT, cells, read
 PAGE = ROOT / "docs" / "parity.md"
 ALL = tuple(f"M{number}" for number in range(1, 27))
 WAITING: Mapping[str, str] = {
-    **dict.fromkeys(("M14", "M15", "M16", "M17"), "planned, with groups"),
     "M25": "groups are planned",
 }
 """Rows without a proof, with what the page says of them."""
