@@ -102,8 +102,8 @@ class TranslatedOffsets:
         if not found:
             topics = ", ".join(sorted(snapshot.groups[group].topics))
             raise TargetError(
-                f"group {group} has offsets in {topics} of {self.region}, and none of these topics, as it was then, has "
-                "a destination of its own here"
+                f"group {group} has offsets in {topics} of {self.region}, and none of these topics, as it was then, "
+                "has a destination of its own here"
             )
         return found
 

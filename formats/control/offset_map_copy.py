@@ -20,7 +20,6 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from awscrt import checksums
 
 from formats.errors import MalformedEvent
@@ -82,6 +81,8 @@ def _needed(copies: Collection[OffsetRange], first_start: int) -> Iterator[Offse
 
 
 def encode_pages(records: Iterable[PageRecord]) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 -- gc reads the names only, and starts without Arrow
+
     parts = [part for record in records for text in record for part in (_LENGTH.pack(len(text)), text)]
     unpacked = b"".join(parts)
     packed: bytes = pa.compress(unpacked, codec="zstd", asbytes=True)
@@ -91,6 +92,8 @@ def encode_pages(records: Iterable[PageRecord]) -> bytes:
 
 def decode_pages(data: bytes) -> Iterator[PageRecord]:
     """Raises MalformedEvent, also for another version, before the first record."""
+    import pyarrow as pa  # noqa: PLC0415 -- as above
+
     try:
         version, crc, length = _HEADER.unpack_from(data)
         if version != VERSION:

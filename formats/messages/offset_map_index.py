@@ -74,7 +74,7 @@ class PageIndex:
         for column in self._columns:
             del column[number]
         self._changed()
-        if number and self._ends[number - 1] == start:  # perhaps since it was cut there
+        if number:  # it may have been cut there, and end in a hole before it
             self._set(number - 1, read(number - 1), self.place(number - 1))
         return removed
 

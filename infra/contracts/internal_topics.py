@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
@@ -13,10 +13,12 @@ from formats.messages.group_claim import GroupClaim
 from formats.messages.ledger import LedgerEntry, Ownership
 from formats.messages.map_key import MapKey
 from formats.messages.mirrormaker import MirrorHeartbeat
-from formats.messages.offset_map import MapPage
-from formats.messages.offset_map_index import PageIndex
 from formats.messages.segment_events import SegmentEvent
 from formats.policies.acls import AclBinding
+
+if TYPE_CHECKING:  # loads Arrow, which few need
+    from formats.messages.offset_map import MapPage
+    from formats.messages.offset_map_index import PageIndex
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ from formats.messages.offset_map import MapPage, decode_page
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, TargetRun, TargetWriter
 from infra.local.stack import LocalStack
+from infra.runtime.lifecycle import Deadline
 from tests.contracts.target import STAMP, TargetContract, key_of, never, row, run_of
 from tests.fakes.kafka_target import TargetRecord
 from tests.formats.sample_records import batch_of
-from tests.infra.cluster import Cluster
+from tests.infra.cluster import PATIENCE, Cluster
 
 
 class BrokerTargetContract(TargetContract):
@@ -110,6 +111,20 @@ class BrokerTargetContract(TargetContract):
         assert deliver(10, position=10, epoch=2) == 3, "others may have had the partition since"
         assert [page.position for page in self.map_pages()] == [0, 8, 10]
         assert self.mapped(partitions[0]) == list(zip([3, 6, 9, 10], self.offsets(partitions[0]), strict=True))
+
+    def test_records_that_lie_before_the_last_page_begin_another(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """The destination was created again, or its log lost its tail; delivery notices that later."""
+        topic = partitions[0].topic
+        writer.deliver([run_of(partitions[0], [row(0), row(1), row(2)])], should_stop=never)
+        self._cluster.delete(topic)
+        self._cluster.create(topic, len(partitions), self.topic_configs)
+        again = run_of(partitions[0], [row(3)])
+        deadline = Deadline(PATIENCE)
+        while writer.deliver([again], should_stop=never) and not deadline.expired:
+            pass  # a client may know the earlier topic for a moment
+        assert self.mapped(partitions[0]) == [(3, offset) for offset in self.offsets(partitions[0])]
 
     def test_where_others_write_in_between_each_offset_is_looked_at(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]

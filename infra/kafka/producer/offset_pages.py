@@ -62,6 +62,11 @@ class _Tail:
     epoch: int
     next_offset: int  # at the source
 
+    def is_continued_by(self, run: TargetRun, placed: OffsetRuns) -> bool:
+        """Not by records that lie before it: the destination was created again, or its log lost its tail."""
+        follows = not len(placed) or placed.target_start >= self.page.runs.target_end
+        return follows and (self.epoch, self.next_offset) == (run.epoch, run.position) and not self.page.is_full
+
 
 class OffsetPages:
     """Use from one thread."""
@@ -79,11 +84,7 @@ class OffsetPages:
             run, key = sent.run, MapKey(sent.run.key, sent.run.checkpoint.destination_topic_id)
             placed = sent.placed if run.count else NO_RUNS
             tail = self._staged.get(key) or self._tails.get(key)
-            if (
-                tail is not None
-                and (tail.epoch, tail.next_offset) == (run.epoch, run.position)
-                and not tail.page.is_full
-            ):
+            if tail is not None and tail.is_continued_by(run, placed):
                 written = list(tail.page.extended(placed)) if len(placed) else [tail.page]
             else:
                 written = list(pages(key, run.position, placed))
