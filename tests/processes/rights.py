@@ -137,9 +137,18 @@ class Rights:
     def allow(self, grant: Grant) -> None:
         kind, names, prefixed = self._names[grant.resource]
         for name in names:
-            self.principal.allow(kind, name, AclOperation[grant.operation], prefixed=prefixed)
+            for operation in _with_implying(grant):
+                self.principal.allow(kind, name, AclOperation[operation], prefixed=prefixed)
 
     def forbid(self, grant: Grant) -> None:
         kind, names, prefixed = self._names[grant.resource]
         for name in names:
-            self.principal.forbid(kind, name, AclOperation[grant.operation], prefixed=prefixed)
+            for operation in _with_implying(grant):
+                self.principal.forbid(kind, name, AclOperation[operation], prefixed=prefixed)
+
+
+def _with_implying(grant: Grant) -> Sequence[str]:
+    """The operation, and what includes it: without it, that has to go, too."""
+    implying = [] if grant.operation != "DESCRIBE_CONFIGS" else ["ALTER_CONFIGS"]
+    granted = {one.operation for one in documented() if (one.who, one.resource) == (grant.who, grant.resource)}
+    return [grant.operation, *(one for one in implying if one in granted)]
