@@ -42,6 +42,8 @@ def explain_group(name: str, rules: Sequence[TopicRule[None]], own: Collection[s
 
 def _why_internal(name: str, own: Collection[str]) -> str:
     """Empty for a group of a user."""
+    if not name:
+        return "consumers without a group id commit under it"
     if name in own:
         return "it is a group of the replicator in this configuration"
     return f"names that begin with {OURS} belong to the replicator" if name.startswith(OURS) else ""

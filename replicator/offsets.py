@@ -133,6 +133,20 @@ class TranslatedOffsets:
         found = opened if isinstance(opened, str) else opened.source_of(offset)
         return self._translated(key, found, None, offset)
 
+    def of_commit(self, partition: TopicPartition, offset: int) -> TranslatedOffset:
+        """As `to_source`, for one of many: a topic without a translation is unknown, and says why."""
+        try:
+            return self.to_source(partition.topic, partition.partition, offset)
+        except TargetError as error:
+            return TranslatedOffset(
+                source="",
+                target=partition,
+                source_offset=None,
+                target_offset=offset,
+                exactness=Exactness.UNKNOWN,
+                reason=f"{partition}: {error}",
+            )
+
     def commit(
         self, group: str, some: Sequence[TranslatedOffset], *, rewind: bool = False
     ) -> Mapping[TopicPartition, str]:

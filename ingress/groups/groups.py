@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from formats.errors import BrokerUnavailable
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
@@ -82,7 +83,10 @@ class Groups:
         held = held_regions(found, kept)
         for region in problems.keys() & held:
             log.warning("groups_not_translated", extra={log_fields.REGION: region, log_fields.ERROR: problems[region]})
-        return round_.run([flow for flow in flows if flow.region in held], found, positions)
+        try:
+            return round_.run([flow for flow in flows if flow.region in held], found, positions)
+        except (OSError, ValueError) as error:  # a full disk, say: delivery goes on, and the next round tries again
+            raise BrokerUnavailable(f"translate the offsets of groups: {error}") from error
 
     def _report(self, reports: Mapping[str, RegionReport]) -> None:
         for region in self._seen - reports.keys():  # another process has it now

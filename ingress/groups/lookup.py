@@ -78,8 +78,8 @@ class MapLookup:
             return f"{key.destination_topic} was created again, and nothing of the partition was delivered to it yet"
         target = TopicPartition(key.destination_topic, key.source.partition)
         ends = self.ends.get(target)
-        if not isinstance(ends, LogEnds):
-            return f"{target}: its offsets are not known" + ("" if ends is None else f" ({ends})")
+        if not isinstance(ends, LogEnds) or ends.low > ends.high:  # cut between two requests
+            return f"{target}: its offsets are not known" + (f" ({ends})" if isinstance(ends, ReplicatorError) else "")
         pages = self._pages(key) or NoPages()
         delivered = DeliveredRange(
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at

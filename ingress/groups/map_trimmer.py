@@ -46,7 +46,12 @@ class OffsetMapTrimmer:
         goes with the second call that sees it. Raises BrokerUnavailable, StoreUnavailable and TargetError: the next
         call removes the rest."""
         pages = {key: one.index for key, one in self.maps.read().items()}
-        known, self._known = self._known, frozenset(pages)
+        stale = frozenset(
+            key
+            for key in pages
+            if topic_ids.get(key.delivery.destination_topic, key.destination_id) != key.destination_id
+        )
+        known, self._known = self._known, stale  # one broker may not know a topic for a moment
         removed = 0
         for trim in trims(pages, log_starts, topic_ids, known):
             self._remove(trim)

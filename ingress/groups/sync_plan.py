@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
+from ingress.groups.translation import Exactness
 
 INACTIVE = frozenset({"empty", "dead"})  # states in which Kafka takes offsets from somebody who is no member
 
@@ -76,6 +77,8 @@ def _outcome(
         return SyncOutcome.SAME, ""
     if not allow_rewind:
         return SyncOutcome.AHEAD, f"it is further here, at {here}: nothing is moved back without allow_rewind"
+    if position.exactness is not Exactness.EXACT:  # news of the map, perhaps, and not of the group
+        return SyncOutcome.AHEAD, f"it is further here, at {here}, and its place is not known exactly now"
     if written != here:
         return SyncOutcome.MOVED, f"it was used here: it stands at {here}, which was not written by the replicator"
     return SyncOutcome.WRITE, ""

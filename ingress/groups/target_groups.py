@@ -4,8 +4,9 @@
     committed offsets here ──> `sync_plan` ──> ledger: what is about to be written ──> commit
                                                                   └ Kafka refuses it once the group has members
 
-Between the look at the offsets and the commit lie a few milliseconds. A consumer that joins, commits and leaves within
-them is moved to where its group stands at the source; one that stays is safe, since Kafka refuses the commit.
+The group is looked at once more right before the commit. A consumer that joins, commits and leaves within the few
+milliseconds between is moved to where its group stands at the source; one that stays is safe, since Kafka refuses the
+commit.
 """
 
 from __future__ import annotations
@@ -76,18 +77,34 @@ class TargetGroups:
         return [replace(one, reason=problem) for one in plan] if problem else plan
 
     def _written(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
-        offsets = {
-            one.position.target: Committed(one.offset, one.position.metadata)
-            for one in decisions
-            if one.outcome is SyncOutcome.WRITE
-        }
         try:
-            self.writer.commit(group, offsets)
+            decisions = self._still_as_planned(group, decisions)
+            offsets = {
+                one.position.target: Committed(one.offset, one.position.metadata)
+                for one in decisions
+                if one.outcome is SyncOutcome.WRITE
+            }
+            if offsets:
+                self.writer.commit(group, offsets)
         except GroupIsActive as error:
             return [_instead(one, SyncOutcome.ACTIVE, str(error)) for one in decisions]
         except (BrokerUnavailable, TargetError) as error:
             return [_instead(one, SyncOutcome.UNKNOWN_STATE, str(error)) for one in decisions]
         return decisions
+
+    def _still_as_planned(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
+        """Other groups were looked at since, and the ledger was written: look again, right before the commit."""
+        facts = self.groups.facts(group)
+        if facts.members:
+            why = f"it is {facts.state} here by now, with {facts.members} members"
+            return [_instead(one, SyncOutcome.ACTIVE, why) for one in decisions]
+        committed = self.writer.committed(group, [one.position.target for one in decisions])
+        now = {partition: one.next_offset for partition, one in committed.items()}
+        why = "it was used here a moment ago"
+        return [
+            one if now.get(one.position.target) == one.here else _instead(one, SyncOutcome.MOVED, why)
+            for one in decisions
+        ]
 
 
 def _instead(decision: SyncDecision, outcome: SyncOutcome, reason: str) -> SyncDecision:

@@ -84,6 +84,12 @@ class PartitionMap:
         """Where a consumer continues at the target that would read `source` next. Raises ValueError for what is no
         offset."""
         _check(source)
+        found, log_end = self._target_of(source), self._delivered.log_end
+        if found.offset is not None and found.offset > log_end:  # the target lost its tail, or was created again
+            return Translation(log_end, Exactness.CLAMPED)
+        return found
+
+    def _target_of(self, source: int) -> Translation:
         if not len(self._index):
             return self._without_a_page(source)
         found = self._reaching(source)

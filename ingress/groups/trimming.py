@@ -37,7 +37,7 @@ def trims(
     known: Collection[MapKey],
 ) -> Iterator[MapTrim]:
     """`topic_ids`: by destination, as the cluster has it now; None: there is no such topic. `log_starts`: of those
-    incarnations. `known`: maps that existed before the topic ids were looked up. Of any other, no incarnation is taken
+    incarnations. `known`: maps that an earlier look had found stale already. Of any other, no incarnation is taken
     for an earlier one: it may be the next."""
     for key, index in maps.items():
         topic = key.delivery.destination_topic

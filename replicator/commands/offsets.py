@@ -73,6 +73,8 @@ def translate(
         raise typer.BadParameter("--apply and --at are about a group: give --group")
     moment = None if at is None else instant(at)
     with Clients(load_config(config)) as clients:
+        if rewind and clients.config.groups.sync:
+            raise typer.BadParameter("groups.sync = true would move the group forward again: set it false first")
         here, other = clients.config.region, to if from_ == clients.config.region else from_
         if other is None or here not in (from_, to or here):
             raise typer.BadParameter(f"this file is of {here}: give it as --from or as --to, and a source as the other")
@@ -109,7 +111,7 @@ def _from_here(
     committed = clients.groups.committed(group_id, partitions)
     if not committed:
         raise TargetError(f"group {group_id} has no offset here in a topic that comes from {translated.region}")
-    return [translated.to_source(p.topic, p.partition, one.next_offset) for p, one in sorted(committed.items())]
+    return [translated.of_commit(p, one.next_offset) for p, one in sorted(committed.items())]
 
 
 def _given(text: str) -> tuple[str, int, int]:

@@ -112,7 +112,8 @@ class IdempotentProducer(Generic[FailureOwner]):
         self.rejected_by_client: set[FailureOwner] = set()
         self.fatal: KafkaError | None = None
         self._ended = False
-        self._reports: list[tuple[FailureOwner, RunReports]] = []  # of runs whose outcome was not asked for yet
+        self._reports: list[tuple[FailureOwner, RunReports]] = []  # of runs that are not acknowledged whole yet
+        self._owners: set[FailureOwner] = set()  # of runs whose outcome was not asked for yet
 
     def __len__(self) -> int:
         """Number of queued or sent records without a known outcome."""
@@ -164,6 +165,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         `each_offset`: see RunReports, which are complete once every record is acknowledged."""
         reports = RunReports(run.count, each=each_offset)
         self._reports.append((owner, reports))
+        self._owners.add(owner)
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
         max_records = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
@@ -227,6 +229,7 @@ class IdempotentProducer(Generic[FailureOwner]):
     def forget_reports(self) -> None:
         """Their owners have been told: failures of these runs are not recorded any more."""
         self._reports.clear()
+        self._owners.clear()
 
     def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[FailureOwner, KafkaError]:
         """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time
@@ -238,6 +241,7 @@ class IdempotentProducer(Generic[FailureOwner]):
                 wait()
         if self.fatal is not None:
             self._purge(grace)
+            self._fail_without_a_cause(self.fatal)
         failures, self.failures = self.failures, {}
         self.forget_reports()
         return failures
@@ -271,6 +275,13 @@ class IdempotentProducer(Generic[FailureOwner]):
             for error in reports.errors:
                 self.fail(owner, error)
         self._reports = outstanding
+
+    def _fail_without_a_cause(self, fatal: KafkaError) -> None:
+        """After a fatal error: runs that are not acknowledged whole have failed, whatever was reported of them; and if
+        nothing that was reported is a cause, its report got lost, and any run may be the one it was about."""
+        is_named = any(error.code() not in SECONDARY for error in self.failures.values())
+        for owner in self._owners if not is_named else [owner for owner, _ in self._reports]:
+            self.fail(owner, fatal)
 
     def _reported(self, owner: FailureOwner, error: KafkaError | None, _message: Message) -> None:
         if error is None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.groups import GroupIsActive
-from infra.kafka.client.errors import translate
+from infra.kafka.client.errors import error_of, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
@@ -82,7 +82,10 @@ class KafkaGroupCommits:
         def committed(error: KafkaError | None, partitions: list[ClientPartition]) -> None:
             answers.append(error or next((one.error for one in partitions if one.error is not None), None))
 
-        client = Consumer({**self._properties(group_id), "on_commit": committed}, logger=client_log)
+        try:
+            client = Consumer({**self._properties(group_id), "on_commit": committed}, logger=client_log)
+        except KafkaException as error:
+            raise translate(error, operation) from error
         try:
             client.commit(
                 offsets=[
@@ -93,6 +96,8 @@ class KafkaGroupCommits:
             )
             while not answers and not deadline.expired:
                 client.poll(POLL_TIMEOUT.total_seconds())
+        except KafkaException as error:
+            return error_of(error)
         finally:
             client.close()
         if not answers:  # the close may bring one, too

@@ -178,8 +178,8 @@ class AtLeastOnceWriter:
             partition = one.run.partition
             if partition in failed or one.is_mapped:
                 continue
-            if one.reports.first_offset < 0:
-                reason = "the target acknowledged records without their offsets"
+            if not one.reports.is_interleaved:
+                reason = "the target did not acknowledge every record with its offset"
                 found[partition] = RunFailed(partition, "UNMAPPED", reason, FailureKind.RETRY_LATER)
             elif partition not in self._interleaved:
                 self._interleaved.add(partition)

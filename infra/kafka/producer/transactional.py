@@ -278,8 +278,11 @@ class TransactionalWriter:
     ) -> None:
         """Write where the records are, the skipped offsets and the positions after them, in the same transaction.
         Raises _Interleaved when it is not known where some are."""
-        if unmapped := {one.run.partition for one in sent if not one.is_mapped}:
-            raise _Interleaved(unmapped)
+        unmapped = [one for one in sent if not one.is_mapped]
+        if lost := [one.run.partition for one in unmapped if not one.reports.is_interleaved]:
+            raise MustAbort(f"{lost[0]}: not every record was acknowledged with its offset")
+        if unmapped:
+            raise _Interleaved({one.run.partition for one in unmapped})
         records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
         records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
         with durable(Step.PRODUCE_OFFSET_MAP):

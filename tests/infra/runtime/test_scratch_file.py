@@ -26,5 +26,6 @@ def test_the_folder_stays_empty(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    file = ScratchFile(tmp_path / "nowhere")
     with pytest.raises(OSError, match="nowhere"):
-        ScratchFile(tmp_path / "nowhere")
+        file.append(b"x")
