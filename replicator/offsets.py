@@ -113,9 +113,8 @@ class TranslatedOffsets:
         for destination, routes in self.routes.items():
             for route in routes:
                 if route.region == self.region and route.incarnations[0].topic == topic:
-                    keys = [CheckpointKey(s, destination) for s in route.sources(partition)]
-                    key = next((one for one in reversed(keys) if one in self.lookup.positions), keys[-1])
-                    found.append(self._at(key, offset))
+                    key = self._delivered_key(route, destination, partition)
+                    found.append(self._translated(key, self.lookup.target_of(key, offset), offset, None))
         if not found:
             raise TargetError(f"topic {topic} of {self.region} is not delivered here")
         return found
@@ -127,8 +126,7 @@ class TranslatedOffsets:
         if len(routes) != 1 or len(self.routes[topic]) != 1:
             what = "several topics are" if routes else f"nothing of {self.region} is"
             raise TargetError(f"{what} delivered to {topic}: its offsets are those of no source topic")
-        keys = [CheckpointKey(s, topic) for s in routes[0].sources(partition)]
-        key = next((one for one in reversed(keys) if one in self.lookup.positions), keys[-1])
+        key = self._delivered_key(routes[0], topic, partition)
         opened = self.lookup.partition(key)
         found = opened if isinstance(opened, str) else opened.source_of(offset)
         return self._translated(key, found, None, offset)
@@ -153,13 +151,13 @@ class TranslatedOffsets:
         """Commit them for a group that is inactive here; what became of each, as `sync_plan` names it. `rewind`: also
         where it is further here. Raises BrokerUnavailable, and TargetError when it has members by then."""
         writer = KafkaGroupCommits(self.clients.config.cluster.properties("consumer"))
-        here = writer.committed(group, [one.target for one in some])
+        here = self.clients.groups.committed(group, [one.target for one in some])
         found = {partition: one.next_offset for partition, one in here.items()}
         plan = sync_plan(
             [self._position(group, one) for one in some],
             facts=self.clients.groups.facts(group),
             committed=found,
-            written=found,  # whoever asks for it has decided
+            written=found,  # the operator decides
             allow_rewind=rewind,
         )
         due = {
@@ -205,7 +203,6 @@ class TranslatedOffsets:
         return GroupPosition(
             group=group,
             source=one.source,
-            topic=one.source.split("/")[1],
             target=one.target,
             upstream=one.source_offset or 0,
             downstream=one.target_offset,
@@ -227,8 +224,10 @@ class TranslatedOffsets:
             lag=self._lag(position.target, position.downstream),
         )
 
-    def _at(self, key: CheckpointKey, offset: int) -> TranslatedOffset:
-        return self._translated(key, self.lookup.target_of(key, offset), offset, None)
+    def _delivered_key(self, route: ArchivedTopic, destination: str, partition: int) -> CheckpointKey:
+        """Of the last incarnation that was begun there."""
+        keys = [CheckpointKey(source, destination) for source in route.sources(partition)]
+        return next((key for key in reversed(keys) if key in self.lookup.positions), keys[-1])
 
     def _translated(
         self, key: CheckpointKey, found: Translation | str, source: int | None, target: int | None

@@ -43,7 +43,7 @@ class MapCopies:
 
     needed: tuple[OffsetRange, ...] = ()  # ranges of target offsets, ascending at both ends
     first_start: int = 0  # pages that start below it were trimmed
-    superseded: tuple[str, ...] = ()  # names that nobody needs
+    superseded: tuple[str, ...] = ()  # names of copies that another one contains
 
 
 def copy_name(offsets: OffsetRange) -> str:

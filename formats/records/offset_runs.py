@@ -143,19 +143,27 @@ def contiguous(offsets: Iterable[pa.Int64Array], first_target: int) -> OffsetRun
     """Runs of records that got consecutive offsets at the target, from `first_target` on. `offsets`: at the source,
     ascending; not all of them empty."""
     source = pa.concat_arrays(list(offsets))
-    gaps = pc.not_equal(pc.pairwise_diff(source), 1)  # null for the first record
-    starts = pc.indices_nonzero(pc.fill_null(gaps, fill_value=True)).cast(pa.int64())
-    ends = pa.concat_arrays([starts.slice(1), pa.array([len(source)], pa.int64())])
-    return OffsetRuns(source.take(starts), pc.add(starts, first_target), pc.subtract(ends, starts))
+    starts, count = _between(_gaps(source))
+    return OffsetRuns(source.take(starts), pc.add(starts, first_target), count)
 
 
 def scattered(offsets: Iterable[pa.Int64Array], targets: pa.Int64Array) -> OffsetRuns:
     """The same of records between which others have written: each has its own offset of `targets`, ascending."""
     source = pa.concat_arrays(list(offsets))
-    gaps = pc.or_(pc.not_equal(pc.pairwise_diff(source), 1), pc.not_equal(pc.pairwise_diff(targets), 1))
+    starts, count = _between(pc.or_(_gaps(source), _gaps(targets)))
+    return OffsetRuns(source.take(starts), targets.take(starts), count)
+
+
+def _gaps(offsets: pa.Int64Array) -> pa.BooleanArray:
+    """Whether an offset does not follow the one before it; null for the first."""
+    return pc.not_equal(pc.pairwise_diff(offsets), 1)
+
+
+def _between(gaps: pa.BooleanArray) -> tuple[pa.Int64Array, pa.Int64Array]:
+    """First row and count of each stretch of rows without a gap."""
     starts = pc.indices_nonzero(pc.fill_null(gaps, fill_value=True)).cast(pa.int64())
-    ends = pa.concat_arrays([starts.slice(1), pa.array([len(source)], pa.int64())])
-    return OffsetRuns(source.take(starts), targets.take(starts), pc.subtract(ends, starts))
+    ends = pa.concat_arrays([starts.slice(1), pa.array([len(gaps)], pa.int64())])
+    return starts, pc.subtract(ends, starts)
 
 
 def _concatenated(parts: Iterable[OffsetRuns]) -> OffsetRuns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,11 +34,8 @@ class GroupIsActive(TargetError):
 
 
 class GroupWriter(Protocol):
-    """Reads and commits the offsets of one group after the other without joining it. Safe to call from several threads.
+    """Commits the offsets of one group after the other without joining it. Safe to call from several threads.
     Raises BrokerUnavailable, and TargetError when this principal may not read the group."""
-
-    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """As that of ConsumerGroups."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Returns once the broker has stored all of them. Raises GroupIsActive, and nothing is changed, when the group

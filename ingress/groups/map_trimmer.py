@@ -17,7 +17,7 @@ from formats.messages.map_key import MapKey
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import OffsetMapEditor, OffsetMapLog
 from infra.runtime.log_fields import COUNT, DESTINATION, PARTITION, REGION, TOPIC
-from ingress.groups.trimming import MapTrim, trims
+from ingress.groups.trimming import MapTrim, is_stale, trims
 
 BATCH = 10_000  # pages of one call of the editor
 
@@ -46,11 +46,7 @@ class OffsetMapTrimmer:
         goes with the second call that sees it. Raises BrokerUnavailable, StoreUnavailable and TargetError: the next
         call removes the rest."""
         pages = {key: one.index for key, one in self.maps.read().items()}
-        stale = frozenset(
-            key
-            for key in pages
-            if topic_ids.get(key.delivery.destination_topic, key.destination_id) != key.destination_id
-        )
+        stale = frozenset(key for key in pages if is_stale(key, topic_ids))
         known, self._known = self._known, stale  # one broker may not know a topic for a moment
         removed = 0
         for trim in trims(pages, log_starts, topic_ids, known):

@@ -10,10 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from formats.errors import MalformedEvent, TargetError
+from formats.messages.mirrormaker import (
+    MirrorCheckpoint,
+    OffsetSync,
+    decode_checkpoint,
+    decode_offset_sync,
+    encode_checkpoint,
+    encode_offset_sync,
+)
 from infra.contracts.internal_topics import MirrorRecordLog
+from ingress.groups.emission import CheckpointId, checkpoint_id
+from ingress.groups.flows import GroupFlow
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
@@ -43,7 +54,7 @@ class MirrorTable(Generic[K, R]):
                 continue  # MirrorMaker 2's own readers leave it out, too
         others = [key for key, record in self._written.items() if table.get(key) != record]
         if others:
-            self._written.clear()  # said once: the next time, what is there counts
+            self._written.clear()  # reported once: the next read takes what is there
             raise TargetError(
                 f"somebody else writes to {self.topic}: {table.get(others[0])} is not the record that was written "
                 "here. Is MirrorMaker 2 still running for this source, or another ingress with the same alias? End it, "
@@ -61,6 +72,29 @@ class MirrorTable(Generic[K, R]):
             self._written |= {self.key_of(record): record for record in due}
         return len(due)
 
-    def forget(self) -> None:
-        """Another process may write here now."""
-        self._written.clear()
+
+@dataclass(frozen=True, slots=True)
+class MirrorTables:
+    """The two topics of one source region."""
+
+    checkpoints: MirrorTable[CheckpointId, MirrorCheckpoint]
+    offset_syncs: MirrorTable[tuple[str, int], OffsetSync]
+
+    @classmethod
+    def of(cls, flow: GroupFlow, log: MirrorRecordLog) -> MirrorTables:
+        return cls(
+            MirrorTable(
+                topic=flow.checkpoints,
+                log=log,
+                decode=decode_checkpoint,
+                encode=encode_checkpoint,
+                key_of=checkpoint_id,
+            ),
+            MirrorTable(
+                topic=flow.offset_syncs,
+                log=log,
+                decode=decode_offset_sync,
+                encode=encode_offset_sync,
+                key_of=attrgetter("topic", "partition"),
+            ),
+        )

@@ -26,7 +26,6 @@ class GroupPosition:
 
     group: str
     source: str  # region/topic/partition, for people
-    topic: str  # at the source
     target: TopicPartition
     upstream: int  # next offset at the source
     downstream: int | None  # and here; None: not known
@@ -99,7 +98,6 @@ def _position(group: str, key: CheckpointKey, commit: CommittedOffset, found: Tr
     return GroupPosition(
         group=group,
         source=str(key.source),
-        topic=key.source.topic,
         target=TopicPartition(key.destination_topic, key.source.partition),
         upstream=commit.next_offset,
         downstream=None if isinstance(found, str) else found.offset,

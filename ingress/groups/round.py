@@ -16,22 +16,15 @@ from datetime import datetime, timedelta
 from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from formats.messages.mirrormaker import (
-    MirrorCheckpoint,
-    OffsetSync,
-    decode_checkpoint,
-    decode_offset_sync,
-    encode_checkpoint,
-    encode_offset_sync,
-)
+from formats.messages.mirrormaker import OffsetSync
 from infra.archive.group_reports import GroupReport, GroupReports
 from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
-from ingress.groups.emission import CheckpointId, checkpoint_id, due_checkpoints, due_offset_syncs
+from ingress.groups.emission import due_checkpoints, due_offset_syncs
 from ingress.groups.flows import GroupFlow
 from ingress.groups.lookup import DeliveryPositions, MapLookup, MapReader
 from ingress.groups.map_retention import MapRetention
-from ingress.groups.mirror_records import MirrorTable
+from ingress.groups.mirror_records import MirrorTables
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision
 from ingress.groups.target_groups import TargetGroups
@@ -60,21 +53,17 @@ class GroupRound:
     topics: MirrorTopics
     records: MirrorRecordLog
     target: TargetGroups | None  # None: groups are not synced
-    emits: bool
     retention: MapRetention | None = None  # None: the map is not trimmed
     now: Callable[[], datetime]
-    _checkpoints: dict[str, MirrorTable[CheckpointId, MirrorCheckpoint]] = field(default_factory=dict)  # by topic
-    _syncs: dict[str, MirrorTable[tuple[str, int], OffsetSync]] = field(default_factory=dict)
+    _tables: dict[GroupFlow, MirrorTables] = field(default_factory=dict)
 
     def run(
         self, flows: Sequence[GroupFlow], found: RoutingTable, positions: DeliveryPositions
     ) -> Mapping[str, RegionReport]:
         """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
         of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
-        kept = {flow.checkpoints for flow in flows} | {flow.offset_syncs for flow in flows}
-        for topic in (self._checkpoints.keys() | self._syncs.keys()) - kept:  # another process may write there now
-            self._checkpoints.pop(topic, None)
-            self._syncs.pop(topic, None)
+        for gone in self._tables.keys() - set(flows):
+            del self._tables[gone]  # another process may write there now
         upkeep = self._kept_up(flows)
         arrived = self.reports.refresh([flow.region for flow in flows])
         if not arrived:
@@ -104,7 +93,7 @@ class GroupRound:
         positions = list(group_positions(snapshot, delivered, lookup.target_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:
-            if self.emits and flow.checkpoints:
+            if flow.checkpoints:
                 written = self._emit(flow, snapshot, positions, lookup)
         except ReplicatorError as error:
             problems.append(str(error))
@@ -126,28 +115,11 @@ class GroupRound:
     ) -> int:
         for topic in (flow.checkpoints, flow.offset_syncs):
             self.topics.ensure(topic, source=f"{flow.region}/{topic}", lineage=(snapshot.cluster_id,))
-        syncs = self._syncs.setdefault(
-            flow.offset_syncs,
-            MirrorTable(
-                topic=flow.offset_syncs,
-                log=self.records,
-                decode=decode_offset_sync,
-                encode=encode_offset_sync,
-                key_of=lambda one: (one.topic, one.partition),
-            ),
-        )
-        syncs.write(due_offset_syncs(_last_records(flow.region, lookup), syncs.read()))
-        table = self._checkpoints.setdefault(
-            flow.checkpoints,
-            MirrorTable(
-                topic=flow.checkpoints,
-                log=self.records,
-                decode=decode_checkpoint,
-                encode=encode_checkpoint,
-                key_of=checkpoint_id,
-            ),
-        )
-        return table.write(due_checkpoints(positions, table.read()))
+        if flow not in self._tables:
+            self._tables[flow] = MirrorTables.of(flow, self.records)
+        tables = self._tables[flow]
+        tables.offset_syncs.write(due_offset_syncs(_last_records(flow.region, lookup), tables.offset_syncs.read()))
+        return tables.checkpoints.write(due_checkpoints(positions, tables.checkpoints.read()))
 
 
 def _by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:

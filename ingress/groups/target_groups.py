@@ -64,7 +64,7 @@ class TargetGroups:
         try:
             facts = self.groups.facts(group)
             if not facts.members:
-                committed = self.writer.committed(group, [one.target for one in positions])
+                committed = self.groups.committed(group, [one.target for one in positions])
         except (BrokerUnavailable, TargetError) as error:
             facts, problem = None, str(error)
         plan = sync_plan(
@@ -98,7 +98,7 @@ class TargetGroups:
         if facts.members:
             why = f"it is {facts.state} here by now, with {facts.members} members"
             return [_instead(one, SyncOutcome.ACTIVE, why) for one in decisions]
-        committed = self.writer.committed(group, [one.position.target for one in decisions])
+        committed = self.groups.committed(group, [one.position.target for one in decisions])
         now = {partition: one.next_offset for partition, one in committed.items()}
         why = "it was used here a moment ago"
         return [

@@ -43,7 +43,7 @@ def trims(
         topic = key.delivery.destination_topic
         if topic not in topic_ids:
             continue
-        if topic_ids[topic] != key.destination_id:
+        if is_stale(key, topic_ids):
             if key in known:
                 yield MapTrim(key, tuple(index.starts), None)
             continue
@@ -51,6 +51,11 @@ def trims(
         count = 0 if log_start is None else pages_below(index, log_start)
         if count:
             yield MapTrim(key, tuple(islice(index.starts, count)), index.start(count))
+
+
+def is_stale(key: MapKey, topic_ids: Mapping[str, str | None]) -> bool:
+    """Whether its destination is known to be gone, or to be another one. `topic_ids`: as above."""
+    return topic_ids.get(key.delivery.destination_topic, key.destination_id) != key.destination_id
 
 
 def pages_below(index: PageIndex, log_start: int) -> int:

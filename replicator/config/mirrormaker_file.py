@@ -221,7 +221,7 @@ def _merged(alias: str, clients: Mapping[str, ClientProperties], refused: Refuse
 
 
 def _shared(tables: Sequence[Table]) -> Table:
-    """What all have, but `enabled`: whoever corrects one flow enables that one."""
+    """What all have, but `enabled`, which is set for each flow by itself."""
     first, *rest = tables
     return {
         key: value for key, value in first.items() if key != "enabled" and all(one.get(key) == value for one in rest)

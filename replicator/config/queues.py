@@ -19,7 +19,7 @@ _FIRST_REGION = "us-east-1"  # of queue.amazonaws.com
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """`server`: host and port; empty: AWS. None: not told."""
+    """`server`: host and port; empty: AWS. None: not known."""
 
     server: str
     region: str | None

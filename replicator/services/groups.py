@@ -81,7 +81,6 @@ def groups_of(
             )
             if settings.sync
             else None,
-            emits=settings.emit_checkpoints,
             now=around.clock.now,
             retention=MapRetention(
                 maps=maps,

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from infra.contracts.cluster import Committed, TopicPartition
-from infra.kafka.cluster.group_commits import KafkaGroupCommits
+from infra.kafka.cluster.groups import KafkaGroups
 from replicator.client import MirrorClient
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
@@ -73,7 +73,8 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         ingress.start()
         flow.wait_for(words)
 
-        commits = KafkaGroupCommits({"bootstrap.servers": site.bootstrap(B), "log_level": "0"})
+        properties = {"bootstrap.servers": site.bootstrap(B), "log_level": "0"}
+        commits = KafkaGroups(properties, properties)
         last = f"{site.name}.at-{end}"
         copies = values(Cluster(site.stack.brokers[B]).messages(here))
         assert list(copies.values()) == list(records.values())
@@ -105,6 +106,6 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         site.stop(egress, ingress)
 
 
-def _at(commits: KafkaGroupCommits, group: str, partition: TopicPartition) -> int | None:
+def _at(commits: KafkaGroups, group: str, partition: TopicPartition) -> int | None:
     found = commits.committed(group, [partition]).get(partition)
     return None if found is None else found.next_offset

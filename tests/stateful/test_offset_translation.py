@@ -35,7 +35,7 @@ gaps = st.lists(st.sampled_from([0, 0, 0, 1, 3]), min_size=1, max_size=5)
 class Record:
     source: int
     target: int
-    page: int | None  # which page was told of it; None: none was
+    page: int | None  # number of the page that has it; None: none has
 
 
 @dataclass(slots=True)

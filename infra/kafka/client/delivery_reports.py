@@ -47,7 +47,7 @@ class RunReports:
         self.other_callback: DeliveryCallback = self._keep if each else self._rest.__setitem__
 
     def collect(self) -> bool:
-        """Whether every record is acknowledged, as far as this can be told."""
+        """Whether every record is acknowledged, as far as the reports show."""
         if self._first:
             self.first_offset = self._take(self._first, self.first_offset)
         if self._rest:

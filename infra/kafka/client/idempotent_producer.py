@@ -227,7 +227,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             self._note_failures()
 
     def forget_reports(self) -> None:
-        """Their owners have been told: failures of these runs are not recorded any more."""
+        """Later reports of these runs record no failure any more."""
         self._reports.clear()
         self._owners.clear()
 

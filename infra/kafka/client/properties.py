@@ -73,6 +73,16 @@ def lookup_properties(member: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in member.items() if name not in only_members}
 
 
+def outsider_properties(member: Mapping[str, str], group_id: str) -> dict[str, str]:
+    """For a client that reads or commits the offsets of any group without joining it. `member`: as above."""
+    return {
+        **lookup_properties(member),
+        "group.id": group_id,
+        "isolation.level": "read_uncommitted",  # pending offsets are not waited for
+        "enable.auto.commit": "false",
+    }
+
+
 def _merged(given: Mapping[str, str], pinned: Mapping[str, str]) -> dict[str, str]:
     problems = [
         f'"{name}" = "{given[name]}": must be "{value}"'

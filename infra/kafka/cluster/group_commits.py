@@ -5,7 +5,7 @@ Each call has a client of its own, since a client belongs to one group. It never
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -16,8 +16,7 @@ from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.groups import GroupIsActive
 from infra.kafka.client.errors import error_of, translate
 from infra.kafka.client.log import client_log
-from infra.kafka.client.properties import lookup_properties
-from infra.kafka.cluster.group_offsets import GroupOffsets
+from infra.kafka.client.properties import outsider_properties
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline, Stop
 
@@ -42,20 +41,6 @@ class KafkaGroupCommits:
         """`consumer`: properties of such a client. `timeout`: limit of each call."""
         self._consumer, self._timeout = consumer, timeout
         self._never = Stop()
-
-    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        deadline = Deadline(self._timeout)
-        offsets = GroupOffsets(self._properties(group_id), timeout=self._timeout)
-        try:
-            while True:
-                try:
-                    return offsets.committed(partitions)
-                except BrokerUnavailable:  # a coordinator that is just found, or loads its groups
-                    if deadline.expired:
-                        raise
-                self._never.wait(RETRY_AFTER)
-        finally:
-            offsets.close()
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         operation = f"commit offsets of group {group_id}"
@@ -83,7 +68,9 @@ class KafkaGroupCommits:
             answers.append(error or next((one.error for one in partitions if one.error is not None), None))
 
         try:
-            client = Consumer({**self._properties(group_id), "on_commit": committed}, logger=client_log)
+            client = Consumer(
+                {**outsider_properties(self._consumer, group_id), "on_commit": committed}, logger=client_log
+            )
         except KafkaException as error:
             raise translate(error, operation) from error
         try:
@@ -103,11 +90,3 @@ class KafkaGroupCommits:
         if not answers:  # the close may bring one, too
             raise BrokerUnavailable(f"{operation}: no answer within {self._timeout}")
         return answers[0]
-
-    def _properties(self, group_id: str) -> Mapping[str, str]:
-        return {
-            **lookup_properties(self._consumer),
-            "group.id": group_id,
-            "isolation.level": "read_uncommitted",  # pending offsets are not waited for
-            "enable.auto.commit": "false",
-        }

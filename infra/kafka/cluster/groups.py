@@ -16,7 +16,7 @@ from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupListing
 from infra.kafka.client.errors import describe_error, error_of, translate
-from infra.kafka.client.properties import lookup_properties
+from infra.kafka.client.properties import outsider_properties
 from infra.kafka.cluster.admin_connection import AdminConnection, ClusterUnreachable
 from infra.kafka.cluster.group_offsets import GroupOffsets
 from infra.runtime.lifecycle import Deadline, Stop
@@ -97,12 +97,7 @@ class KafkaGroups:
         """Uses a consumer client, which lives as long as the call: the admin client's request for offsets aborts the
         process when the broker answers that it is not the group's coordinator (seen in librdkafka 2.16: the handler
         expects a group member). A new cluster gives that answer at first; the request is then repeated."""
-        properties = {
-            **lookup_properties(self._consumer),
-            "group.id": group_id,
-            "isolation.level": "read_uncommitted",  # pending offsets are not waited for
-            "enable.auto.commit": "false",
-        }
+        properties = outsider_properties(self._consumer, group_id)
         deadline = Deadline(self._timeout)
         with closing(GroupOffsets(properties, timeout=self._timeout)) as offsets:
             while True:

@@ -36,7 +36,7 @@ from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.producer.offset_pages import OffsetPages, SentRun
+from infra.kafka.producer.offset_pages import OffsetPages, SentRun, send_run
 from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.rejections import (
     BATCH_BYTES,
@@ -104,7 +104,15 @@ class AtLeastOnceWriter:
                     if producer.fatal is not None:
                         producer.fail(run.partition, producer.fatal)
                     elif run.partition not in producer.failures:
-                        sent.append(self._send(producer, run, wait))
+                        sent.append(
+                            send_run(
+                                producer,
+                                run,
+                                interleaved=self._interleaved,
+                                memory_bytes=self._memory_bytes,
+                                wait=wait,
+                            )
+                        )
                 if producer is None:
                     return []
                 failed = self._failed(producer, wait)
@@ -157,16 +165,6 @@ class AtLeastOnceWriter:
             else:
                 found[partition] = run_failed(partition, cause)
         return found
-
-    def _send(self, producer: IdempotentProducer[TopicPartition], run: TargetRun, wait: Callable[[], None]) -> SentRun:
-        reports = producer.send(
-            run,
-            run.partition,
-            memory_bytes=self._memory_bytes,
-            wait=wait,
-            each_offset=run.partition in self._interleaved,
-        )
-        return SentRun.of(run, reports)
 
     def _unmapped(
         self, sent: Sequence[SentRun], failed: Collection[TopicPartition]

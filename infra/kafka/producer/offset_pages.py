@@ -11,7 +11,7 @@ costs a few bytes and needs no look at what others wrote.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pyarrow import Int64Array
@@ -19,8 +19,10 @@ from pyarrow import Int64Array
 from formats.messages.map_key import MapKey
 from formats.messages.offset_map import MapPage, encode_page, encode_page_key, pages
 from formats.records.offset_runs import NO_RUNS, OffsetRuns, contiguous, scattered
+from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
 from infra.kafka.client.delivery_reports import RunReports
+from infra.kafka.client.idempotent_producer import IdempotentProducer
 
 REMEMBERED = 4096  # partitions whose last page is continued; of one that is forgotten, a new page begins
 
@@ -66,6 +68,22 @@ class _Tail:
         """Not by records that lie before it: the destination was created again, or its log lost its tail."""
         follows = not len(placed) or placed.target_start >= self.page.runs.target_end
         return follows and (self.epoch, self.next_offset) == (run.epoch, run.position) and not self.page.is_full
+
+
+def send_run(
+    producer: IdempotentProducer[TopicPartition],
+    run: TargetRun,
+    *,
+    interleaved: Collection[TopicPartition],
+    memory_bytes: int,
+    wait: Callable[[], None],
+) -> SentRun:
+    """`interleaved`: partitions to which others write, too: the offset of each record is kept. See
+    IdempotentProducer.send."""
+    reports = producer.send(
+        run, run.partition, memory_bytes=memory_bytes, wait=wait, each_offset=run.partition in interleaved
+    )
+    return SentRun.of(run, reports)
 
 
 class OffsetPages:

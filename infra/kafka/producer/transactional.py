@@ -38,7 +38,7 @@ from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.abort_causes import Abort, attribute_failures
-from infra.kafka.producer.offset_pages import OffsetPages, SentRun
+from infra.kafka.producer.offset_pages import OffsetPages, SentRun, send_run
 from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.ownership import Owner
 from infra.kafka.producer.rejections import (
@@ -148,7 +148,15 @@ class TransactionalWriter:
                 for run in chain([first], remaining):
                     last[run.key] = run.without_records
                     skipped += run.skipped
-                    sent.append(self._send(producer, run, should_stop))
+                    sent.append(
+                        send_run(
+                            producer,
+                            run,
+                            interleaved=self._interleaved,
+                            memory_bytes=self._memory_bytes,
+                            wait=producer.progress_check(should_stop),
+                        )
+                    )
                 producer.acknowledged(should_stop)
             self._checkpoint(producer, last, skipped, sent, should_stop)
             if fence is not None:
@@ -257,16 +265,6 @@ class TransactionalWriter:
             self._connect(batch_size_class, lambda: deadline.expired)
         except (BrokerUnavailable, WriterRefused):
             return  # the next `deliver` tries again and reports it; meanwhile the broker aborts by timeout
-
-    def _send(self, producer: TransactionalProducer, run: TargetRun, should_stop: Callable[[], bool]) -> SentRun:
-        reports = producer.send(
-            run,
-            run.partition,
-            memory_bytes=self._memory_bytes,
-            wait=producer.progress_check(should_stop),
-            each_offset=run.partition in self._interleaved,
-        )
-        return SentRun.of(run, reports)
 
     def _checkpoint(
         self,

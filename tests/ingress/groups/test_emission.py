@@ -13,7 +13,6 @@ def position(upstream: int, downstream: int | None, *, metadata: str = "") -> Gr
     return GroupPosition(
         group="billing",
         source="us/orders/3",
-        topic="orders",
         target=TopicPartition("us.orders", 3),
         upstream=upstream,
         downstream=downstream,

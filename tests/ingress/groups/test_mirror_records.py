@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.mirrormaker import OffsetSync, decode_offset_sync, encode_offset_sync
-from ingress.groups.mirror_records import MirrorTable
+from formats.messages.mirrormaker import OffsetSync, encode_offset_sync
+from ingress.groups.flows import GroupFlow
+from ingress.groups.mirror_records import MirrorTable, MirrorTables
 
 Table = MirrorTable[tuple[str, int], OffsetSync]
 TOPIC = "mm2-offset-syncs.us.internal"
@@ -43,15 +44,12 @@ def log() -> MemoryLog:
     return MemoryLog()
 
 
+FLOW = GroupFlow(region="us", checkpoints="us.checkpoints.internal", offset_syncs=TOPIC)
+
+
 @pytest.fixture
 def table(log: MemoryLog) -> Table:
-    return MirrorTable(
-        topic=TOPIC,
-        log=log,
-        decode=decode_offset_sync,
-        encode=encode_offset_sync,
-        key_of=lambda one: (one.topic, one.partition),
-    )
+    return MirrorTables.of(FLOW, log).offset_syncs
 
 
 def test_what_is_written_is_read_with_what_was_there(log: MemoryLog, table: Table) -> None:
@@ -78,6 +76,6 @@ def test_a_record_whose_acknowledgement_was_lost_is_no_other_writers(log: Memory
 
 def test_after_another_process_of_ours_had_the_topic(log: MemoryLog, table: Table) -> None:
     table.write([sync(5, 4)])
-    table.forget()
+    table = MirrorTables.of(FLOW, log).offset_syncs
     log.records.append(encode_offset_sync(sync(6, 5)))
     assert table.read() == {("orders", 0): sync(6, 5)}

@@ -20,7 +20,6 @@ def position(downstream: int | None) -> GroupPosition:
     return GroupPosition(
         group="billing",
         source="us/orders/0",
-        topic="orders",
         target=TARGET,
         upstream=9,
         downstream=downstream,

@@ -25,7 +25,6 @@ def position(group: str, target: TopicPartition, downstream: int) -> GroupPositi
     return GroupPosition(
         group=group,
         source=f"us/orders/{target.partition}",
-        topic="orders",
         target=target,
         upstream=downstream + 100,
         downstream=downstream,

@@ -14,6 +14,7 @@ from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.groups import GroupIsActive
 from infra.kafka.cluster.group_commits import KafkaGroupCommits
+from infra.kafka.cluster.groups import KafkaGroups
 from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
 from tests.infra.cluster import Cluster
@@ -31,6 +32,12 @@ def cluster(stack: LocalStack) -> Cluster:
 @pytest.fixture
 def commits(cluster: Cluster) -> KafkaGroupCommits:
     return KafkaGroupCommits({str(k): str(v) for k, v in cluster.properties.items()} | {"log_level": "0"})
+
+
+@pytest.fixture
+def groups(cluster: Cluster) -> KafkaGroups:
+    properties = {str(k): str(v) for k, v in cluster.properties.items()} | {"log_level": "0"}
+    return KafkaGroups(properties, properties)
 
 
 @contextmanager
@@ -57,28 +64,28 @@ def member(cluster: Cluster, group: str, topic: str, protocol: str) -> Iterator[
 
 
 def test_a_group_that_does_not_exist_gets_its_offsets(
-    cluster: Cluster, commits: KafkaGroupCommits, unique: Callable[[str], str]
+    cluster: Cluster, commits: KafkaGroupCommits, groups: KafkaGroups, unique: Callable[[str], str]
 ) -> None:
     partitions, group = cluster.create(unique("topic"), 3), unique("group")
     wanted = {partitions[0]: Committed(0, ""), partitions[2]: Committed(7, "from the source")}
     commits.commit(group, wanted)
-    assert commits.committed(group, partitions) == wanted
+    assert groups.committed(group, partitions) == wanted
     commits.commit(group, {partitions[2]: Committed(5, "")})  # whoever decides what is written decides on going back
-    assert commits.committed(group, partitions) == {**wanted, partitions[2]: Committed(5, "")}
+    assert groups.committed(group, partitions) == {**wanted, partitions[2]: Committed(5, "")}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_members_is_left_alone(
-    cluster: Cluster, commits: KafkaGroupCommits, unique: Callable[[str], str], protocol: str
+    cluster: Cluster, commits: KafkaGroupCommits, groups: KafkaGroups, unique: Callable[[str], str], protocol: str
 ) -> None:
     [partition], group = cluster.create(unique("topic"), 1), unique("group")
     with member(cluster, group, partition.topic, protocol) as consumer:
         consumer.commit(offsets=[Place(partition.topic, 0, 4)], asynchronous=False)
         with pytest.raises(GroupIsActive, match="has members"):
             commits.commit(group, {partition: Committed(9, "")})
-        assert commits.committed(group, [partition])[partition].next_offset == 4
+        assert groups.committed(group, [partition])[partition].next_offset == 4
     commits.commit(group, {partition: Committed(9, "")})
-    assert commits.committed(group, [partition])[partition].next_offset == 9
+    assert groups.committed(group, [partition])[partition].next_offset == 9
     with member(cluster, group, partition.topic, protocol) as consumer:
         [found] = consumer.committed([Place(partition.topic, 0)], timeout=10)
         assert found.offset == 9
