@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -31,9 +31,11 @@ class PagePlace:
 
 
 class PageIndex:
-    """The pages of one partition, numbered from 0 in order of their start at the target. A page that goes beyond the
-    start of the next one holds up to there: the next one was written after the target had lost records of this one, or
-    this one goes on with what an owner that was frozen delivered again."""
+    """The pages of one partition, numbered from 0 in order of their start at the target, put in the order in which they
+    were written. A page that goes beyond the start of the next one holds up to there: the next one was written after
+    the target had lost records of this one, or this one goes on with what an owner that was frozen delivered again. A
+    page with other records at offsets of later pages was written after the target had lost theirs, and what followed
+    them: those pages are dropped."""
 
     def __init__(self) -> None:
         self._starts, self._ends, self._positions, self._lowest, self._highest, self._at, self._sizes = (
@@ -50,16 +52,23 @@ class PageIndex:
     def starts(self) -> Iterator[int]:
         return iter(self._starts)
 
-    def put(self, page: MapPage, place: PagePlace, read: Callable[[int], MapPage]) -> PagePlace | None:
-        """Add a page, or replace the one with its start. Returns the place of what it replaces. `read`: a page by its
+    def put(self, page: MapPage, place: PagePlace, read: Callable[[int], MapPage]) -> Sequence[PagePlace]:
+        """Add a page, or replace the one with its start. Returns the places of those it replaces. `read`: a page by its
         number, as it was written; rarely called."""
-        replaced = None
+        replaced = []
         number = bisect_left(self._starts, page.start)
         if number < len(self) and self._starts[number] == page.start:
-            replaced = self.place(number)
+            replaced.append(self.place(number))
         else:
             for column in self._columns:
                 column.insert(number, 0)
+        first_lost = next(
+            (later for later in self._within(number, page.runs.target_end) if read(later).runs.overlaps(page.runs)),
+            len(self),
+        )
+        replaced += map(self.place, range(first_lost, len(self)))
+        for column in self._columns:
+            del column[first_lost:]
         self._set(number, page, place)
         if number and self._ends[number - 1] > page.start:
             self._set(number - 1, read(number - 1), self.place(number - 1))
@@ -126,6 +135,10 @@ class PageIndex:
             self._from = _offsets(accumulate(reversed(self._lowest), min))
             self._from.reverse()
         return self._from[number] if number < len(self) else None
+
+    def _within(self, number: int, end: int) -> range:
+        """Pages after this one that start below this offset of the target."""
+        return range(number + 1, bisect_left(self._starts, end, lo=number + 1))
 
     @property
     def _columns(self) -> tuple[array[int], ...]:

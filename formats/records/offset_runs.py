@@ -81,6 +81,15 @@ class OffsetRuns:
         kept = pc.min_element_wise(pc.subtract(runs.count, skipped), pc.subtract(end, target))
         return OffsetRuns(pc.add(runs.source, skipped), target, kept)
 
+    def overlaps(self, other: OffsetRuns) -> bool:
+        """Whether both have a record at one offset of the target: they cannot both be true of one log."""
+        starts = pa.concat_arrays([self.target, other.target])
+        ends = pc.add(starts, pa.concat_arrays([self.count, other.count]))
+        order = pc.sort_indices(starts)
+        return bool(
+            pc.any(pc.less(starts.take(order.slice(1)), ends.take(order.slice(0, max(len(order) - 1, 0))))).as_py()
+        )
+
     def moved(self, by: int) -> OffsetRuns:
         """The same runs, so much further at the target."""
         return OffsetRuns(self.source, pc.add(self.target, by), self.count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from formats.messages.map_key import MapKey, decode_page_key, encode_map_key
@@ -85,14 +85,13 @@ class PagedMaps:
     def _remove(self, key: MapKey, start: int) -> None:
         pages = self._maps.get(key)
         if pages is not None:
-            self._release(pages.index.remove(start, pages.page))
+            removed = pages.index.remove(start, pages.page)
+            self._release([removed] if removed else [])
             if not len(pages.index):
                 del self._maps[key]
 
-    def _release(self, place: PagePlace | None) -> None:
-        if place is None:
-            return
-        self._used_bytes -= place.size_bytes
+    def _release(self, places: Sequence[PagePlace]) -> None:
+        self._used_bytes -= sum(place.size_bytes for place in places)
         if self._file.size_bytes - self._used_bytes > self._used_bytes + self._waste_bytes:
             self._rewrite()
 

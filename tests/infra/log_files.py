@@ -12,13 +12,16 @@ from infra.local.broker import Broker
 
 _HEAD = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset's delta
 _PREFIX_BYTES = 12  # base offset and length, which are not part of the length
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DERIVED = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")  # rebuilt from the log
 
 
 def lose_tails(broker: Broker, ends: Mapping[TopicPartition, int]) -> None:
-    """Kill the broker, truncate these partitions at offsets where a batch begins, and start it: other records get the
-    offsets after that, in another leader epoch."""
-    broker.kill()
+    """Shut the broker down, truncate these partitions at offsets where a batch begins, and start it: other records get
+    the offsets after that, in another leader epoch. Not killed: before 4.0 a lone broker that comes back after that
+    has the leader epoch it had."""
+    broker.stop()
+    (broker.data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)  # else the files are believed to be whole
     for partition, end in ends.items():
         cut(broker.data_dir / f"{partition.topic}-{partition.partition}", end)
     broker.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -52,10 +53,25 @@ def test_lookups_are_those_of_a_list(some: list[MapPage | int]) -> None:
             before = known.pop(change, None)
             assert index.remove(change, read) == (before.place if before else None)
         else:
-            before = known.get(change.start)
-            known[change.start] = Put(change, PagePlace(number * 100, number))
-            assert index.put(change, known[change.start].place, read) == (before.place if before else None)
+            replaced = [known[start].place for start in lost(known, change)]
+            place = PagePlace(number * 100, number)
+            assert index.put(change, place, read) == replaced
+            for start in lost(known, change):
+                del known[start]
+            known[change.start] = Put(change, place)
         check(index, [known[start] for start in sorted(known)])
+
+
+def lost(known: Mapping[int, Put], page: MapPage) -> list[int]:
+    """The page that this one replaces, and all from the first one on that has other records at one of its offsets."""
+    there = targets(page)
+    overlapped = (start for start in sorted(known) if start > page.start and there & targets(known[start].page))
+    first = next(overlapped, 2**63)
+    return [start for start in sorted(known) if start == page.start or start >= first]
+
+
+def targets(page: MapPage) -> set[int]:
+    return {target + n for _, target, count in page.runs.rows() for n in range(count)}
 
 
 def check(index: PageIndex, put: list[Put]) -> None:
@@ -88,6 +104,29 @@ def test_a_page_may_be_kept_elsewhere() -> None:
     index.put(MapPage(KEY, 0, offset_runs([(0, 0, 1)])), PagePlace(0, 7), never)
     index.move(0, 300)
     assert index.place(0) == PagePlace(300, 7)
+
+
+def test_what_was_written_after_the_target_lost_its_tail_holds() -> None:
+    """1140 to 1302 were lost with the end of the first page, and 1100 to 1200 delivered again."""
+    index, pages = PageIndex(), [page(1000, 140), page(1140, 100), page(1240, 62), page(1100, 100)]
+    known = {one.start: one for one in pages}
+    for number, one in enumerate(pages):
+        index.put(one, PagePlace(number, 7), lambda number: known[index.start(number)])
+    assert [(index.start(number), index.end(number)) for number in range(len(index))] == [(1000, 1100), (1100, 1200)]
+
+
+def test_pages_between_whose_records_others_wrote_both_hold() -> None:
+    """An owner that was frozen goes on beside the next one, at least once: each has its own offsets."""
+    index, pages = PageIndex(), [page(0, 5), MapPage(KEY, 5, offset_runs([(5, 5, 2), (7, 9, 2)]))]
+    pages.append(MapPage(KEY, 0, offset_runs([(0, 0, 5), (5, 7, 2)])))
+    known = {one.start: one for one in pages}
+    for one in pages:
+        index.put(one, PagePlace(0, 7), lambda number: known[index.start(number)])
+    assert [(index.start(number), index.end(number)) for number in range(len(index))] == [(0, 5), (5, 11)]
+
+
+def page(start: int, count: int) -> MapPage:
+    return MapPage(KEY, start, offset_runs([(start, start, count)]))
 
 
 def test_pages_in_order_are_never_read_again() -> None:
