@@ -11,23 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.ledger import WrittenOffset
 from infra.archive.generation_history import group_history
 from infra.archive.group_reports import GroupReports
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
+from infra.contracts.internal_topics import Ledger
 from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.group_commits import KafkaGroupCommits
 from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 from ingress.groups.lookup import MapLookup, MapReader
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
-from ingress.groups.sync_plan import SyncOutcome, sync_plan
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
+from ingress.groups.target_groups import group_writes
 from ingress.groups.topic_ids import ClaimedTopicIds
-from ingress.groups.translation import Exactness, Translation
+from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from replicator.services.clients import Clients
 from replicator.services.routing import routed
@@ -51,6 +54,15 @@ class TranslatedOffset:
     @property
     def is_known(self) -> bool:
         return self.exactness is not Exactness.UNKNOWN
+
+
+def release(ledger: Ledger, group: str) -> Sequence[str]:
+    """The group follows its sources again. Returns the topics on which it was held. Raises BrokerUnavailable,
+    TargetError."""
+    held = [one for (name, _), one in ledger.read().groups.items() if name == group and one.is_held]
+    if held:
+        ledger.write([replace(one, is_held=False) for one in held])
+    return sorted(one.topic for one in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +92,12 @@ class TranslatedOffsets:
         positions = clients.checkpoints.read()
         offset_map = KafkaOffsetMapLog(for_bounded_reads(config.cluster.properties("consumer")), topic)
         clients.close_later(offset_map.close)
-        reader = MapReader(offset_map=offset_map, ends=KafkaLogEnds(clients.admin.connection))
+        reader = MapReader(offset_map=offset_map, ends=KafkaLogEnds(clients.admin.connection), admin=clients.admin)
         return cls(
             clients=clients,
             region=region,
             routes={name: some for name, some in chosen.items() if name in facts},
-            lookup=reader.open({name: facts[name].topic_id for name in chosen if name in facts}, positions),
+            lookup=reader.open([name for name in chosen if name in facts], positions),
             topic_ids=ClaimedTopicIds(clients.control),
         )
 
@@ -146,10 +158,11 @@ class TranslatedOffsets:
             )
 
     def commit(
-        self, group: str, some: Sequence[TranslatedOffset], *, rewind: bool = False
+        self, group: str, some: Sequence[TranslatedOffset], *, rewind: bool = False, hold: bool = False
     ) -> Mapping[TopicPartition, str]:
         """Commit them for a group that is inactive here; what became of each, as `sync_plan` names it. `rewind`: also
-        where it is further here. Raises BrokerUnavailable, and TargetError when it has members by then."""
+        where it is further here. `hold`: the group is not synchronised on these topics, until `release`. Raises
+        BrokerUnavailable, and TargetError when it has members by then."""
         writer = KafkaGroupCommits(self.clients.config.cluster.properties("consumer"))
         here = self.clients.groups.committed(group, [one.target for one in some])
         found = {partition: one.next_offset for partition, one in here.items()}
@@ -157,17 +170,30 @@ class TranslatedOffsets:
             [self._position(group, one) for one in some],
             facts=self.clients.groups.facts(group),
             committed=found,
-            written=found,  # the operator decides
+            written={
+                partition: WrittenOffset(offset, END_OF_OFFSETS) for partition, offset in found.items()
+            },  # the operator decides
             allow_rewind=rewind,
         )
-        due = {
-            one.position.target: Committed(one.offset, one.position.metadata)
-            for one in plan
-            if one.outcome is SyncOutcome.WRITE
-        }
+        due = {one.position.target: one for one in plan if one.outcome is SyncOutcome.WRITE}
+        chosen = {one.position.target: one for one in plan if one.outcome in (SyncOutcome.WRITE, SyncOutcome.SAME)}
+        if due or (chosen and hold):
+            # before the commit: else a round in between would move the group again
+            self._record(group, list(chosen.values() if hold else due.values()), hold=hold)
         if due:
-            writer.commit(group, due)
+            offsets = {target: Committed(one.offset, one.position.metadata) for target, one in due.items()}
+            writer.commit(group, offsets)
         return {one.position.target: one.outcome.value for one in plan}
+
+    def _record(self, group: str, chosen: Sequence[SyncDecision], *, hold: bool) -> None:
+        ledger = self.clients.ledger
+        offsets = {
+            one.position.target: (one.position.downstream, one.position.upstream)
+            for one in chosen
+            if one.position.downstream is not None
+        }
+        entries = group_writes(group, offsets, ledger.read().groups, datetime.now(UTC))
+        ledger.write([replace(one, is_held=one.is_held or hold) for one in entries])
 
     def with_times(self, some: Sequence[TranslatedOffset]) -> Sequence[TranslatedOffset]:
         """The same with the timestamps of their records here. Raises BrokerUnavailable, TargetError."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from formats.codec import Codec, dump, malformed
@@ -57,6 +57,14 @@ class OwnedAcl:
     at: datetime  # UTC
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenOffset:
+    """What was last written for one partition."""
+
+    offset: int
+    upstream: int | None  # where the group stood at the source then; None: not known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWrite:
     """Offsets that the replicator was about to commit for a consumer group: one that stands elsewhere now was used."""
@@ -66,9 +74,24 @@ class GroupWrite:
     partitions: tuple[int, ...]  # all that were ever written, each with its newest offset
     offsets: tuple[int, ...]
     at: datetime  # UTC
+    upstream: tuple[int, ...] = ()  # of each partition, where the group stood at the source then; empty: not known
+    is_held: bool = False  # an operator chose the offsets: the group is not synchronised on this topic
 
-    def by_partition(self) -> Mapping[int, int]:
-        return dict(zip(self.partitions, self.offsets, strict=True))
+    def by_partition(self) -> Mapping[int, WrittenOffset]:
+        upstream = self.upstream or (None,) * len(self.partitions)
+        return dict(zip(self.partitions, map(WrittenOffset, self.offsets, upstream), strict=True))
+
+    def with_offsets(self, offsets: Mapping[int, WrittenOffset], at: datetime) -> GroupWrite:
+        """Beside those of other partitions."""
+        merged = sorted({**self.by_partition(), **offsets}.items())
+        upstream = [one.upstream for _, one in merged if one.upstream is not None]
+        return replace(
+            self,
+            partitions=tuple(partition for partition, _ in merged),
+            offsets=tuple(one.offset for _, one in merged),
+            upstream=tuple(upstream) if len(upstream) == len(merged) else (),
+            at=at,
+        )
 
 
 LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite
@@ -103,7 +126,7 @@ _TOPIC = Codec(
     omitted=("lineage", "is_copied", "copied_at", "oldest_at", "configs"),
 )
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
-_GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"))
+_GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"), omitted=("upstream", "is_held"))
 
 
 def encode_key(entry: LedgerEntry) -> bytes:

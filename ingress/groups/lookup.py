@@ -11,7 +11,7 @@ from formats.messages.map_key import MapKey
 from formats.messages.offset_map import MapPage
 from formats.messages.offset_map_index import PageIndex
 from infra.contracts.catalog import LogEndReader
-from infra.contracts.cluster import LogEnds, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, LogEnds, TopicPartition, describe_each
 from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
@@ -93,13 +93,18 @@ class MapReader:
 
     offset_map: OffsetMapLog
     ends: LogEndReader
+    admin: ClusterAdmin
 
-    def open(self, topic_ids: Mapping[str, str], positions: DeliveryPositions) -> MapLookup:
-        """`topic_ids`: of the destinations, by name. `positions`: all checkpoints. Raises BrokerUnavailable, and
-        TargetError when the map may not be read."""
-        here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}
+    def open(self, destinations: Collection[str], positions: DeliveryPositions) -> MapLookup:
+        """Of the destinations that exist. `positions`: all checkpoints. Raises BrokerUnavailable, and TargetError when
+        the map may not be read."""
+        here = {key: one for key, one in positions.items() if key.destination_topic in destinations}
         ends = log_ends_of(self.ends, here.keys())
-        return MapLookup(self.offset_map.read(), here, ends, topic_ids)  # the map last: it has all that they know of
+        maps = self.offset_map.read()  # after the ends: it has all that they know of
+        # last: what was read of a destination that was created again meanwhile is not taken for the new one's
+        facts, _ = describe_each(self.admin, sorted({key.destination_topic for key in here}))
+        known = {key: one for key, one in here.items() if key.destination_topic in facts}
+        return MapLookup(maps, known, ends, {name: one.topic_id for name, one in facts.items()})
 
 
 def log_ends_of(

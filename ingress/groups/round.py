@@ -68,7 +68,7 @@ class GroupRound:
         arrived = self.reports.refresh([flow.region for flow in flows])
         if not arrived:
             return {}
-        lookup = self.maps.open({name: one.facts.topic_id for name, one in found.destinations.items()}, positions)
+        lookup = self.maps.open(found.destinations.keys(), positions)
         reports = {}
         for flow in flows:
             if flow.region in arrived:

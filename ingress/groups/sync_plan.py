@@ -3,19 +3,22 @@
 the group is active here, or its state is not known ──> nothing: it commits for itself
 it has no offset here, or a lower one ────────────────> written: at the record where it stands at the source
 it has a higher one here ─────────────────────────────> kept, except with `allow_rewind` where it is the one that was
-                                                        written last: then nobody has used the group here since
+                                                        written last, and the group was moved back at the source since
+an operator holds the group on that topic ────────────> nothing, until it is released
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from formats.messages.ledger import WrittenOffset
 from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.translation import Exactness
 
+IS_HELD = "an operator chose its offsets here; `replicator offsets release` lets it follow its source again"
 INACTIVE = frozenset({"empty", "dead"})  # states in which Kafka takes offsets from somebody who is no member
 
 
@@ -27,6 +30,7 @@ class SyncOutcome(StrEnum):
     ACTIVE = "active"
     UNKNOWN_STATE = "unknown state"
     UNTRANSLATED = "untranslated"
+    HELD = "held"  # an operator chose where it stands here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +53,30 @@ def sync_plan(
     *,
     facts: GroupFacts | None,
     committed: Mapping[TopicPartition, int],
-    written: Mapping[TopicPartition, int],
+    written: Mapping[TopicPartition, WrittenOffset],
+    held: Collection[str] = (),
     allow_rewind: bool,
 ) -> list[SyncDecision]:
     """Of one group. `facts`: its state here; None: not known. `committed`: what it has here. `written`: what was last
-    written for it here, by any process."""
+    written for it here, by any process. `held`: topics on which an operator holds it."""
     decisions = []
     for position in positions:
         here = committed.get(position.target)
+        if position.target.topic in held:
+            decisions.append(SyncDecision(position=position, outcome=SyncOutcome.HELD, here=here, reason=IS_HELD))
+            continue
         outcome, reason = _outcome(position, facts, here, written.get(position.target), allow_rewind=allow_rewind)
         decisions.append(SyncDecision(position=position, outcome=outcome, here=here, reason=reason))
     return decisions
 
 
 def _outcome(
-    position: GroupPosition, facts: GroupFacts | None, here: int | None, written: int | None, *, allow_rewind: bool
+    position: GroupPosition,
+    facts: GroupFacts | None,
+    here: int | None,
+    written: WrittenOffset | None,
+    *,
+    allow_rewind: bool,
 ) -> tuple[SyncOutcome, str]:
     if facts is None:
         return SyncOutcome.UNKNOWN_STATE, "its state here is not known, so it counts as active"
@@ -77,8 +90,14 @@ def _outcome(
         return SyncOutcome.SAME, ""
     if not allow_rewind:
         return SyncOutcome.AHEAD, f"it is further here, at {here}: nothing is moved back without allow_rewind"
-    if position.exactness is not Exactness.EXACT:  # news of the map, perhaps, and not of the group
-        return SyncOutcome.AHEAD, f"it is further here, at {here}, and its place is not known exactly now"
-    if written != here:
+    if written is None or written.offset != here:
         return SyncOutcome.MOVED, f"it was used here: it stands at {here}, which was not written by the replicator"
+    if not _went_back(position, written):  # news of the map, and not of the group
+        return SyncOutcome.AHEAD, f"it is further here, at {here}, and was not moved back at the source"
     return SyncOutcome.WRITE, ""
+
+
+def _went_back(position: GroupPosition, written: WrittenOffset) -> bool:
+    if written.upstream is None:
+        return position.exactness is Exactness.EXACT
+    return position.upstream < written.upstream

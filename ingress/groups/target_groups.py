@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.ledger import GroupWrite
+from formats.messages.ledger import GroupWrite, WrittenOffset
 from infra.contracts.cluster import Committed, ConsumerGroups, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupIsActive, GroupWriter
 from infra.contracts.internal_topics import Ledger
@@ -72,6 +72,7 @@ class TargetGroups:
             facts=facts,
             committed={partition: one.next_offset for partition, one in committed.items()},
             written=_written_before(group, positions, writes),
+            held={topic for (name, topic), one in writes.items() if name == group and one.is_held},
             allow_rewind=self.allow_rewind,
         )
         return [replace(one, reason=problem) for one in plan] if problem else plan
@@ -117,7 +118,7 @@ def _to_write(decisions: Sequence[SyncDecision]) -> bool:
 
 def _written_before(
     group: str, positions: Sequence[GroupPosition], writes: GroupWrites
-) -> Mapping[TopicPartition, int]:
+) -> Mapping[TopicPartition, WrittenOffset]:
     topics = {one.target.topic for one in positions}
     return {
         TopicPartition(topic, partition): offset
@@ -128,14 +129,20 @@ def _written_before(
 
 
 def _entries(group: str, decisions: Sequence[SyncDecision], writes: GroupWrites, now: datetime) -> Sequence[GroupWrite]:
-    by_topic: dict[str, dict[int, int]] = {}
-    for one in decisions:
-        if one.outcome is SyncOutcome.WRITE:
-            by_topic.setdefault(one.position.target.topic, {})[one.position.target.partition] = one.offset
-    entries = []
-    for topic, offsets in by_topic.items():
-        before = writes.get((group, topic))
-        merged = sorted({**({} if before is None else before.by_partition()), **offsets}.items())
-        partitions, newest = zip(*merged, strict=True)
-        entries.append(GroupWrite(group=group, topic=topic, partitions=partitions, offsets=newest, at=now))
-    return entries
+    due = [one for one in decisions if one.outcome is SyncOutcome.WRITE]
+    return group_writes(group, {one.position.target: (one.offset, one.position.upstream) for one in due}, writes, now)
+
+
+def group_writes(
+    group: str, offsets: Mapping[TopicPartition, tuple[int, int | None]], writes: GroupWrites, now: datetime
+) -> Sequence[GroupWrite]:
+    """Entries of the ledger for offsets, here and at the source, that are about to be committed."""
+    by_topic: dict[str, dict[int, WrittenOffset]] = {}
+    for target, (offset, upstream) in offsets.items():
+        by_topic.setdefault(target.topic, {})[target.partition] = WrittenOffset(offset, upstream)
+    return [
+        writes.get(
+            (group, topic), GroupWrite(group=group, topic=topic, partitions=(), offsets=(), at=now)
+        ).with_offsets(some, now)
+        for topic, some in by_topic.items()
+    ]

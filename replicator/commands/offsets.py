@@ -63,7 +63,8 @@ def translate(
     """Translate offsets, exactly.
 
     With --from a source region, its offsets to those of this cluster; with --from this region and --to a source, back.
-    --apply commits for a group that is inactive here. Exit code 3 when an offset is not known, or was not committed.
+    --apply commits for a group that is inactive here. With --rewind or --at the group is then held: groups.sync does
+    not move it until `replicator offsets release`. Exit code 3 when an offset is not known, or was not committed.
     """
     from replicator.offsets import TranslatedOffsets
 
@@ -73,8 +74,6 @@ def translate(
         raise typer.BadParameter("--apply and --at are about a group: give --group")
     moment = None if at is None else instant(at)
     with Clients(load_config(config)) as clients:
-        if rewind and clients.config.groups.sync:
-            raise typer.BadParameter("groups.sync = true would move the group forward again: set it false first")
         here, other = clients.config.region, to if from_ == clients.config.region else from_
         if other is None or here not in (from_, to or here):
             raise typer.BadParameter(f"this file is of {here}: give it as --from or as --to, and a source as the other")
@@ -88,7 +87,10 @@ def translate(
         else:
             found = [one for topic, n, at_ in map(_given, offset or []) for one in translated.to_here(topic, n, at_)]
         found = translated.with_times(found)
-        outcomes = translated.commit(group_id, found, rewind=rewind) if apply and group_id is not None else {}
+        hold = rewind or moment is not None  # what the next round would choose differently
+        outcomes: Mapping[TopicPartition, str] = {}
+        if apply and group_id is not None:
+            outcomes = translated.commit(group_id, found, rewind=rewind, hold=hold)
     if as_json:
         print_json([{**_json(one), "outcome": outcomes.get(one.target)} for one in found])
     else:
@@ -98,8 +100,29 @@ def translate(
                 print_text(f"! {one.source}: {one.reason}")
         if group_id is not None and from_ != here and not apply:
             print_text("nothing was committed: --apply does that")
+        if hold and any(map(_is_done, outcomes.values())):
+            print_text(f"held: groups.sync leaves it here until `replicator offsets release --group {group_id}`")
     if any(not one.is_known for one in found) or any(not _is_done(one) for one in outcomes.values()):
         raise typer.Exit(DIFFERENCES)
+
+
+@offsets_app.command(short_help="Let a group follow its sources again after --apply with --rewind or --at.")
+@interruptible(WRITES_ONCE)
+def release(
+    *,
+    group_id: Annotated[str, typer.Option("--group", metavar="NAME", help="The group that is held.")],
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let groups.sync move a group again whose offsets were chosen by --apply with --rewind or --at."""
+    from replicator.offsets import release as release_group
+
+    with Clients(load_config(config)) as clients:
+        topics = release_group(clients.ledger, group_id)
+    if as_json:
+        print_json({"group": group_id, "topics": topics})
+    else:
+        print_text(f"released on {', '.join(topics)}" if topics else f"{group_id} was not held")
 
 
 def _from_here(

@@ -53,7 +53,7 @@ def groups_of(
         records = KafkaMirrorRecordLog(for_bounded_reads(kafka.properties("consumer")), kafka.properties("producer"))
         around.resources.callback(records.close)
         factor = current.value.internal_replication_factor
-        maps = MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection))
+        maps = MapReader(offset_map=offset_map, ends=KafkaLogEnds(admin.connection), admin=admin)
         copies = OffsetMapCopies(objects, config.s3.prefix, config.region)
         editor = KafkaOffsetMapEditor(kafka.properties("producer"), current.value.offset_map_topic)
         around.resources.callback(editor.close)

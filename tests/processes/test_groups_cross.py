@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,15 +76,17 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
 
         properties = {"bootstrap.servers": site.bootstrap(B), "log_level": "0"}
         commits = KafkaGroups(properties, properties)
-        last = f"{site.name}.at-{end}"
         copies = values(Cluster(site.stack.brokers[B]).messages(here))
         assert list(copies.values()) == list(records.values())
-        site.wait("the groups", lambda: _at(commits, last, here) == max(copies) + 1)
-        for group, offset in groups.items():
-            rest = [value for at, value in records.items() if at >= offset]
-            committed = commits.committed(group, [here])[here]
-            assert [value for at, value in copies.items() if at >= committed.next_offset] == rest, group
-            assert committed.metadata == "note"
+        rest = {group: [value for at, value in records.items() if at >= offset] for group, offset in groups.items()}
+
+        def reads(group: str) -> list[bytes | None] | None:
+            """What it would read here next."""
+            offset = _at(commits, group, here)
+            return None if offset is None else [value for at, value in copies.items() if at >= offset]
+
+        site.wait("the groups", lambda: all(reads(group) == some for group, some in rest.items()))
+        assert {commits.committed(group, [here])[here].metadata for group in groups} == {"note"}
 
         with MirrorClient({"bootstrap.servers": site.bootstrap(B)}) as client:
             checkpoints = client.remote_offsets_of_groups(A, f"{site.name}[.]at-.*")
@@ -103,6 +106,21 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
             records[at] for at in records if at >= 4
         ]
+
+        then, was = datetime.now(UTC).isoformat(), _at(commits, group, here)
+        commit({"bootstrap.servers": site.bootstrap(A)}, group, {source: Committed(end, "note")})
+        site.wait("the group to follow", lambda: _at(commits, group, here) == max(copies) + 1)
+        back = ("offsets", "translate", "--group", group, "--from", A, "--at", then, "--apply", "--rewind")
+        code, text = ingress.run(*back)
+        assert code == 0, text
+        assert f"replicator offsets release --group {group}" in text
+        other = f"{site.name}.at-0"  # a round later
+        commit({"bootstrap.servers": site.bootstrap(A)}, other, {source: Committed(end, "note")})
+        site.wait("another group to follow", lambda: _at(commits, other, here) == max(copies) + 1)
+        assert _at(commits, group, here) == was
+        code, text = ingress.run("offsets", "release", "--group", group)
+        assert code == 0, text
+        site.wait("the group to follow again", lambda: _at(commits, group, here) == max(copies) + 1)
         site.stop(egress, ingress)
 
 

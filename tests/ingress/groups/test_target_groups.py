@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from formats.errors import BrokerUnavailable
+from formats.messages.ledger import WrittenOffset
 from infra.contracts.cluster import Committed, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
-from ingress.groups.target_groups import TargetGroups
+from ingress.groups.target_groups import TargetGroups, group_writes
 from ingress.groups.translation import Exactness
+from replicator.offsets import release
 from tests.fakes.kafka_ledger import FakeLedger
 from tests.fakes.target_groups import MemoryGroups
 
@@ -59,6 +62,19 @@ def test_offsets_with_the_metadata_of_the_source() -> None:
     assert len(world.groups.commits) == 1
 
 
+def test_a_group_is_held_until_it_is_released() -> None:
+    world = World()
+    world.sync(position("g", FIRST, 5), position("h", FIRST, 5))
+    [entry] = group_writes("g", {FIRST: (2, 102)}, world.ledger.read().groups, NOW)
+    world.ledger.write([replace(entry, is_held=True)])
+    world.groups.offsets["g"][FIRST] = Committed(2, "")
+    assert world.outcomes(position("g", FIRST, 9), position("h", FIRST, 9)) == [SyncOutcome.HELD, SyncOutcome.WRITE]
+    assert world.groups.offsets["g"][FIRST].next_offset == 2
+    assert release(world.ledger, "g") == ["us.orders"]
+    assert release(world.ledger, "h") == []
+    assert world.outcomes(position("g", FIRST, 9)) == [SyncOutcome.WRITE]
+
+
 def test_a_dry_run_writes_nothing() -> None:
     world = World()
     found = world.sync(position("g", FIRST, 5), dry_run=True)
@@ -71,7 +87,7 @@ def test_the_ledger_has_every_offset_that_was_ever_written() -> None:
     world.sync(position("g", FIRST, 5))
     world.sync(position("g", SECOND, 7))
     written = world.ledger.read().groups["g", "us.orders"]
-    assert written.by_partition() == {0: 5, 1: 7}
+    assert written.by_partition() == {0: WrittenOffset(5, 105), 1: WrittenOffset(7, 107)}
 
 
 def test_a_reset_is_followed_until_somebody_uses_the_group_here() -> None:

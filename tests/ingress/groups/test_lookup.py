@@ -1,0 +1,68 @@
+"""What a lookup is opened with: the destinations as they are when everything else was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.messages.map_key import MapKey
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.internal_topics import PartitionPages
+from ingress.groups.lookup import MapReader
+from ingress.groups.translation import Exactness, Translation
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeLogEnds
+from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_offset_map import FakeOffsetMap
+from tests.ingress.groups.offset_maps import KEY, page
+
+HERE = TopicPartition("us.orders", 3)
+
+
+class World:
+    def __init__(self) -> None:
+        self.broker, self.offset_map = FakeBroker(), FakeOffsetMap()
+        self.broker.create(HERE.topic, partitions=4)
+        for _ in range(20):
+            self.broker.append(HERE, b"x")
+        self.admin = FakeAdmin(self.broker, ids={HERE.topic: KEY.destination_id})
+        self.offset_map.put(page(0, [(100, 0, 20)]))
+
+    def look(self, between: Callable[[], None] = lambda: None) -> Translation | str:
+        """`between`: after the map is read."""
+        read = self.offset_map.read
+
+        def read_then() -> Mapping[MapKey, PartitionPages]:
+            found = read()
+            between()
+            return found
+
+        self.offset_map.read = read_then  # type: ignore[method-assign]
+        checkpoint = Checkpoint(120, KEY.destination_id, datetime(2026, 3, 4, tzinfo=UTC), Author.EXACTLY_ONCE)
+        reader = MapReader(offset_map=self.offset_map, ends=FakeLogEnds(self.broker), admin=self.admin)
+        return reader.open([HERE.topic], {KEY.delivery: checkpoint}).target_of(KEY.delivery, 105)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.offset_map.close()
+
+
+def test_an_offset_of_a_destination(world: World) -> None:
+    assert world.look() == Translation(5, Exactness.EXACT)
+
+
+def test_a_destination_that_is_created_again_meanwhile_is_not_taken_for_the_one_before(world: World) -> None:
+    def recreate() -> None:
+        world.admin.ids[HERE.topic] = "another"
+
+    assert "created again" in str(world.look(recreate))
+
+
+def test_a_destination_that_is_deleted_meanwhile_has_no_translation(world: World) -> None:
+    assert isinstance(world.look(lambda: world.broker.delete(HERE.topic)), str)
