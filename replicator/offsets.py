@@ -98,7 +98,7 @@ class TranslatedOffsets:
             why = snapshot.unreadable.get(group) or snapshot.unsupported.get(group) or "it has no offset there"
             raise TargetError(f"group {group} is not in {when} of {self.region}: {why}")
         one = replace(snapshot, groups={group: snapshot.groups[group]})
-        found = [self._known(position) for position in group_positions(one, self._delivered, self.lookup.target_of)]
+        found = [self._known(position) for position in self.positions(one)]
         if not found:
             topics = ", ".join(sorted(snapshot.groups[group].topics))
             raise TargetError(
@@ -106,6 +106,11 @@ class TranslatedOffsets:
                 "has a destination of its own here"
             )
         return found
+
+    def positions(self, snapshot: GroupSnapshot) -> Sequence[GroupPosition]:
+        """Where the groups of a snapshot of the source stand here, in each topic that is delivered. Raises
+        StoreUnavailable."""
+        return list(group_positions(snapshot, self._delivered, self.lookup.target_of))
 
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""

@@ -27,6 +27,7 @@ class SyncOutcome(StrEnum):
     ACTIVE = "active"
     UNKNOWN_STATE = "unknown state"
     UNTRANSLATED = "untranslated"
+    FAILED_OVER = "failed over"  # its source decides nothing here until it is failed back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
