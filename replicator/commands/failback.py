@@ -43,9 +43,9 @@ def plan(to: To = None, from_: From = None, config: ConfigFile = None, as_json: 
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failback_output import handover_json, handover_text, take_back_json, take_back_text
-    from replicator.failover.facts import ledger_in
     from replicator.failover.failback import Handover
     from replicator.failover.takeback import TakeBack
+    from replicator.group_sync import ledger_in
 
     _one_of(to, from_)
     with Clients(load_config(config)) as clients:
@@ -81,9 +81,9 @@ def execute(  # noqa: PLR0917 -- options of a command
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failback_output import handover_json, handover_text, take_back_json, take_back_text
-    from replicator.failover.facts import ledger_in
     from replicator.failover.failback import Handover
     from replicator.failover.takeback import TakeBack
+    from replicator.group_sync import ledger_in
 
     _one_of(to, from_)
     waits = duration(wait)

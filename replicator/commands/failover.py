@@ -52,7 +52,8 @@ def plan(from_: From = None, config: ConfigFile = None, as_json: AsJson = False)
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failover_output import failover_json, failover_text
-    from replicator.failover.facts import FailoverSources, ledger_in
+    from replicator.failover.facts import FailoverSources
+    from replicator.group_sync import ledger_in
 
     with Clients(load_config(config)) as clients:
         region = source_region(clients, from_)
@@ -84,7 +85,8 @@ def execute(
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failover_output import executed_json, executed_text
     from replicator.failover.execute import FailoverExecution
-    from replicator.failover.facts import FailoverSources, ledger_in
+    from replicator.failover.facts import FailoverSources
+    from replicator.group_sync import ledger_in
 
     waits = duration(wait)
     with stoppable() as stop, Clients(load_config(config)) as clients:
@@ -105,6 +107,53 @@ def execute(
     else:
         print_text("\n".join(executed_text(done)))
     if not done.is_whole:
+        raise typer.Exit(DIFFERENCES)
+
+
+@failover_app.command(short_help="Rehearse a failover into topics and groups of its own.")
+@interruptible("the topics of the rehearsal stay, and the next rehearsal makes them anew")
+def rehearse(  # noqa: PLR0917 -- options of a command
+    from_: From = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Of the names of its topics and groups.")
+    ] = "replicator.rehearsal.",
+    most: Annotated[
+        int, typer.Option("--records", metavar="N", min=1, help="Copy at most so many records of a partition.")
+    ] = 1_000_000,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave topics and groups, to start applications on.")] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rehearse a failover: copies of the topics and groups, from where the groups stand, compared with the archive.
+
+    The real topics and groups stay as they are. Exit code 3 when a group would not continue at its record.
+    """
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.commands.failover_output import rehearsed_json, rehearsed_text
+    from replicator.failover.facts import FailoverSources
+    from replicator.failover.rehearse import Rehearsal
+    from replicator.group_sync import ledger_in
+
+    if not prefix:
+        raise typer.BadParameter("--prefix: without one the real topics would be written")
+    with stoppable() as stop, Clients(load_config(config)) as clients:
+        region = source_region(clients, from_)
+        ledger = ledger_in(clients, create=True)
+        done = Rehearsal(
+            sources=FailoverSources(clients=clients, region=region, ledger=ledger),
+            ledger=ledger,
+            clock=SystemClock(),
+            stop=stop,
+            prefix=prefix,
+            most=most,
+            keep=keep,
+            tell=complain,
+        ).run()
+    if as_json:
+        print_json(rehearsed_json(done))
+    else:
+        print_text("\n".join(rehearsed_text(done)))
+    if not done.is_good:
         raise typer.Exit(DIFFERENCES)
 
 

@@ -14,6 +14,7 @@ from replicator.terminal.output import count_text, table
 if TYPE_CHECKING:
     from replicator.failover.execute import Executed
     from replicator.failover.plan import FailoverPlan, PartitionState, PlannedPosition
+    from replicator.failover.rehearse import Rehearsed
 
 MOST = 20  # lines of one kind in the text; JSON has all
 
@@ -113,6 +114,38 @@ def failover_json(plan: FailoverPlan) -> Mapping[str, object]:
 
 def executed_json(done: Executed) -> Mapping[str, object]:
     return {**failover_json(done.plan), "committed": groups_json(done.committed)}
+
+
+def rehearsed_text(done: Rehearsed) -> Iterator[str]:
+    good = sum(one.is_good for one in done.positions)
+    compared = sum(one.is_next is True for one in done.positions)
+    yield f"{count_text(done.records)} records copied, {done.seconds:.1f} s"
+    yield f"{good} of {len(done.positions)} positions are right; of {compared} the next record is the source's own"
+    yield from _first([f"! group {one.group} in {one.target}: {one.reason}" for one in done.positions if one.reason])
+    kept = {one.group for one in done.positions} if done.kept else set()
+    yield f"kept: {len(kept)} groups and their topics" if done.kept else "removed: topics and groups of the rehearsal"
+
+
+def rehearsed_json(done: Rehearsed) -> Mapping[str, object]:
+    return {
+        "region": done.plan.region,
+        "records": done.records,
+        "seconds": round(done.seconds, 3),
+        "kept": done.kept,
+        "good": done.is_good,
+        "positions": [
+            {
+                "group": one.group,
+                "topic": one.target.topic,
+                "partition": one.target.partition,
+                "offset": one.offset,
+                "source_offset": one.source_offset,
+                "is_next": one.is_next,
+                "reason": one.reason or None,
+            }
+            for one in done.positions
+        ],
+    }
 
 
 def partition_json(one: PartitionState) -> Mapping[str, object]:

@@ -21,7 +21,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from ingress.groups.sync_plan import SyncDecision
 from replicator.failover.drain import wait_until_delivered
-from replicator.failover.facts import FailoverFacts, FailoverSources, target_groups
+from replicator.failover.facts import FailoverFacts, FailoverSources
 from replicator.failover.plan import (
     FailoverPlan,
     NextStep,
@@ -30,6 +30,7 @@ from replicator.failover.plan import (
     next_step,
     planned_groups,
 )
+from replicator.group_sync import target_groups
 
 Tell = Callable[[str], None]
 

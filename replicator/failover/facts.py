@@ -9,7 +9,7 @@ from datetime import datetime
 from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
 from formats.control.keys import groups_prefix
 from formats.errors import MalformedEvent, PluginFailed, SegmentNotFound, TargetError
-from formats.messages.ledger import DEFAULT_LEDGER, Failover, Ownership
+from formats.messages.ledger import Failover, Ownership
 from formats.policies.acls import DENY, TOPIC
 from formats.segment import SourcePartition
 from formats.topic_selection import is_internal
@@ -19,57 +19,24 @@ from infra.archive.source_reports import SourceReport, SourceReports
 from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import Ledger
-from infra.kafka.cluster.group_commits import KafkaGroupCommits
-from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
-from infra.kafka.internal_topics.ledger import KafkaLedger
 from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
-from ingress.groups.target_groups import TargetGroups
 from ingress.groups.translation import Exactness
 from ingress.source_settings import IngressSource
 from replicator.failover.plan import FailoverPlan, PartitionState, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
+from replicator.group_sync import target_groups
 from replicator.offsets import TranslatedOffsets
 from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import Routed, routed
 from replicator.status.ingress import IngressPartition
 
-BROKERS_DEFAULT = -1  # replication factor
-
 
 def keeps_offsets(source: IngressSource) -> bool:
     """Whether its destinations carry the source's own offsets: `offsets = "preserve"`."""
     return getattr(source, "offsets", "map") == "preserve"
-
-
-def ledger_in(clients: Clients, *, create: bool) -> Ledger:
-    """The ledger of this cluster, closed with the clients. Without `create` one that is only read, and that may not
-    exist. Raises BrokerUnavailable, TargetError."""
-    config, settings = clients.config, clients.config.ingress
-    topic = DEFAULT_LEDGER if settings is None else settings.ledger_topic
-    if create:
-        factor = BROKERS_DEFAULT if settings is None else settings.internal_replication_factor
-        ensure_checkpoint_topic(clients.admin, topic, replication_factor=factor)
-    elif topic not in clients.admin.describe([topic]):
-        return DryLedger(None)
-    ledger = KafkaLedger(
-        topic, consumer=config.cluster.properties("consumer"), producer=config.cluster.properties("producer")
-    )
-    clients.close_later(ledger.close)
-    return ledger if create else DryLedger(ledger)
-
-
-def target_groups(clients: Clients, ledger: Ledger) -> TargetGroups:
-    """Never moves a group back."""
-    return TargetGroups(
-        groups=clients.groups,
-        writer=KafkaGroupCommits(clients.config.cluster.properties("consumer")),
-        ledger=ledger,
-        pool=clients.pool,
-        allow_rewind=False,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,7 +173,7 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
             )
     return GroupSnapshot(
         cluster_id=cluster_id,
-        writer=plan.here,
+        writer=f"{plan.here}, failover {0 if plan.state is None else plan.state.epoch}",
         observed_at=plan.now,
         groups=groups,
         unreadable={group: f"it was {how} in {plan.here}" for group, how in plan.active.items()},
@@ -181,9 +181,11 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
 
 
 def _stored(generations: Generations, snapshot: GroupSnapshot) -> int:
+    """A handover of the same failover with the same offsets is the same: it was stored by a run that died then."""
     while True:
         number = generations.newest()
-        if number and decode_group_snapshot(generations.read(number)).has_same_content(snapshot):
+        before = decode_group_snapshot(generations.read(number)) if number else None
+        if before is not None and before.writer == snapshot.writer and before.has_same_content(snapshot):
             return number
         if generations.put(number + 1, encode_group_snapshot(snapshot)):
             return number + 1

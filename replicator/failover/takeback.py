@@ -16,9 +16,10 @@ from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.translation import Exactness
 from replicator.failover.drain import NotDelivered, wait_until_delivered
-from replicator.failover.facts import FailoverFacts, FailoverSources, target_groups
+from replicator.failover.facts import FailoverFacts, FailoverSources
 from replicator.failover.failback import newest_handover
 from replicator.failover.plan import FailoverPlan, PlannedPosition, Verdict, left_over, planned_groups
+from replicator.group_sync import target_groups
 from replicator.services.clients import Clients
 
 

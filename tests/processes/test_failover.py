@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient
 
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.local.aws import create_bucket_with_queue
 from infra.local.waiting import wait_until
+from replicator.failover.rehearse import REHEARSAL
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
 from tests.processes.flow import Flow
@@ -63,7 +65,7 @@ def test_a_region_is_lost_and_comes_back(site: Site) -> None:
 
         def plan_of(worker: Worker) -> dict[str, Any]:
             _, text = worker.run("failover", "plan", "--json")
-            return dict(parsed(text))
+            return parsed(text)
 
         site.wait("the last report", lambda: {last, idle} <= plan_of(ingress)["groups"].keys(), PATIENCE)
         egress.kill()
@@ -81,6 +83,20 @@ def test_a_region_is_lost_and_comes_back(site: Site) -> None:
             beyond = {group: some[0]["beyond"] for group, some in plan["groups"].items()}
             assert beyond == {group: max(offset - reach, 0) for group, offset in groups.items()} | {idle: 0}
 
+            code, text = ingress.run("failover", "rehearse", "--json", "--keep")
+            rehearsed = parsed(text)
+            assert code == DONE, text
+            assert {one["group"] for one in rehearsed["positions"]} == {f"{REHEARSAL}{g}" for g in [*groups, idle]}
+            assert sum(one["is_next"] is True for one in rehearsed["positions"]) == 1 + max(
+                at for at in arrived if at < begun
+            )
+            copy = REHEARSAL + flow.target
+            first = [value for at, value in arrived.items() if at < begun]
+            assert consume(site, B, f"{REHEARSAL}{site.name}.at-0", copy, len(first)) == first
+            assert site.committed(B, f"{site.name}.at-0", flow.target, 2) == {}
+            assert ingress.run("failover", "rehearse")[0] == DONE
+            assert copy not in AdminClient({"bootstrap.servers": site.bootstrap(B)}).list_topics(timeout=10).topics
+
             code, text = ingress.run("failover", "execute", "--wait", "1s")
             assert (code, "no ingress runs" in text) == (FAILED, True), text
             ingress.start()
@@ -95,13 +111,13 @@ def test_a_region_is_lost_and_comes_back(site: Site) -> None:
                 assert [value for at, value in copies.items() if at >= committed[group][0]] == rest, group
             assert plan_of(ingress)["state"]["phase"] == "active"
 
-            first, middle = f"{site.name}.at-0", f"{site.name}.at-5"
-            assert consume(site, B, first, flow.target, 4) == list(arrived.values())[:4]
+            begin, middle = f"{site.name}.at-0", f"{site.name}.at-5"
+            assert consume(site, B, begin, flow.target, 4) == list(arrived.values())[:4]
             rest = [value for at, value in arrived.items() if at >= 5]
             assert consume(site, B, middle, flow.target, len(rest)) == rest
             code, text = ingress.run("failover", "execute", "--json")
             assert parsed(text)["committed"] == {}, text
-            assert site.committed(B, first, flow.target, 2)[0] != committed[first][0]
+            assert site.committed(B, begin, flow.target, 2)[0] != committed[begin][0]
         finally:
             site.stack.brokers[A].restore()
 
@@ -115,7 +131,7 @@ def test_a_region_is_lost_and_comes_back(site: Site) -> None:
         assert found["done"] is True, text
         # where a group had read records that did not arrive, it stands behind them still
         assert site.committed(A, last, flow.topic, 2) == {0: end}
-        assert consume(site, A, first, flow.topic, len(everything) - 4) == list(everything.values())[4:]
+        assert consume(site, A, begin, flow.topic, len(everything) - 4) == list(everything.values())[4:]
         lost = [value for at, value in everything.items() if at >= reach]
         assert consume(site, A, middle, flow.topic, len(lost)) == lost
         code, text = back.run("failback", "execute", "--from", B, "--json")

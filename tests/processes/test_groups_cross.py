@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -103,7 +103,15 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
             records[at] for at in records if at >= 4
         ]
+        code, text = ingress.run("status", "--json")
+        [entry] = [one for one in _json(text)["groups"] if one["region"] == A]
+        assert {one["outcome"] for some in entry["sync"]["groups"].values() for one in some} == {"same"}
         site.stop(egress, ingress)
+
+
+def _json(text: str) -> dict[str, Any]:
+    found, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])
+    return dict(found)
 
 
 def _at(commits: KafkaGroups, group: str, partition: TopicPartition) -> int | None:
