@@ -32,7 +32,7 @@ def failover_text(plan: FailoverPlan) -> Iterator[str]:
     yield ""
     yield from groups_text(plan.groups)
     yield ""
-    yield "stop first, where they still run: producers and consumers of these topics in " + plan.region
+    yield f"stop first, where it still runs in {plan.region}: producers and consumers of these topics, then egress"
     yield "then change of the clients:"
     yield f"  bootstrap.servers = {plan.servers}"
     for name, destinations in plan.topics.items():

@@ -19,6 +19,7 @@ from infra.archive.source_reports import SourceReport, SourceReports
 from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import Ledger
+from infra.kafka.cluster.groups import OTHER_KIND
 from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
@@ -242,6 +243,7 @@ def _not_known(snapshot: GroupSnapshot) -> Mapping[str, str]:
         for group, why in sorted(snapshot.unreadable.items())
         if group not in snapshot.groups
     } | {
-        group: f"it is of kind {kind}, whose positions are no committed offsets"
+        group: "it is a share group or one of the streams protocol, whose positions are no committed offsets"
         for group, kind in sorted(snapshot.unsupported.items())
+        if kind == OTHER_KIND
     }

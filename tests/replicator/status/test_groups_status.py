@@ -110,6 +110,7 @@ def test_json_has_all_of_them(source: Source) -> None:
                 "x": {"reason": "allow DESCRIBE on the group", "as_of": None},
             },
             "problems": ["listing: a broker does not answer"],
+            "sync": None,
         }
     ]
 
