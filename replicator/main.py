@@ -22,6 +22,8 @@ from replicator.commands.client import client_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.drill import drill
+from replicator.commands.failback import failback_app
+from replicator.commands.failover import failover_app
 from replicator.commands.gaps import gaps_app
 from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
@@ -79,6 +81,8 @@ _add(
     interruptible(f"{NOTHING_CHANGED}, and a --state file keeps what was proven")(verify),
     interruptible("nothing was measured")(drill),
 )
+app.add_typer(failover_app, name="failover", rich_help_panel=RESTORE)
+app.add_typer(failback_app, name="failback", rich_help_panel=RESTORE)
 app.add_typer(schemas_app, name="schemas", rich_help_panel=RESTORE)
 _add(LOCAL, demo)
 app.add_typer(local_app, name="local", rich_help_panel=LOCAL)

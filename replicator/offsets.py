@@ -33,6 +33,7 @@ from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from replicator.services.clients import Clients
+from replicator.services.ledger import ledger_in
 from replicator.services.routing import routed
 
 
@@ -110,7 +111,7 @@ class TranslatedOffsets:
             why = snapshot.unreadable.get(group) or snapshot.unsupported.get(group) or "it has no offset there"
             raise TargetError(f"group {group} is not in {when} of {self.region}: {why}")
         one = replace(snapshot, groups={group: snapshot.groups[group]})
-        found = [self._known(position) for position in group_positions(one, self._delivered, self.lookup.target_of)]
+        found = [self._known(position) for position in self.positions(one)]
         if not found:
             topics = ", ".join(sorted(snapshot.groups[group].topics))
             raise TargetError(
@@ -118,6 +119,11 @@ class TranslatedOffsets:
                 "has a destination of its own here"
             )
         return found
+
+    def positions(self, snapshot: GroupSnapshot) -> Sequence[GroupPosition]:
+        """Where the groups of a snapshot of the source stand here, in each topic that is delivered. Raises
+        StoreUnavailable."""
+        return list(group_positions(snapshot, self._delivered, self.lookup.target_of))
 
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""
@@ -186,7 +192,7 @@ class TranslatedOffsets:
         return {one.position.target: one.outcome.value for one in plan}
 
     def _record(self, group: str, chosen: Sequence[SyncDecision], *, hold: bool) -> None:
-        ledger = self.clients.ledger
+        ledger = ledger_in(self.clients, create=True)
         offsets = {
             one.position.target: (one.position.downstream, one.position.upstream)
             for one in chosen

@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.terminal",),
     (
         *("replicator.client", "replicator.demo", "replicator.drill", "replicator.offsets"),
-        *("replicator.restore", "replicator.schemas"),
+        *("replicator.failover", "replicator.group_sync", "replicator.restore", "replicator.schemas"),
         *("replicator.spark_source", "replicator.verify"),
     ),
     ("replicator.services",),
@@ -132,6 +132,8 @@ PURE = (
     "replicator/config/mistyped.py",
     "replicator/config/queues.py",
     "replicator/config/reload.py",
+    "replicator/failover/plan.py",
+    "replicator/failover/streams.py",
     "replicator/restore/conflicts.py",
     "replicator/restore/creation.py",
     "replicator/restore/partition_plan.py",

@@ -12,6 +12,7 @@
     watermarks/{number:020d}                           offsets of its partitions: the highest number counts
     groups/{number:020d}                               what its consumer groups have committed: the highest counts
     schemas/{number:020d}                              what the schema registry holds: the highest number counts
+    handovers/{region}/{number:020d}                   where groups that moved here from that region continue there
     heartbeat/{number:020d}                            the process that writes these is alive
     _offsetmap/{region}/{path}/{partition}/{destination}@{id}/{start:020d}-{end:020d}
                                                        pages of the offset map of one incarnation of a destination here,
@@ -108,6 +109,10 @@ def watermarks_prefix(prefix: str, region: str) -> str:
 
 def groups_prefix(prefix: str, region: str) -> str:
     return generations_prefix(prefix, region, "groups")
+
+
+def handovers_prefix(prefix: str, region: str, to: str) -> str:
+    return f"{control_prefix(prefix, region)}handovers/{to}/"
 
 
 def schemas_prefix(prefix: str, region: str) -> str:

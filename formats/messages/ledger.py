@@ -5,6 +5,8 @@
     {"kind":"topic","name":T,"id":ID}              T was created, with this id: another T is somebody else's
     {"kind":"acl", …each field of the binding}     before the ACL is created; without a value once it is removed
     {"group":G,"kind":"group","topic":T}           before offsets are committed for G on T: what it had from us
+    {"kind":"failover","region":R}                 how far a failover from source region R has come, or its failback
+    {"kind":"takeback","region":R}                 which groups that had moved to R continue in this cluster again
 
 A record of one topic incarnation has one key, so several processes that record the same fact do no harm. Pure: records
 in, a table out; the last record of a key wins.
@@ -16,6 +18,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from enum import StrEnum
 
 from formats.codec import Codec, dump, malformed
 from formats.errors import MalformedEvent
@@ -23,6 +26,7 @@ from formats.policies.acls import AclBinding
 
 DEFAULT_LEDGER = "replicator.ledger"
 INTENT, TOPIC, ACL, GROUP = "intent", "topic", "acl", "group"  # kinds, as written in the keys
+FAILOVER, TAKEBACK = "failover", "takeback"
 _ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
 
 
@@ -94,7 +98,42 @@ class GroupWrite:
         )
 
 
-LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite
+class FailoverPhase(StrEnum):
+    DRAINING = "draining"  # what has arrived is being delivered; the groups are not written any more by `sync`
+    GROUPS = "groups"  # the offsets of the groups are being committed
+    ACTIVE = "active"  # the groups continue here
+    FAILED_BACK = "failed back"  # they continue at the source again
+
+    @property
+    def holds(self) -> bool:
+        """Whether the source decides nothing about its groups, topics and ACLs here."""
+        return self is not FailoverPhase.FAILED_BACK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """The consumer groups of a source region continue in this cluster, or are about to."""
+
+    region: str
+    epoch: int  # failovers from this region, counted from 1
+    phase: FailoverPhase
+    at: datetime  # UTC; when it began
+    snapshot: int = 0  # generation of the snapshot whose offsets count; 0: not chosen yet
+    left: tuple[str, ...] = ()  # groups of it whose offsets could not be committed yet
+    handover: int = 0  # generation with which the groups were handed back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """Groups that had moved to another region continue here, at the offsets that it handed over."""
+
+    region: str
+    handover: int  # generation
+    at: datetime  # UTC
+    left: tuple[str, ...] = ()  # groups whose offsets could not be committed yet
+
+
+LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite | Failover | TakenBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +145,17 @@ class Ownership:
     acls: frozenset[AclBinding] = frozenset()
     groups: Mapping[tuple[str, str], GroupWrite] = field(default_factory=dict)  # by group and topic
     entered: Mapping[str, datetime] = field(default_factory=dict)  # by name of a topic: when its last entry was written
+    failovers: Mapping[str, Failover] = field(default_factory=dict)  # by source region: the last one
+    taken_back: Mapping[str, TakenBack] = field(default_factory=dict)  # by region: the last time
 
     def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
         """None for a topic that somebody else created, or created anew."""
         return self.topics.get((name, topic_id))
+
+    def failover_in_force(self, region: str) -> Failover | None:
+        """The failover from this region, as long as it holds."""
+        found = self.failovers.get(region)
+        return found if found is not None and found.phase.holds else None
 
     def open_intent(self, name: str) -> CreationIntent | None:
         """The intent to create a topic that no later entry fulfils."""
@@ -127,6 +173,8 @@ _TOPIC = Codec(
 )
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
 _GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"), omitted=("upstream", "is_held"))
+_FAILOVER = Codec(Failover, "a failover", outside=("region",), omitted=("snapshot", "left", "handover"))
+_TAKEBACK = Codec(TakenBack, "groups that were taken back", outside=("region",), omitted=("left",))
 
 
 def encode_key(entry: LedgerEntry) -> bytes:
@@ -139,6 +187,10 @@ def encode_key(entry: LedgerEntry) -> bytes:
             return acl_key(binding)
         case GroupWrite(group=group, topic=topic):
             return dump({"group": group, "kind": GROUP, "topic": topic})
+        case Failover(region=region):
+            return dump({"kind": FAILOVER, "region": region})
+        case TakenBack(region=region):
+            return dump({"kind": TAKEBACK, "region": region})
 
 
 def acl_key(binding: AclBinding) -> bytes:
@@ -155,6 +207,10 @@ def encode(entry: LedgerEntry) -> bytes:
             return _ACL.encode(entry)
         case GroupWrite():
             return _GROUP.encode(entry)
+        case Failover():
+            return _FAILOVER.encode(entry)
+        case TakenBack():
+            return _TAKEBACK.encode(entry)
 
 
 def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Ownership, str]:
@@ -170,6 +226,8 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
     topics: dict[tuple[str, str], OwnedTopic] = {}
     acls: set[AclBinding] = set()
     groups: dict[tuple[str, str], GroupWrite] = {}
+    failovers: dict[str, Failover] = {}
+    taken_back: dict[str, TakenBack] = {}
     problem = ""
     for key, value in table.items():
         try:
@@ -182,12 +240,16 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
                     acls.add(binding)
                 case GroupWrite() as written:
                     groups[written.group, written.topic] = written
+                case Failover() as failover:
+                    failovers[failover.region] = failover
+                case TakenBack() as taken:
+                    taken_back[taken.region] = taken
         except MalformedEvent as error:
             problem = str(error)
     entered: dict[str, datetime] = {}
     for topic in topics.values():
         entered[topic.name] = max(topic.at, entered.get(topic.name, topic.at))
-    return Ownership(intents, topics, frozenset(acls), groups, entered), problem
+    return Ownership(intents, topics, frozenset(acls), groups, entered, failovers, taken_back), problem
 
 
 def _decode(key: bytes, value: bytes) -> LedgerEntry:
@@ -204,4 +266,8 @@ def _decode(key: bytes, value: bytes) -> LedgerEntry:
             return _ACL.decode(value, binding=binding)
         if kind == GROUP:
             return _GROUP.decode(value, group=str(names["group"]), topic=str(names["topic"]))
+        if kind == FAILOVER:
+            return _FAILOVER.decode(value, region=str(names["region"]))
+        if kind == TAKEBACK:
+            return _TAKEBACK.decode(value, region=str(names["region"]))
         raise ValueError(f"unknown kind {kind!r}")

@@ -6,6 +6,8 @@
 
 Each topic is kept by the process that has its partition 0, so no two apply different generations for long. A process
 that dies leaves nothing half done: what it did not reach is a difference still, and the next one finds it.
+
+Destinations of a region that was failed over from stay as they are until the failback.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ class CatalogApplier:
         """`positions`: checkpoints of all processes. Changes nothing but the ledger, which gets entries about what was
         done before."""
         problems: dict[str, str] = {}
+        kept = self._without_failed_over(kept)
         destinations = {name: one.sources for name, one in kept.items()}
         desired = desired_topics(destinations, catalogs, self.settings.value)
         facts, refused = describe_each(self.admin, [one.name for one in desired])
@@ -151,6 +154,11 @@ class CatalogApplier:
         if refused:
             problems[ACLS] = refused
         return replace(plan, problems=problems)
+
+    def _without_failed_over(self, kept: Mapping[str, KeptTopic]) -> Mapping[str, KeptTopic]:
+        """What is used here since a failover is not made like a source that may have come back as anything."""
+        held = self.ledger.failed_over({source.region for one in kept.values() for source in one.sources})
+        return {name: one for name, one in kept.items() if not any(source.region in held for source in one.sources)}
 
     def _obstacles(
         self,

@@ -50,6 +50,12 @@ class LedgerView:
         """Read it again with the next `refresh`: this process keeps nothing now, and others write meanwhile."""
         self._read_for = frozenset()
 
+    def failed_over(self, regions: Collection[str]) -> Collection[str]:
+        """Those of the source regions that decide nothing here, since a failover from them. Reads the ledger: an
+        operator's command writes it."""
+        self.read()
+        return [region for region in regions if self.table.failover_in_force(region) is not None]
+
     def read(self) -> None:
         self.table = self.ledger.read()
 

@@ -99,7 +99,7 @@ class GroupRound:
             problems.append(str(error))
         try:
             if self.target is not None:
-                decisions = dict(self.target.sync(_by_group(positions), self.now()))
+                decisions = dict(self.target.sync(by_group(positions), self.now(), region=flow.region))
         except ReplicatorError as error:
             problems.append(str(error))
         return RegionReport(
@@ -122,7 +122,7 @@ class GroupRound:
         return tables.checkpoints.write(due_checkpoints(positions, tables.checkpoints.read()))
 
 
-def _by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:
+def by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:
     found: dict[str, list[GroupPosition]] = defaultdict(list)
     for position in positions:
         found[position.group].append(position)

@@ -31,6 +31,7 @@ class SyncOutcome(StrEnum):
     UNKNOWN_STATE = "unknown state"
     UNTRANSLATED = "untranslated"
     HELD = "held"  # an operator chose where it stands here
+    FAILED_OVER = "failed over"  # its source decides nothing here until it is failed back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

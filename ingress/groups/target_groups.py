@@ -4,6 +4,9 @@
     committed offsets here ──> `sync_plan` ──> ledger: what is about to be written ──> commit
                                                                   └ Kafka refuses it once the group has members
 
+Nothing is written for a source region after a failover from it, until the failback: its groups continue here, and a
+source that comes back knows nothing of that.
+
 The group is looked at once more right before the commit. A consumer that joins, commits and leaves within the few
 milliseconds between is moved to where its group stands at the source; one that stays is safe, since Kafka refuses the
 commit.
@@ -17,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.ledger import GroupWrite, WrittenOffset
+from formats.messages.ledger import Failover, GroupWrite, WrittenOffset
 from infra.contracts.cluster import Committed, ConsumerGroups, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupIsActive, GroupWriter
 from infra.contracts.internal_topics import Ledger
@@ -38,11 +41,21 @@ class TargetGroups:
     allow_rewind: bool
 
     def sync(
-        self, positions: Mapping[str, Sequence[GroupPosition]], now: datetime, *, dry_run: bool = False
+        self,
+        positions: Mapping[str, Sequence[GroupPosition]],
+        now: datetime,
+        *,
+        dry_run: bool = False,
+        region: str | None = None,
     ) -> Mapping[str, Sequence[SyncDecision]]:
-        """What was decided, by group. `dry_run`: nothing is written. Raises BrokerUnavailable, and TargetError when the
+        """What was decided, by group. `dry_run`: nothing is written. `region`: of the source on whose behalf this is
+        done; None: an operator decides, also after a failover. Raises BrokerUnavailable, and TargetError when the
         ledger may not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
-        writes = self.ledger.read().groups
+        owned = self.ledger.read()
+        failover = None if region is None else owned.failover_in_force(region)
+        if failover is not None:
+            return {group: _held(some, failover) for group, some in sorted(positions.items())}
+        writes = owned.groups
         found = {
             group: self.pool.submit(self._planned, group, some, writes) for group, some in sorted(positions.items())
         }
@@ -106,6 +119,12 @@ class TargetGroups:
             one if now.get(one.position.target) == one.here else _instead(one, SyncOutcome.MOVED, why)
             for one in decisions
         ]
+
+
+def _held(positions: Sequence[GroupPosition], failover: Failover) -> Sequence[SyncDecision]:
+    since = failover.at.isoformat(timespec="seconds")
+    reason = f"failed over from {failover.region} at {since}: its groups are not moved by it until the failback"
+    return [SyncDecision(position=one, outcome=SyncOutcome.FAILED_OVER, here=None, reason=reason) for one in positions]
 
 
 def _instead(decision: SyncDecision, outcome: SyncOutcome, reason: str) -> SyncDecision:

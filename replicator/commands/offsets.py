@@ -116,9 +116,10 @@ def release(
 ) -> None:
     """Let groups.sync move a group again whose offsets were chosen by --apply with --rewind or --at."""
     from replicator.offsets import release as release_group
+    from replicator.services.ledger import ledger_in
 
     with Clients(load_config(config)) as clients:
-        topics = release_group(clients.ledger, group_id)
+        topics = release_group(ledger_in(clients, create=True), group_id)
     if as_json:
         print_json({"group": group_id, "topics": topics})
     else:

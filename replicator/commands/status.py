@@ -12,7 +12,7 @@ import typer
 
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-from replicator.commands.status_groups import groups_json, groups_status, print_groups
+from replicator.commands.status_groups import groups_json, groups_status, print_decisions, print_groups
 from replicator.commands.status_json import destinations_json, egress_json, ingress_json
 from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
 from replicator.commands.status_text import print_destinations, print_egress, print_ingress
@@ -47,6 +47,7 @@ def status(
     read.
     """
     settings = load_config(config)
+    from replicator.group_sync import group_decisions
     from replicator.services.planning import compared
 
     now = SystemClock().now()
@@ -56,6 +57,7 @@ def status(
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         destinations = None if found is None else compared(reach, found)
         groups = groups_status(settings, reach)
+        decisions = group_decisions(reach, now)
         compaction = compaction_status(settings, reach, now)
         newest = [one.newest for one in (egress, ingress) if one is not None]
         schemas = schemas_status(settings, reach, chain.from_iterable(newest))
@@ -69,7 +71,7 @@ def status(
                 "egress": None if egress is None else egress_json(egress, now),
                 "ingress": None if ingress is None else ingress_json(ingress, now, option),
                 "destinations": None if destinations is None else destinations_json(destinations),
-                "groups": groups_json(groups),
+                "groups": groups_json(groups, decisions),
                 "compaction": None if compaction is None else compaction_json(compaction),
                 "schemas": schemas_json(schemas),
             }
@@ -83,6 +85,7 @@ def status(
         if destinations is not None:
             print_destinations(destinations, now)
         print_groups(groups, now)
+        print_decisions(decisions)
         if compaction is not None:
             print_compaction(compaction, now)
         print_schemas(schemas)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from infra.archive.group_reports import GroupReports
 from infra.settings.units import format_age
+from ingress.groups.sync_plan import SyncOutcome
 from replicator.status.groups import GroupsStatus, read_groups
 from replicator.terminal.output import count_text, print_text
 
 if TYPE_CHECKING:
     from replicator.config import Config
+    from replicator.group_sync import GroupDecisions
     from replicator.services.clients import Clients
 
 MOST = 10  # groups in the text; JSON has all
+SHOWN: Mapping[SyncOutcome, str] = {
+    **{one: one.value for one in SyncOutcome},
+    SyncOutcome.WRITE: "to write in the next round",
+    SyncOutcome.SAME: "as at the source",
+}
 
 
 def groups_status(settings: Config, reach: Clients) -> Sequence[GroupsStatus]:
@@ -50,7 +58,55 @@ def groups_text(status: GroupsStatus, now: datetime) -> Iterator[str]:
         yield f"! groups of {status.region}: {problem}"
 
 
-def groups_json(found: Iterable[GroupsStatus]) -> Sequence[Mapping[str, object]]:
+def print_decisions(found: Iterable[GroupDecisions]) -> None:
+    for one in found:
+        for line in decisions_text(one):
+            print_text(line)
+
+
+def decisions_text(found: GroupDecisions) -> Iterator[str]:
+    """Why offsets are committed here for the groups of a region, or not."""
+    if found.problem:
+        yield f"groups of {found.region} are not synchronised yet: {found.problem}"
+        return
+    counts = Counter(one.outcome for some in found.groups.values() for one in some)
+    named = ", ".join(f"{count_text(counts[one])} {SHOWN[one]}" for one in SyncOutcome if counts[one])
+    yield f"offsets of groups of {found.region} here: {named or 'none'}"
+    lines = [
+        f"  {group} in {one.position.target}: {SHOWN[one.outcome]}: {one.reason or one.position.reason}"
+        for group, some in found.groups.items()
+        for one in some
+        if one.outcome not in (SyncOutcome.WRITE, SyncOutcome.SAME)
+    ]
+    if lines:
+        yield _first(lines, "\n")
+
+
+def _decisions_json(found: GroupDecisions) -> Mapping[str, object]:
+    return {
+        "problem": found.problem or None,
+        "groups": {
+            group: [
+                {
+                    "topic": one.position.target.topic,
+                    "partition": one.position.target.partition,
+                    "outcome": one.outcome.value,
+                    "offset": one.position.downstream,
+                    "here": one.here,
+                    "exactness": one.position.exactness.value,
+                    "reason": one.reason or one.position.reason or None,
+                }
+                for one in some
+            ]
+            for group, some in found.groups.items()
+        },
+    }
+
+
+def groups_json(
+    found: Iterable[GroupsStatus], decisions: Iterable[GroupDecisions] = ()
+) -> Sequence[Mapping[str, object]]:
+    by_region = {one.region: _decisions_json(one) for one in decisions}
     return [
         {
             "region": one.region,
@@ -63,6 +119,7 @@ def groups_json(found: Iterable[GroupsStatus]) -> Sequence[Mapping[str, object]]
                 for group_id, (why, at) in one.unreadable.items()
             },
             "problems": list(one.problems),
+            "sync": by_region.get(one.region),
         }
         for one in found
     ]

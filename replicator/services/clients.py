@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from formats.messages.group_claim import GroupClaim
     from infra.archive.archive import Archive
     from infra.contracts.cluster import TopicPartition
-    from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore, Ledger
+    from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
     from infra.contracts.storage import ObjectStore
     from infra.kafka.cluster.admin import KafkaAdmin
     from infra.kafka.cluster.groups import KafkaGroups
@@ -152,15 +152,6 @@ class Clients:
         editor = KafkaCheckpointEditor(self.config.cluster.properties("producer"), settings.checkpoint_topic)
         self._opened.callback(editor.close)
         return editor
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """As ingress made it."""
-        from replicator.services.catalog import ledger_of
-
-        ledger = ledger_of(self.config, self.ingress)
-        self._opened.callback(ledger.close)
-        return ledger
 
     def claim(self, partitions: Collection[TopicPartition]) -> AbstractContextManager[None]:
         """Own `partitions` in place of ingress while the context is open."""

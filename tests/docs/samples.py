@@ -211,6 +211,18 @@ def examples() -> Mapping[str, str]:
     owned_topic = ledger.OwnedTopic(
         name="us.orders", topic_id="Vd0iJ2bDSQeHnCqZBfSb4w", source="us-east-1/orders", at=AT, lineage=(CLUSTER_ID,)
     )
+    group_write = ledger.GroupWrite(
+        group="shop.billing", topic="us.orders", partitions=(0, 1), offsets=(1200, 1180), at=AT, upstream=(1310, 1290)
+    )
+    failover = ledger.Failover(
+        region="us-east-1",
+        epoch=1,
+        phase=ledger.FailoverPhase.ACTIVE,
+        at=AT,
+        snapshot=311,
+        left=("shop.billing",),
+    )
+    taken_back = ledger.TakenBack(region="eu-west-1", handover=1, at=AT)
     owned_acl = ledger.OwnedAcl(
         binding=AclBinding(
             resource_type="TOPIC",
@@ -266,6 +278,12 @@ def examples() -> Mapping[str, str]:
         "group claim key": group_claim.encode_claim_key(group),
         "group claim": group_claim.encode_claim(group),
         "offset map key": encode_map_key(MapKey(KEY_OF_CHECKPOINT, "Vd0iJ2bDSQeHnCqZBfSb4w"), 977),
+        "group write key": ledger.encode_key(group_write),
+        "group write": ledger.encode(group_write),
+        "failover key": ledger.encode_key(failover),
+        "failover": ledger.encode(failover),
+        "taken back key": ledger.encode_key(taken_back),
+        "taken back": ledger.encode(taken_back),
         "intent key": ledger.encode_key(intent),
         "intent": ledger.encode(intent),
         "owned topic key": ledger.encode_key(owned_topic),

@@ -120,6 +120,14 @@ SYNC: Mapping[Step, tuple[int, ...]] = {
     Step.COMPLETE_MULTIPART: (1,),
 }
 
+# Of a failover, of the handover of its groups, and of taking them back (tests/faults/test_failover_killed.py).
+FAILOVER: Mapping[Step, tuple[int, ...]] = {
+    Step.RECORD_OWNERSHIP: (1, 2, 3, 4),  # begun, snapshot chosen, offsets about to be committed, active
+    Step.COMMIT_GROUP: (1,),
+}
+HANDOVER: Mapping[Step, tuple[int, ...]] = {Step.PUT_GENERATION: (1,), Step.RECORD_OWNERSHIP: (1,)}
+TAKE_BACK: Mapping[Step, tuple[int, ...]] = {Step.RECORD_OWNERSHIP: (1, 2), Step.COMMIT_GROUP: (1,)}
+
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 _DIFFERENCE = "wants a source that changes meanwhile; what is not done is a difference still, at each of these steps: "
 _DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"

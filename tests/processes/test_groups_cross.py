@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -106,6 +106,9 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
             records[at] for at in records if at >= 4
         ]
+        code, text = ingress.run("status", "--json")
+        [entry] = [one for one in _json(text)["groups"] if one["region"] == A]
+        assert {one["outcome"] for some in entry["sync"]["groups"].values() for one in some} == {"same"}
 
         then, was = datetime.now(UTC).isoformat(), _at(commits, group, here)
         commit({"bootstrap.servers": site.bootstrap(A)}, group, {source: Committed(end, "note")})
@@ -122,6 +125,11 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         assert code == 0, text
         site.wait("the group to follow again", lambda: _at(commits, group, here) == max(copies) + 1)
         site.stop(egress, ingress)
+
+
+def _json(text: str) -> dict[str, Any]:
+    found, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])
+    return dict(found)
 
 
 def _at(commits: KafkaGroups, group: str, partition: TopicPartition) -> int | None:

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from formats.messages.ledger import (
     CreationIntent,
+    Failover,
+    FailoverPhase,
     LedgerEntry,
     OwnedAcl,
     OwnedTopic,
+    TakenBack,
     acl_key,
     encode,
     encode_key,
@@ -45,8 +48,24 @@ topics = st.builds(
     oldest_at=st.none() | times,
     configs=st.none() | st.lists(words, max_size=2).map(tuple),
 )
+groups = st.lists(words, max_size=2).map(tuple)
+failovers = st.builds(
+    Failover,
+    region=words,
+    epoch=st.integers(1, 9),
+    phase=st.sampled_from(FailoverPhase),
+    at=times,
+    snapshot=st.integers(0, 9),
+    left=groups,
+    handover=st.integers(0, 9),
+)
+taken_back = st.builds(TakenBack, region=words, handover=st.integers(1, 9), at=times, left=groups)
 entries: st.SearchStrategy[LedgerEntry] = (
-    st.builds(CreationIntent, name=words, at=times) | topics | st.builds(OwnedAcl, binding=st.just(ACL), at=times)
+    st.builds(CreationIntent, name=words, at=times)
+    | topics
+    | st.builds(OwnedAcl, binding=st.just(ACL), at=times)
+    | failovers
+    | taken_back
 )
 
 
@@ -58,6 +77,8 @@ def test_the_last_entry_of_a_key_counts(written: list[LedgerEntry]) -> None:
     assert found.intents == {one.name: one for one in written if isinstance(one, CreationIntent)}
     assert found.topics == {(one.name, one.topic_id): one for one in written if isinstance(one, OwnedTopic)}
     assert found.acls == {one.binding for one in written if isinstance(one, OwnedAcl)}
+    assert found.failovers == {one.region: one for one in written if isinstance(one, Failover)}
+    assert found.taken_back == {one.region: one for one in written if isinstance(one, TakenBack)}
 
 
 def test_a_record_without_a_value_disowns() -> None:

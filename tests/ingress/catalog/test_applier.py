@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from formats.control.keys import watermarks_prefix
+from formats.messages.ledger import Failover, FailoverPhase
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
@@ -69,6 +70,22 @@ def test_configs_are_set_and_unset() -> None:
     world.publish_catalog(source_topic(defaults={"retention.ms": "604800000", "segment.bytes": "1073741824"}))
     follow(process, 2)
     assert "segment.bytes" not in world.admin.settings["copy"]
+
+
+def test_a_source_changes_nothing_between_failover_and_failback() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    process = delivered(world)
+    failover = Failover(region=REGION, epoch=1, phase=FailoverPhase.ACTIVE, at=world.clock.at)
+    world.ledger.write([failover])
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}, partitions=7))
+    follow(process, 2)
+    assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+    assert world.admin.describe(["copy"])["copy"].partition_count < 7
+    world.ledger.write([replace(failover, phase=FailoverPhase.FAILED_BACK)])
+    follow(process, 2)
+    assert world.admin.settings["copy"]["segment.bytes"] == "2000"
+    assert world.admin.describe(["copy"])["copy"].partition_count == 7
 
 
 def test_configs_follow_once_a_filter_that_failed_answers(monkeypatch: pytest.MonkeyPatch) -> None:

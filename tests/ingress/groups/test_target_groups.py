@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from formats.errors import BrokerUnavailable
-from formats.messages.ledger import WrittenOffset
+from formats.messages.ledger import Failover, FailoverPhase, WrittenOffset
 from infra.contracts.cluster import Committed, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
@@ -141,3 +141,17 @@ def test_without_the_ledger_nothing_is_written() -> None:
     with pytest.raises(BrokerUnavailable):
         world.sync(position("g", FIRST, 5))
     assert world.groups.offsets == {}
+
+
+@pytest.mark.parametrize("phase", FailoverPhase)
+def test_a_source_moves_no_group_between_failover_and_failback(phase: FailoverPhase) -> None:
+    world = World(allow_rewind=True)
+    world.ledger.write([Failover(region="us", epoch=1, phase=phase, at=NOW)])
+    decided = world.target.sync({"g": [position("g", FIRST, 5)]}, NOW, region="us")
+    held = phase is not FailoverPhase.FAILED_BACK
+    assert [one.outcome for one in decided["g"]] == [SyncOutcome.FAILED_OVER if held else SyncOutcome.WRITE]
+    assert ("g" in world.groups.offsets) is not held
+    assert [one.outcome for one in world.target.sync({"g": [position("g", FIRST, 6)]}, NOW, region="eu")["g"]] == [
+        SyncOutcome.WRITE
+    ]
+    assert [one.outcome for one in world.target.sync({"g": [position("g", FIRST, 7)]}, NOW)["g"]] == [SyncOutcome.WRITE]

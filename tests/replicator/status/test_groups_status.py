@@ -11,7 +11,12 @@ import pytest
 
 from formats.control.group_snapshot import GroupSnapshot
 from formats.control.keys import groups_prefix
-from replicator.commands.status_groups import MOST, groups_json, groups_text
+from infra.contracts.cluster import TopicPartition
+from ingress.groups.positions import GroupPosition
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome
+from ingress.groups.translation import Exactness
+from replicator.commands.status_groups import MOST, decisions_text, groups_json, groups_text
+from replicator.group_sync import GroupDecisions
 from replicator.status.groups import GroupsStatus, read_groups
 from tests.infra.archive.test_group_reports import MINUTE, Source
 
@@ -105,6 +110,7 @@ def test_json_has_all_of_them(source: Source) -> None:
                 "x": {"reason": "allow DESCRIBE on the group", "as_of": None},
             },
             "problems": ["listing: a broker does not answer"],
+            "sync": None,
         }
     ]
 
@@ -116,3 +122,32 @@ def test_a_snapshot_that_cannot_be_read_is_a_problem(source: Source) -> None:
     [line] = text(source)
     assert line.startswith("! groups of a: the newest snapshot of consumer groups of a cannot be read")
     assert groups_json([found])[0]["groups"] is None
+
+
+def decision(outcome: SyncOutcome, reason: str = "") -> SyncDecision:
+    position = GroupPosition(
+        group="g",
+        source="a/orders/0",
+        target=TopicPartition("a.orders", 0),
+        upstream=9,
+        downstream=7,
+        exactness=Exactness.EXACT,
+    )
+    return SyncDecision(position=position, outcome=outcome, here=5, reason=reason)
+
+
+def test_why_offsets_are_committed_here_or_not(source: Source) -> None:
+    some = [decision(SyncOutcome.SAME), decision(SyncOutcome.WRITE), decision(SyncOutcome.AHEAD, "it is further here")]
+    found = GroupDecisions(region="a", groups={"g": some})
+    assert list(decisions_text(found)) == [
+        "offsets of groups of a here: 1 to write in the next round, 1 as at the source, 1 ahead",
+        "  g in a.orders/0: ahead: it is further here",
+    ]
+    assert list(decisions_text(GroupDecisions(region="a", problem="no map"))) == [
+        "groups of a are not synchronised yet: no map"
+    ]
+    source.publish(g=1)
+    [entry] = groups_json([status(source)], [found])
+    sync: Any = entry["sync"]
+    assert [one["outcome"] for one in sync["groups"]["g"]] == ["same", "write", "ahead"]
+    assert sync["groups"]["g"][2]["reason"] == "it is further here"

@@ -1,0 +1,1 @@
+"""Failover to this region, failback from it, and the rehearsal of a failover."""

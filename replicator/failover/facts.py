@@ -1,0 +1,249 @@
+"""What a failover is planned from: this bucket and this cluster. The source region is not asked, it may be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
+from formats.control.keys import groups_prefix
+from formats.errors import MalformedEvent, PluginFailed, SegmentNotFound, TargetError
+from formats.messages.ledger import Failover, Ownership
+from formats.policies.acls import DENY, TOPIC
+from formats.segment import SourcePartition
+from formats.topic_selection import is_internal
+from infra.archive.generations import Generations
+from infra.archive.group_reports import GroupReport, GroupReports
+from infra.archive.source_reports import SourceReport, SourceReports
+from infra.archive.watermark_history import WatermarkHistory
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.internal_topics import Ledger
+from infra.kafka.cluster.groups import OTHER_KIND
+from ingress.catalog.ownership import DryLedger
+from ingress.groups.positions import GroupPosition
+from ingress.groups.round import by_group
+from ingress.groups.translation import Exactness
+from ingress.source_settings import IngressSource
+from replicator.failover.plan import FailoverPlan, PartitionState, planned_groups
+from replicator.failover.streams import ArrivingTopic, streams_applications
+from replicator.group_sync import target_groups
+from replicator.offsets import TranslatedOffsets
+from replicator.services.clients import Clients
+from replicator.services.ingress_status import ingress_sources
+from replicator.services.routing import Routed, routed
+from replicator.status.ingress import IngressPartition
+
+
+def keeps_offsets(source: IngressSource) -> bool:
+    """Whether its destinations carry the source's own offsets: `offsets = "preserve"`."""
+    return getattr(source, "offsets", "map") == "preserve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverFacts:
+    """Of one source region, as of when they were read."""
+
+    plan: FailoverPlan
+    positions: Mapping[str, Sequence[GroupPosition]]  # by group
+    translated: TranslatedOffsets
+
+
+@dataclass(slots=True, kw_only=True)
+class FailoverSources:
+    """Use from one thread."""
+
+    clients: Clients
+    region: str
+    ledger: Ledger
+
+    def read(self, now: datetime, *, of_groups: bool = True) -> FailoverFacts:
+        """Raises ConfigError, StoreUnavailable, BrokerUnavailable, and TargetError when nothing of the region is
+        delivered here. Without `of_groups` no decisions about groups are made."""
+        clients, region, config = self.clients, self.region, self.clients.config
+        translated = TranslatedOffsets.open(clients, region)
+        found = routed(clients)
+        owned = self.ledger.read()
+        state = owned.failovers.get(region)
+        status = ingress_sources(clients, found).read(now, clients.pool)
+        report = SourceReports(clients.objects, config.s3.prefix).refresh([region])[region]
+        delivered = [p for p in status.partitions if p.key.source.region == region and p.configured and not p.is_over]
+        partitions = self._partitions(delivered, report, found)
+        groups = self._snapshot(state)
+        positions = {} if groups is None else by_group(self._positions(groups.snapshot, translated, partitions))
+        decisions = (
+            target_groups(clients, DryLedger(self.ledger)).sync(positions, now, dry_run=True) if of_groups else {}
+        )
+        snapshot = None if groups is None else groups.snapshot
+        arriving, names = list(_arriving(region, found)), _names(region, report, found)
+        return FailoverFacts(
+            plan=FailoverPlan(
+                region=region,
+                now=now,
+                state=state,
+                heartbeat_at=None if report.heartbeat is None else report.heartbeat.written_at,
+                watermarks_at=report.as_of,
+                snapshot_at=None if groups is None else groups.as_of,
+                snapshot=0 if groups is None else groups.generation,
+                partitions=partitions,
+                groups=planned_groups(decisions, partitions),
+                not_known={} if snapshot is None else _not_known(snapshot),
+                refused=_refused(region, found),
+                streams=[] if snapshot is None else streams_applications(snapshot, names, arriving),
+                members=status.group.members,
+                servers=str(config.cluster.properties("admin").get("bootstrap.servers", "")),
+                topics=_destinations(arriving),
+                released=released(arriving, owned),
+            ),
+            positions=positions,
+            translated=translated,
+        )
+
+    def _partitions(
+        self, delivered: Sequence[IngressPartition], report: SourceReport, found: Routed
+    ) -> Sequence[PartitionState]:
+        """Those that are stored or delivered, and those that the source has besides."""
+        history = WatermarkHistory(self.clients.objects, self.clients.config.s3.prefix, self.region)
+        reached = {
+            (p.key.source.topic, p.key.source.partition): max(p.archive_end or 0, _next_offset(p) or 0)
+            for p in delivered
+        }
+        unseen = [one for one in _known_here(self.clients, self.region, report, found) if one[0] not in reached]
+        complete = history.complete_as_of(report, reached | dict.fromkeys((one for one, _ in unseen), 0))
+        states = [
+            PartitionState(
+                source=p.key.source,
+                target=TopicPartition(p.key.destination_topic, p.key.source.partition),
+                delivered=_next_offset(p),
+                begins=p.archive_start,
+                arrived=p.archive_end,
+                source_end=report.stable_end(p.key.source.topic, p.key.source.partition),
+                complete_as_of=complete.get((p.key.source.topic, p.key.source.partition)),
+                problem="; ".join(p.problems),
+            )
+            for p in delivered
+        ]
+        states += [
+            PartitionState(
+                source=SourcePartition(self.region, topic, partition),
+                target=TopicPartition(destination, partition),
+                delivered=None,
+                source_end=report.stable_end(topic, partition),
+                complete_as_of=complete.get((topic, partition)),
+            )
+            for (topic, partition), destination in unseen
+        ]
+        return sorted(states, key=lambda one: (str(one.source.path), one.source.partition, one.target))
+
+    def _snapshot(self, state: Failover | None) -> GroupReport | None:
+        """The one that a failover under way has chosen, else the newest. None: none has arrived. Raises TargetError
+        when the chosen one is gone."""
+        objects, prefix = self.clients.objects, self.clients.config.s3.prefix
+        if state is None or not (state.snapshot and state.phase.holds):
+            return GroupReports(objects, prefix).refresh([self.region]).get(self.region)
+        generations = Generations(objects, groups_prefix(prefix, self.region))
+        try:
+            snapshot = decode_group_snapshot(generations.read(state.snapshot))
+        except (SegmentNotFound, MalformedEvent) as error:
+            raise TargetError(
+                f"the failover from {self.region} began with the group snapshot {state.snapshot}, which cannot be read "
+                f"any more ({error}): use `replicator offsets translate --apply` for each group that is left: "
+                + ", ".join(state.left)
+            ) from error
+        return GroupReport(snapshot, state.snapshot, snapshot.observed_at)
+
+    def _positions(
+        self, snapshot: GroupSnapshot, translated: TranslatedOffsets, partitions: Sequence[PartitionState]
+    ) -> Sequence[GroupPosition]:
+        """As translated; where no record ever arrived, and none is here, a group begins at 0."""
+        states = {(str(one.source), one.target): one for one in partitions}
+        ends = self.clients.admin.ends([one.target for one in partitions if not one.reach])
+        found = []
+        for one in translated.positions(snapshot):
+            state, end = states.get((one.source, one.target)), ends.get(one.target)
+            if one.downstream is None and state is not None and not state.reach and end is not None and not end.high:
+                exactness = Exactness.CLAMPED if one.upstream else Exactness.EXACT
+                found.append(replace(one, downstream=0, exactness=exactness, reason=""))
+            else:
+                found.append(one)
+        return found
+
+
+def released(arriving: Sequence[ArrivingTopic], owned: Ownership) -> Sequence[str]:
+    """Destinations with the source's own name that only ingress may write to: after a failover their producers do."""
+    protected = {one.resource_name for one in owned.acls if one.permission == DENY and one.resource_type == TOPIC}
+    return sorted({one.destination for one in arriving if one.keeps_name and one.destination in protected})
+
+
+def _next_offset(p: IngressPartition) -> int | None:
+    return None if p.checkpoint is None else p.checkpoint.next_offset
+
+
+def _arriving(region: str, found: Routed) -> Iterator[ArrivingTopic]:
+    for destination, routes in found.routing.chosen.items():
+        for route in routes:
+            if route.region == region:
+                name = route.incarnations[0].topic
+                yield ArrivingTopic(name=name, destination=destination, keeps_offsets=keeps_offsets(route.settings))
+
+
+def _destinations(arriving: Sequence[ArrivingTopic]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for one in sorted(arriving, key=lambda one: (one.name, one.destination)):
+        found.setdefault(one.name, []).append(one.destination)
+    return found
+
+
+def _refused(region: str, found: Routed) -> Mapping[str, str]:
+    some = [*found.routing.withheld, *found.routing.refused, *found.routing.unnamed]
+    return {each.path: one.reason for one in some if one.topic.region == region for each in one.topic.incarnations}
+
+
+def _names(region: str, report: SourceReport, found: Routed) -> set[str]:
+    """Topics of the source that are known here."""
+    catalog = found.catalogs.get(region)
+    return {
+        *(() if report.watermarks is None else report.watermarks.topics),
+        *(() if catalog is None else catalog.topics),
+    }
+
+
+def _known_here(
+    clients: Clients, region: str, report: SourceReport, found: Routed
+) -> Iterator[tuple[tuple[str, int], str]]:
+    """Partitions that the source has, of topics that are to be delivered here, with their destinations."""
+    if report.watermarks is None:
+        return
+    routes = {
+        route.incarnations[0].topic: name
+        for name, some in found.routing.chosen.items()
+        for route in some
+        if route.region == region
+    }
+    for topic, marks in sorted(report.watermarks.topics.items()):
+        destination = routes.get(topic) or _to_be(clients, region, topic)
+        if destination:
+            yield from (((topic, partition), destination) for partition in range(marks.partitions))
+
+
+def _to_be(clients: Clients, region: str, topic: str) -> str:
+    """Destination of a topic of which nothing has arrived; empty when it is not to be delivered here."""
+    source = clients.ingress.source_of(region, topic)
+    if source is None or is_internal(topic, clients.config.own_topics):
+        return ""
+    try:
+        return "" if source.refusal(topic, clients.config.region) else source.destination(topic)
+    except PluginFailed:
+        return ""
+
+
+def _not_known(snapshot: GroupSnapshot) -> Mapping[str, str]:
+    return {
+        group: f"its offsets could not be read at the source: {why}"
+        for group, why in sorted(snapshot.unreadable.items())
+        if group not in snapshot.groups
+    } | {
+        group: "it is a share group or one of the streams protocol, whose positions are no committed offsets"
+        for group, kind in sorted(snapshot.unsupported.items())
+        if kind == OTHER_KIND
+    }

@@ -1,0 +1,197 @@
+"""Consumer groups that moved here go back to where they came from, at the exact record.
+
+    the region they moved to                       the region they go back to
+    failback execute --to A                        failback execute --from B
+    committed offsets ─ inverse of the map ─> handover, in the bucket ══> committed, for groups that are inactive
+
+Nothing but the bucket lies between the two, so each region does its half. The second half also commits the groups'
+offsets in what was produced at B meanwhile, which ingress at A delivers, as a failover from B would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from formats.control.group_snapshot import (
+    CommittedOffset,
+    GroupSnapshot,
+    SnapshotGroup,
+    TopicCommits,
+    decode_group_snapshot,
+    encode_group_snapshot,
+)
+from formats.control.keys import handovers_prefix
+from formats.errors import SegmentNotFound
+from formats.incarnation import parse_incarnation
+from formats.messages.ledger import Failover, FailoverPhase
+from formats.segment import SourcePartition
+from infra.archive.generations import Generations
+from infra.contracts.internal_topics import Ledger
+from ingress.groups.sync_plan import INACTIVE
+from ingress.groups.translation import Exactness
+from replicator.offsets import TranslatedOffset, TranslatedOffsets
+from replicator.services.clients import Clients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverPlan:
+    """The first half, at the region that the groups moved to. `state`: of the failover."""
+
+    to: str
+    here: str
+    now: datetime
+    state: Failover | None
+    groups: Mapping[str, Sequence[TranslatedOffset]] = field(default_factory=dict)
+    active: Mapping[str, str] = field(default_factory=dict)  # groups that are in use here, and how
+    kinds: Mapping[str, str] = field(default_factory=dict)  # by group
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the other region's topics, by archive path
+    flows_back: bool = False  # egress is configured here
+
+    @property
+    def is_done(self) -> bool:
+        return self.state is not None and self.state.phase is FailoverPhase.FAILED_BACK
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return [] if self.is_done else list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if self.state is None:
+            yield f"there was no failover from {self.to} here"
+        elif self.state.phase is not FailoverPhase.ACTIVE:
+            yield f"the failover from {self.to} is not finished: `replicator failover execute --from {self.to}`"
+        elif self.state.left:
+            yield f"of the failover groups are left: {', '.join(self.state.left)}"
+        for group, how in self.active.items():
+            yield f"group {group} is {how} here: stop its consumers first"
+        for group, some in self.groups.items():
+            for one in some:
+                if one.exactness is not Exactness.EXACT:
+                    why = one.reason or one.exactness.value
+                    yield f"group {group} in {one.target}: {why}"
+        if not self.flows_back:
+            yield (
+                "this file has no [egress]: what was produced here does not flow back; where nothing was, this is as "
+                "it should be, and --give-up says so"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Handover:
+    """Use from one thread."""
+
+    clients: Clients
+    to: str
+    ledger: Ledger
+
+    def plan(self, now: datetime) -> HandoverPlan:
+        """Raises what `TranslatedOffsets.open` raises."""
+        clients, config = self.clients, self.clients.config
+        translated = TranslatedOffsets.open(clients, self.to)
+        state = self.ledger.read().failovers.get(self.to)
+        partitions = [one for one in translated.lookup.ends if one.topic in translated.routes]
+        kinds = clients.groups.listing().kinds
+        groups: dict[str, Sequence[TranslatedOffset]] = {}
+        active: dict[str, str] = {}
+        for group in sorted(kinds.keys() - _own_groups(clients)):
+            facts = clients.groups.facts(group)
+            committed = clients.groups.committed(group, partitions)
+            if not committed:
+                continue
+            groups[group] = [
+                replace(translated.of_commit(partition, one.next_offset), group=group, metadata=one.metadata)
+                for partition, one in sorted(committed.items())
+            ]
+            if facts.members or facts.state not in INACTIVE:
+                active[group] = f"{facts.state}, with {facts.members} members,"
+        paths = {source_of(one).path for some in groups.values() for one in some if one.source}
+        return HandoverPlan(
+            to=self.to,
+            here=config.region,
+            now=now,
+            state=state,
+            groups=groups,
+            active=active,
+            kinds=kinds,
+            topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
+            flows_back=config.egress is not None,
+        )
+
+    def execute(self, plan: HandoverPlan) -> int:
+        """Store where the groups are, and end the failover; the generation of the handover. Active groups are left
+        out. The same again does nothing. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
+        if plan.state is not None and plan.is_done:
+            return plan.state.handover
+        generations = Generations(
+            self.clients.objects, handovers_prefix(self.clients.config.s3.prefix, plan.here, plan.to)
+        )
+        snapshot = _snapshot(plan, self.clients.cluster_id)
+        number = _stored(generations, snapshot)
+        before = plan.state or Failover(region=plan.to, epoch=0, phase=FailoverPhase.ACTIVE, at=plan.now)
+        # stored first: a crash in between leaves a handover that the next run stores again, as the same
+        self.ledger.write([replace(before, phase=FailoverPhase.FAILED_BACK, handover=number, left=())])
+        return number
+
+
+def source_of(one: TranslatedOffset) -> SourcePartition:
+    """Of one that has a source."""
+    region, path, partition = one.source.split("/")
+    return SourcePartition.of(region, parse_incarnation(path), int(partition))
+
+
+def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | None]:
+    """What the region `of` handed over to this one, as far as it arrived: its generation; 0 and None: nothing. Raises
+    StoreUnavailable, and MalformedEvent for what a newer program wrote."""
+    config = clients.config
+    generations = Generations(clients.objects, handovers_prefix(config.s3.prefix, of, config.region))
+    number = generations.newest()
+    try:
+        return number, decode_group_snapshot(generations.read(number)) if number else None
+    except SegmentNotFound:
+        return 0, None
+
+
+def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
+    """Offsets of the other region, by its topics and their ids."""
+    groups = {}
+    for group, some in plan.groups.items():
+        topics: dict[tuple[str, str], dict[int, CommittedOffset]] = {}
+        for one in some:
+            if one.source_offset is None or group in plan.active:
+                continue
+            source = source_of(one)
+            commits = topics.setdefault((source.topic, plan.topic_ids.get(source.path, "")), {})
+            commits[source.partition] = CommittedOffset(next_offset=one.source_offset, metadata=one.metadata)
+        if topics:
+            groups[group] = SnapshotGroup(
+                kind=plan.kinds[group],
+                state="empty",
+                members=0,
+                topics={topic: TopicCommits.of(topic_id, some) for (topic, topic_id), some in topics.items()},
+            )
+    return GroupSnapshot(
+        cluster_id=cluster_id,
+        writer=f"{plan.here}, failover {0 if plan.state is None else plan.state.epoch}",
+        observed_at=plan.now,
+        groups=groups,
+        unreadable={group: f"it was {how} in {plan.here}" for group, how in plan.active.items()},
+    )
+
+
+def _stored(generations: Generations, snapshot: GroupSnapshot) -> int:
+    """A handover of the same failover with the same offsets is the same: it was stored by a run that died then."""
+    while True:
+        number = generations.newest()
+        before = decode_group_snapshot(generations.read(number)) if number else None
+        if before is not None and before.writer == snapshot.writer and before.has_same_content(snapshot):
+            return number
+        if generations.put(number + 1, encode_group_snapshot(snapshot)):
+            return number + 1
+
+
+def _own_groups(clients: Clients) -> Collection[str]:
+    config = clients.config
+    own = [] if config.ingress is None else [config.ingress.group_id]
+    return {*own, *([] if config.egress is None else [config.egress.group_id])}

@@ -1,0 +1,233 @@
+"""What a failover would do, and what would be lost, in numbers. Pure.
+
+    source's log     0 ─────────────────────────────────────────── 400     by its watermarks that arrived here
+    bucket           0 ───────────────────────── 350                       50 missing: they will never be here
+    delivered        0 ────────── 260                                      90 to deliver
+    a group                  200 is exact, 300 once it is delivered, 370 is 20 beyond what arrived
+
+1. A failover delivers first what has arrived, then commits the offsets of the groups: in this order, since an offset
+   can be translated when its record is here.
+2. Each step is recorded when it is done, so the next one follows from the record alone, whoever asks.
+3. What was done is not done again. Groups that had members at the time are left for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from formats.messages.ledger import Failover, FailoverPhase
+from formats.segment import SourcePartition
+from infra.contracts.cluster import TopicPartition
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome
+from ingress.groups.translation import Exactness
+from replicator.failover.streams import StreamsApplication
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition on its way here. Offsets of the source, each the next one."""
+
+    source: SourcePartition
+    target: TopicPartition
+    delivered: int | None  # None: nothing was
+    begins: int | None = None  # of what is stored; None: nothing is
+    arrived: int | None = None  # up to which it is stored in this bucket; None: nothing is
+    source_end: int | None = None  # last stable offset of its log, by the newest watermarks; None: not known
+    complete_as_of: datetime | None = None  # the bucket holds what the log held then, by the source's clock
+    problem: str = ""  # why delivery does not go on
+
+    @property
+    def reach(self) -> int:
+        """Up to which records are here, or can be."""
+        return max(self.arrived or 0, self.delivered or 0)
+
+    @property
+    def to_deliver(self) -> int:
+        begin = self.delivered if self.delivered is not None else self.begins or 0
+        return max((self.arrived or 0) - begin, 0)
+
+    @property
+    def missing(self) -> int | None:
+        """Offsets that the source had and that did not arrive; None: not known."""
+        return None if self.source_end is None else max(self.source_end - self.reach, 0)
+
+
+class Verdict(StrEnum):
+    """Where a group continues in one partition."""
+
+    EXACT = "exact"
+    WAITING = "waiting"  # exact once what has arrived is delivered
+    BEYOND = "beyond"  # it had read records that did not arrive; it continues after the last one that did
+    TRIMMED = "trimmed"
+    REPEATED = "repeated"
+    UNKNOWN = "unknown"
+    AHEAD = "ahead"  # further here than at the source, and not moved back, or held where an operator put it
+    ACTIVE = "active"  # it has members here, or that is not known, and commits for itself
+
+    @property
+    def is_exact(self) -> bool:
+        return self in (Verdict.EXACT, Verdict.WAITING)
+
+
+def verdict(decision: SyncDecision, state: PartitionState | None) -> Verdict:
+    """`state`: of the partition that the position is in; None: not known."""
+    position = decision.position
+    if decision.outcome in (SyncOutcome.ACTIVE, SyncOutcome.UNKNOWN_STATE):
+        return Verdict.ACTIVE
+    can_arrive = state is not None and state.to_deliver > 0
+    if position.downstream is None:
+        return Verdict.WAITING if can_arrive and state is not None and state.delivered is None else Verdict.UNKNOWN
+    if position.exactness is Exactness.CLAMPED:
+        if state is not None and can_arrive and position.upstream <= state.reach:
+            return Verdict.WAITING
+        return Verdict.BEYOND
+    if decision.outcome in (SyncOutcome.AHEAD, SyncOutcome.MOVED, SyncOutcome.HELD):
+        return Verdict.AHEAD
+    match position.exactness:
+        case Exactness.TRIMMED:
+            return Verdict.TRIMMED
+        case Exactness.REPEATED:
+            return Verdict.REPEATED
+        case _:
+            return Verdict.EXACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPosition:
+    decision: SyncDecision
+    verdict: Verdict
+    beyond: int = 0  # offsets that it had passed at the source, and that did not arrive
+
+    @property
+    def reason(self) -> str:
+        return self.decision.reason or self.decision.position.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverPlan:
+    """`state`: how far an earlier run came; None: there was none, or it was failed back."""
+
+    region: str
+    now: datetime
+    state: Failover | None
+    heartbeat_at: datetime | None  # the last one of the source's egress; None: none has arrived
+    watermarks_at: datetime | None  # when the ends of the source's logs were those that are counted
+    snapshot_at: datetime | None  # when the groups stood where they are counted to stand
+    snapshot: int = 0  # its generation
+    partitions: Sequence[PartitionState] = ()
+    groups: Mapping[str, Sequence[PlannedPosition]] = field(default_factory=dict)
+    not_known: Mapping[str, str] = field(default_factory=dict)  # groups whose offsets are not known, and why
+    refused: Mapping[str, str] = field(default_factory=dict)  # topics of the source that are not delivered, and why
+    streams: Sequence[StreamsApplication] = ()
+    members: int = 0  # ingress processes that run
+    servers: str = ""  # bootstrap servers of this cluster
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)  # destinations, by name at the source
+    released: Sequence[str] = ()  # destinations whose protection against writes ends
+
+    @property
+    def to_deliver(self) -> int:
+        return sum(one.to_deliver for one in self.partitions)
+
+    @property
+    def missing(self) -> int:
+        """Offsets that are known to be lost."""
+        return sum(one.missing or 0 for one in self.partitions)
+
+    @property
+    def complete_as_of(self) -> datetime | None:
+        """Everything that the source held then is here once it is delivered; None: not known of some partition."""
+        found = [one.complete_as_of for one in self.partitions]
+        known = [at for at in found if at is not None]
+        return min(known) if known and len(known) == len(found) else None
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Why not everything continues exactly."""
+        return [*self._of_partitions(), *self._of_groups(), *self._of_streams()]
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.problems
+
+    def _of_partitions(self) -> Iterator[str]:
+        for name, why in self.refused.items():
+            yield f"{self.region}/{name}: {why}"
+        for one in self.partitions:
+            if one.problem:
+                yield f"{one.source}: {one.problem}"
+            if one.missing is None:
+                yield f"{one.source}: how far the source was is not known: no watermarks of it arrived"
+            elif one.missing:
+                yield f"{one.source}: {one.missing} offsets did not arrive: [{one.reach},{one.reach + one.missing - 1}]"
+        if self.to_deliver and not self.members:
+            yield f"{self.to_deliver} offsets are to be delivered, and no ingress runs: start it, or give them up"
+
+    def _of_groups(self) -> Iterator[str]:
+        if self.snapshot_at is None:
+            yield "no snapshot of the source's groups has arrived: no group can continue where it stood"
+        for group, why in self.not_known.items():
+            yield f"group {group}: {why}"
+        is_done = self.state is not None and self.state.phase is FailoverPhase.ACTIVE
+        for group, positions in self.groups.items():
+            for one in positions:
+                if one.verdict.is_exact or (is_done and one.verdict in (Verdict.AHEAD, Verdict.ACTIVE)):
+                    continue  # it is used here, as it should be
+                where = f"group {group} in {one.decision.position.source}: {one.verdict.value}"
+                if one.beyond:
+                    yield f"{where}: it had passed {one.beyond} offsets that did not arrive"
+                else:
+                    yield f"{where}: {one.reason}" if one.reason else where
+
+    def _of_streams(self) -> Iterator[str]:
+        for one in self.streams:
+            for what in one.missing:
+                yield f"Kafka Streams application {one.group}: {what}"
+
+
+def planned_groups(
+    decisions: Mapping[str, Sequence[SyncDecision]], partitions: Sequence[PartitionState]
+) -> Mapping[str, Sequence[PlannedPosition]]:
+    """By group, in order."""
+    states = {(str(one.source), one.target): one for one in partitions}
+    return {
+        group: [_planned(one, states.get((one.position.source, one.position.target))) for one in some]
+        for group, some in sorted(decisions.items())
+    }
+
+
+def _planned(decision: SyncDecision, state: PartitionState | None) -> PlannedPosition:
+    found = verdict(decision, state)
+    beyond = decision.position.upstream - state.reach if found is Verdict.BEYOND and state is not None else 0
+    return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0))
+
+
+class NextStep(StrEnum):
+    BEGIN = "begin"  # record it: from then on the source decides nothing here
+    DRAIN = "drain"  # wait until what has arrived is delivered
+    CHOOSE = "choose"  # record which snapshot of the groups counts
+    COMMIT = "commit"  # the offsets of all groups, and record it
+    RETRY = "retry"  # those that were left
+    NOTHING = "nothing"
+
+
+def next_step(state: Failover | None, *, to_deliver: int, give_up: bool) -> NextStep:
+    """`give_up`: what is not delivered yet is not waited for."""
+    if state is None or state.phase is FailoverPhase.FAILED_BACK:
+        return NextStep.BEGIN
+    match state.phase:
+        case FailoverPhase.DRAINING:
+            return NextStep.DRAIN if to_deliver and not give_up else NextStep.CHOOSE
+        case FailoverPhase.GROUPS:
+            return NextStep.COMMIT
+        case _:
+            return NextStep.RETRY if state.left else NextStep.NOTHING
+
+
+def left_over(groups: Mapping[str, Sequence[PlannedPosition]]) -> tuple[str, ...]:
+    """Groups for which another run may do more: they had members, or records of theirs were not delivered yet."""
+    return tuple(
+        group for group, some in groups.items() if any(one.verdict in (Verdict.ACTIVE, Verdict.WAITING) for one in some)
+    )

@@ -1,0 +1,156 @@
+"""The plan of a failover: its numbers and verdicts against a model, and its steps, whatever ends between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.messages.ledger import Failover, FailoverPhase
+from formats.segment import SourcePartition
+from infra.contracts.cluster import GroupFacts, TopicPartition
+from ingress.groups.positions import GroupPosition
+from ingress.groups.sync_plan import sync_plan
+from ingress.groups.translation import Exactness
+from replicator.failover.plan import (
+    FailoverPlan,
+    NextStep,
+    PartitionState,
+    Verdict,
+    left_over,
+    next_step,
+    planned_groups,
+)
+from tests.examples import property_examples
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+EMPTY, STABLE = (
+    GroupFacts(state=state, members=n, partitions=frozenset()) for state, n in (("empty", 0), ("stable", 1))
+)
+HERE = TopicPartition("us.orders", 0)
+
+
+def partition(delivered: int, arrived: int, end: int | None) -> PartitionState:
+    return PartitionState(
+        source=SourcePartition("us", "orders", 0),
+        target=HERE,
+        delivered=delivered,
+        begins=0,
+        arrived=arrived,
+        source_end=end,
+        complete_as_of=NOW,
+    )
+
+
+def position(group: str, upstream: int, delivered: int) -> GroupPosition:
+    """Offsets here are those of the source, as far as they are delivered."""
+    return GroupPosition(
+        group=group,
+        source="us/orders/0",
+        target=HERE,
+        upstream=upstream,
+        downstream=min(upstream, delivered),
+        exactness=Exactness.EXACT if upstream <= delivered else Exactness.CLAMPED,
+    )
+
+
+def plan(state: PartitionState, groups: Mapping[str, int], facts: GroupFacts | None = EMPTY) -> FailoverPlan:
+    decisions = {
+        group: sync_plan(
+            [position(group, at, state.delivered or 0)], facts=facts, committed={}, written={}, allow_rewind=False
+        )
+        for group, at in groups.items()
+    }
+    return FailoverPlan(
+        region="us",
+        now=NOW,
+        state=None,
+        heartbeat_at=NOW,
+        watermarks_at=NOW,
+        snapshot_at=NOW,
+        partitions=[state],
+        groups=planned_groups(decisions, [state]),
+        members=1,
+    )
+
+
+logs = st.lists(st.integers(0, 20), min_size=3, max_size=3).map(sorted)
+groups = st.dictionaries(st.sampled_from("abc"), st.integers(0, 22))
+
+
+@property_examples()
+@given(logs, groups)
+def test_the_numbers_are_what_is_seen_later(log: list[int], at: Mapping[str, int]) -> None:
+    delivered, arrived, end = log
+    found = plan(partition(delivered, arrived, end), at)
+    assert (found.to_deliver, found.missing) == (arrived - delivered, end - arrived)
+    after = plan(partition(arrived, arrived, end), at)  # once all is delivered
+    for group, offset in at.items():
+        [one], [then] = found.groups[group], after.groups[group]
+        expected = Verdict.EXACT if offset <= delivered else Verdict.WAITING if offset <= arrived else Verdict.BEYOND
+        assert (one.verdict, one.beyond) == (expected, max(offset - arrived, 0))
+        assert then.verdict is (Verdict.EXACT if one.verdict.is_exact else one.verdict)
+        assert then.beyond == one.beyond
+    lost = end > arrived or any(offset > arrived for offset in at.values())
+    assert found.is_exact is not lost
+    assert set(left_over(after.groups)) == set()
+    assert set(left_over(found.groups)) == {group for group, offset in at.items() if delivered < offset <= arrived}
+
+
+@pytest.mark.parametrize("facts", [STABLE, None])
+def test_a_group_in_use_is_left(facts: GroupFacts | None) -> None:
+    found = plan(partition(5, 5, 5), {"g": 3}, facts)
+    assert [one.verdict for one in found.groups["g"]] == [Verdict.ACTIVE]
+    assert left_over(found.groups) == ("g",)
+    assert not found.is_exact
+    active = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
+    assert replace(found, state=active).is_exact  # it is used here, as it should be
+
+
+def test_what_is_not_known_is_said() -> None:
+    found = plan(partition(5, 5, None), {})
+    assert found.missing == 0
+    assert any("no watermarks" in one for one in found.problems)
+    assert any("no snapshot" in one for one in replace(found, snapshot_at=None).problems)
+    assert any("no ingress runs" in one for one in replace(plan(partition(1, 5, 5), {}), members=0).problems)
+    assert replace(found, partitions=[replace(found.partitions[0], complete_as_of=None)]).complete_as_of is None
+
+
+@property_examples()
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans())), st.booleans())
+def test_each_step_follows_from_what_is_recorded(runs: list[tuple[int, bool, bool]], give_up: bool) -> None:
+    """Each run ends after some step, perhaps before it is recorded; groups may be in use meanwhile."""
+    state: Failover | None = None
+    committed = 0
+    for to_deliver, is_recorded, is_in_use in [*runs, *[(0, True, False)] * 5]:
+        step = next_step(state, to_deliver=to_deliver, give_up=give_up)
+        before = state
+        match step:
+            case NextStep.BEGIN:
+                after = Failover(region="us", epoch=1, phase=FailoverPhase.DRAINING, at=NOW)
+            case NextStep.DRAIN:
+                assert to_deliver
+                assert not give_up
+                continue
+            case NextStep.CHOOSE:
+                assert before is not None
+                after = replace(before, phase=FailoverPhase.GROUPS, snapshot=7)
+            case NextStep.COMMIT | NextStep.RETRY:
+                assert before is not None
+                assert before.snapshot == 7
+                committed += 1
+                after = replace(before, phase=FailoverPhase.ACTIVE, left=("g",) if is_in_use else ())
+            case NextStep.NOTHING:
+                assert before is not None
+                assert (before.phase, before.left) == (FailoverPhase.ACTIVE, ())
+                continue
+        state = after if is_recorded else before
+    assert committed
+    assert next_step(state, to_deliver=9, give_up=False) is NextStep.NOTHING
+    assert state is not None
+    failed_back = replace(state, phase=FailoverPhase.FAILED_BACK)
+    assert next_step(failed_back, to_deliver=0, give_up=False) is NextStep.BEGIN
