@@ -24,7 +24,7 @@ class GroupDecisions:
 
     region: str
     groups: Mapping[str, Sequence[SyncDecision]] = field(default_factory=dict)
-    problem: str = ""  # why it is not known
+    problem: str = ""  # why it cannot be read
 
 
 def target_groups(clients: Clients, ledger: Ledger, *, allow_rewind: bool = False) -> TargetGroups:
@@ -46,7 +46,10 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     arrived = GroupReports(clients.objects, config.s3.prefix).refresh(list(config.ingress.regions))
     if not arrived:
         return []
-    target = target_groups(clients, ledger_in(clients, create=False), allow_rewind=config.groups.allow_rewind)
+    try:
+        target = target_groups(clients, ledger_in(clients, create=False), allow_rewind=config.groups.allow_rewind)
+    except TargetError as error:
+        return [GroupDecisions(region=region, problem=str(error)) for region in sorted(arrived)]
     found = []
     for region, report in sorted(arrived.items()):
         try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from infra.archive.group_reports import GroupReports
 from infra.settings.units import format_age
-from ingress.groups.sync_plan import SyncOutcome
 from replicator.status.groups import GroupsStatus, read_groups
 from replicator.terminal.output import count_text, print_text
 
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from replicator.services.clients import Clients
 
 MOST = 10  # groups in the text; JSON has all
-SHOWN: Mapping[SyncOutcome, str] = {
-    **{one: one.value for one in SyncOutcome},
-    SyncOutcome.WRITE: "to write in the next round",
-    SyncOutcome.SAME: "as at the source",
-}
+SHOWN = {"write": "to write in the next round", "same": "as at the source"}
+"""Outcomes that need nobody, in other words than their values."""
 
 
 def groups_status(settings: Config, reach: Clients) -> Sequence[GroupsStatus]:
@@ -67,16 +63,16 @@ def print_decisions(found: Iterable[GroupDecisions]) -> None:
 def decisions_text(found: GroupDecisions) -> Iterator[str]:
     """Why offsets are committed here for the groups of a region, or not."""
     if found.problem:
-        yield f"groups of {found.region} are not synchronised yet: {found.problem}"
+        yield f"what is done here with groups of {found.region} cannot be read: {found.problem}"
         return
-    counts = Counter(one.outcome for some in found.groups.values() for one in some)
-    named = ", ".join(f"{count_text(counts[one])} {SHOWN[one]}" for one in SyncOutcome if counts[one])
+    counts = Counter(one.outcome.value for some in found.groups.values() for one in some)
+    named = ", ".join(f"{count_text(count)} {SHOWN.get(outcome, outcome)}" for outcome, count in sorted(counts.items()))
     yield f"offsets of groups of {found.region} here: {named or 'none'}"
     lines = [
-        f"  {group} in {one.position.target}: {SHOWN[one.outcome]}: {one.reason or one.position.reason}"
+        f"  {group} in {one.position.target}: {one.outcome.value}: {one.reason or one.position.reason}"
         for group, some in found.groups.items()
         for one in some
-        if one.outcome not in (SyncOutcome.WRITE, SyncOutcome.SAME)
+        if one.outcome.value not in SHOWN
     ]
     if lines:
         yield _first(lines, "\n")

@@ -22,10 +22,10 @@ from formats.control.group_snapshot import (
     decode_group_snapshot,
     encode_group_snapshot,
 )
-from formats.control.keys import handovers_prefix
-from formats.errors import SegmentNotFound
+from formats.control.keys import groups_prefix, handovers_prefix
+from formats.errors import MalformedEvent, SegmentNotFound
 from formats.incarnation import parse_incarnation
-from formats.messages.ledger import Failover, FailoverPhase
+from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
 from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
@@ -90,12 +90,14 @@ class Handover:
         """Raises what `TranslatedOffsets.open` raises."""
         clients, config = self.clients, self.clients.config
         translated = TranslatedOffsets.open(clients, self.to)
-        state = self.ledger.read().failovers.get(self.to)
+        owned = self.ledger.read()
+        state = owned.failovers.get(self.to)
         partitions = [one for one in translated.lookup.ends if one.topic in translated.routes]
         kinds = clients.groups.listing().kinds
+        moved = kinds.keys() if state is None else self._moved(owned, state, translated.routes.keys())
         groups: dict[str, Sequence[TranslatedOffset]] = {}
         active: dict[str, str] = {}
-        for group in sorted(kinds.keys() - _own_groups(clients)):
+        for group in sorted((kinds.keys() & set(moved)) - set(_own_groups(clients))):
             facts = clients.groups.facts(group)
             committed = clients.groups.committed(group, partitions)
             if not committed:
@@ -118,6 +120,16 @@ class Handover:
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
             flows_back=config.egress is not None,
         )
+
+    def _moved(self, owned: Ownership, state: Failover, topics: Collection[str]) -> Collection[str]:
+        """Groups that the failover was about, or that were ever written here for the other region: others that read its
+        topics are this region's own, and stay."""
+        written = {group for group, topic in owned.groups if topic in topics}
+        generations = Generations(self.clients.objects, groups_prefix(self.clients.config.s3.prefix, self.to))
+        try:
+            return written | decode_group_snapshot(generations.read(state.snapshot)).groups.keys()
+        except (SegmentNotFound, MalformedEvent):  # thinned since
+            return written
 
     def execute(self, plan: HandoverPlan) -> int:
         """Store where the groups are, and end the failover; the generation of the handover. Active groups are left

@@ -4,7 +4,7 @@ region, and go back exactly."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from tests.infra.kafka_groups import commit
 from tests.processes.flow import Flow
 from tests.processes.harness import PATIENCE, A, B
 from tests.processes.test_groups_cross import produce_with_holes
+from tests.processes.traffic import KEEPS_EVERYTHING, Draft, create_topic, produce_all
 
 if TYPE_CHECKING:
     from tests.processes.harness import Site, Worker
@@ -137,6 +138,59 @@ def test_a_region_is_lost_and_comes_back(site: Site) -> None:
         code, text = back.run("failback", "execute", "--from", B, "--json")
         assert code == DONE, text
         ingress.stop()
+
+
+def test_what_was_produced_meanwhile_comes_back_with_its_groups(site: Site) -> None:
+    """A group reads a topic of the lost region and one of the other region; both go back with it."""
+    create_bucket_with_queue(site.stack.moto.endpoint_url, f"{site.name}-other", f"{site.name}-back-queue")
+    local, group = f"{site.name}.local", f"{site.name}.at-work"
+    with Flow(site, partitions=1) as flow:
+        flow.target = f"{A}.{flow.topic}"
+        source, here, there = (TopicPartition(name, 0) for name in (flow.topic, flow.target, f"{B}.{local}"))
+        drafts = [Draft(0, None, b"%d" % n, (), 1_700_000_000_000 + n) for n in range(9)]
+        words = flow.produce(drafts)
+        commit({"bootstrap.servers": site.bootstrap(A)}, group, {source: Committed(3, "")})
+        egress = egress_of(site, flow.topic, "egress").start()
+        ingress = site.ingress("ingress", {"topic": flow.topic, "replication_policy": "default"}).start()
+        flow.wait_for(words)
+        plan = site.command("plan", ingress, "failover", "plan")
+        site.wait("a plan without a loss", lambda: plan.start().wait(PATIENCE) == DONE)
+        egress.stop()
+        code, text = ingress.run("failover", "execute")
+        assert code == DONE, text
+
+        create_topic(site.bootstrap(B), local, 1, KEEPS_EVERYTHING)
+        produce_all(site.bootstrap(B), local, drafts)
+        at_b = {"bootstrap.servers": site.bootstrap(B)}
+        commit(at_b, group, {here: Committed(5, ""), TopicPartition(local, 0): Committed(7, "")})
+        own = f"{site.name}.at-home"  # of a consumer of b alone, which goes on
+        commit(at_b, own, {here: Committed(1, "")})
+        from_b = egress_of(site, local, "from-b")
+        from_b.tables = {**from_b.tables, **at_region(site, B)}
+        hand = site.command("hand", ingress, "failback", "execute", "--to", A)
+        hand.tables = {**ingress.tables, "egress": from_b.tables["egress"]}
+        assert hand.start().wait(PATIENCE) == DONE, hand.explain("was to hand the group over")
+
+        to_a = site.ingress(
+            "to-a", {"region": B, "topic": local, "replication_policy": "default"}, queue=f"{site.name}-back-queue"
+        )
+        to_a.tables = {**to_a.tables, **at_region(site, A)}
+        to_a.start()
+        from_b.start()  # only now: the second half waits for what was produced, and for a snapshot
+        back = site.command("back", to_a, "failback", "execute", "--from", B)
+        back.tables = to_a.tables
+        site.wait("something of it at a", lambda: there.topic in topics_of(site, A))
+        ended = back.start().wait(PATIENCE)
+        assert ended == DONE, back.explain(f"ended with {ended}")
+        assert site.committed(A, group, source.topic, 1) == {0: 5}
+        assert site.committed(A, group, there.topic, 1) == {0: 7}
+        assert site.committed(A, own, source.topic, 1) == {}
+        assert list(records(site, A, there).values()) == [draft.value for draft in drafts]
+        site.stop(ingress, from_b, to_a)
+
+
+def topics_of(site: Site, region: str) -> Collection[str]:
+    return AdminClient({"bootstrap.servers": site.bootstrap(region), "log_level": 0}).list_topics(timeout=10).topics
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -140,11 +140,11 @@ def test_why_offsets_are_committed_here_or_not(source: Source) -> None:
     some = [decision(SyncOutcome.SAME), decision(SyncOutcome.WRITE), decision(SyncOutcome.AHEAD, "it is further here")]
     found = GroupDecisions(region="a", groups={"g": some})
     assert list(decisions_text(found)) == [
-        "offsets of groups of a here: 1 to write in the next round, 1 as at the source, 1 ahead",
+        "offsets of groups of a here: 1 ahead, 1 as at the source, 1 to write in the next round",
         "  g in a.orders/0: ahead: it is further here",
     ]
     assert list(decisions_text(GroupDecisions(region="a", problem="no map"))) == [
-        "groups of a are not synchronised yet: no map"
+        "what is done here with groups of a cannot be read: no map"
     ]
     source.publish(g=1)
     [entry] = groups_json([status(source)], [found])
