@@ -127,9 +127,20 @@ def _catalog() -> catalog.Catalog:
 
 def _watermarks() -> watermarks.SourceWatermarks:
     topic = watermarks.TopicWatermarks(
-        topic_id=TOPIC_ID, low=(0, 500), high=(1200, 900), stable=(1200, 890), position=(1200, None)
+        topic_id=TOPIC_ID,
+        low=(0, 500),
+        high=(1200, 900),
+        stable=(1200, 890),
+        position=(1200, None),
+        settled=frozenset({0}),
     )
-    return watermarks.SourceWatermarks(cluster_id=CLUSTER_ID, writer=WRITER, observed_at=AT, topics={"orders": topic})
+    return watermarks.SourceWatermarks(
+        cluster_id=CLUSTER_ID,
+        writer=WRITER,
+        observed_at=AT,
+        topics={"orders": topic},
+        settled_at=AT + timedelta(milliseconds=40),
+    )
 
 
 def _groups() -> group_snapshot.GroupSnapshot:
