@@ -25,6 +25,7 @@ from formats.messages.delivery_checkpoint import (
     follow,
 )
 from formats.messages.group_claim import GroupClaim
+from formats.messages.restore_cut import Cut
 from infra.kafka.internal_topics.table_log import TableLog, malformed_fields
 from infra.runtime.log_fields import REASON, TOPIC
 
@@ -85,6 +86,11 @@ class KafkaCheckpointStore:
         """As of the last `read`."""
         with self._lock:
             return self._complete.owners.get(transactional_id)
+
+    def cut(self) -> Cut | None:
+        """Of a restore to a moment, as of the last `read`; None before it has begun."""
+        with self._lock:
+            return self._complete.cut
 
     def close(self) -> None:
         with self._lock:

@@ -296,13 +296,15 @@ def test_only_what_both_collections_agree_on_is_settled(region: Region) -> None:
     began = region.clock.at
     region.turn(one, times=2)
     [found] = region.watermarks()
-    assert (found.topics["t"].high, found.topics["t"].settled) == ((1, 0, 0), {2})
+    assert found.topics["t"].high == (1, 0, 0)
+    assert found.topics["t"].settled == {2}
     assert found.settled_at is not None
     assert found.settled_at >= found.observed_at == began
     region.ends.refuses.clear()
     region.turn(one, times=7)
     *_, found = region.watermarks()
-    assert (found.topics["t"].high, found.topics["t"].settled) == ((1, 0, 0), {0, 1, 2})
+    assert found.topics["t"].high == (1, 0, 0)
+    assert found.topics["t"].settled == {0, 1, 2}
     count = len(region.watermarks())
     region.ends.then = lambda: region.ends.refuses.update({refused: "no"})
     region.turn(one, times=7)
@@ -311,7 +313,7 @@ def test_only_what_both_collections_agree_on_is_settled(region: Region) -> None:
 
 def test_a_topic_that_is_created_again_between_the_collections_is_not_settled(region: Region) -> None:
     one = region.process("one")
-    region.ends.then = lambda: region.broker.recreate("t") and None
+    region.ends.then = lambda: set(region.broker.recreate("t")).clear()
     region.turn(one, times=2)
     [found] = region.watermarks()
     assert (found.topics["t"].settled, found.settled_at) == (frozenset(), None)

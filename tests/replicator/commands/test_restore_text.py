@@ -27,7 +27,7 @@ def test_one_style_of_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = RestoreOutcome(
         source="a/t/0", target="copy/0", records=113_420, size_bytes=2048, next_offset=113_420, is_done=True
     )
-    print_result(Restoring(world).plan, [outcome, outcome], (), timedelta(seconds=2))
+    print_result(Restoring(world).plan, [outcome, outcome], (), timedelta(seconds=2), {})
     assert capsys.readouterr().out.splitlines() == [
         "from   to      records  size     next offset  state",
         *["a/t/0  copy/0  113,420  2.0 KiB       113420  done"] * 2,
