@@ -95,7 +95,9 @@ def is_superseded(
 def shares_span(stored_at: datetime, next_stored_at: datetime, rule: KeepRule, now: datetime) -> bool:
     """Whether the following one is of the same span, so that this one is not the last of it."""
     span = rule.span(now - stored_at)
-    return bool(span) and (stored_at - _EPOCH) // span == (next_stored_at - _EPOCH) // span
+    if not span:
+        return False
+    return (stored_at - _EPOCH) // span == (next_stored_at - _EPOCH) // span
 
 
 def is_expired(

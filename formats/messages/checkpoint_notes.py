@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from formats.messages.delivery_checkpoint import (
+    CUT,
     OWNER,
     PARKED,
     POSITION,
@@ -26,7 +27,6 @@ from formats.messages.delivery_checkpoint import (
     kind_of,
 )
 from formats.messages.group_claim import GROUP, GroupClaim, decode_claim
-from formats.messages.restore_cut import CUT, Cut, decode_cut
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class CheckpointNotes:
     owners: dict[str, str] = field(default_factory=dict)  # by transactional id
     _claims: dict[bytes, GroupClaim] = field(default_factory=dict)  # by the record's key, in the order of the log
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
-    cut: Cut | None = None  # of a restore to a moment
+    cut: bytes | None = None  # of a restore to a moment, encoded
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -85,5 +85,5 @@ class CheckpointNotes:
             transactional_id, token = decode_owner(key, value)
             self.owners[transactional_id] = token
         elif kind == CUT and value is not None:
-            self.cut = decode_cut(value)
+            self.cut = value
         return kind != POSITION

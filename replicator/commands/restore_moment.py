@@ -10,7 +10,7 @@ from replicator.terminal.output import table
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from formats.messages.restore_cut import Cut
+    from formats.control.restore_cut import Cut
     from replicator.restore.group_plan import GroupPlan
     from replicator.restore.group_restore import GroupOutcomes
     from replicator.restore.plan import RestorePlan

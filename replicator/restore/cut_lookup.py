@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from formats.control.restore_cut import Cut, cut_topics
 from formats.control.watermarks import Column, SourceWatermarks
 from formats.errors import ConfigError
-from formats.messages.restore_cut import Cut, cut_topics
 from formats.topic_selection import is_internal
 from infra.archive.generation_history import GenerationHistory, GenerationInForce
 from replicator.selection import Selection

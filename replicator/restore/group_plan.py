@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.control.group_snapshot import GroupSnapshot
+from formats.control.restore_cut import Cut
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.messages.restore_cut import Cut
 
 
 @dataclass(frozen=True, slots=True)

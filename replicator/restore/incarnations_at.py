@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from formats.control.claim import TopicClaim
+from formats.control.restore_cut import Cut
 from formats.errors import DataError
-from formats.messages.restore_cut import Cut
 from infra.archive.control import ControlStore
 from ingress.routing.succession import ArchivedIncarnation
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from formats.messages.restore_cut import Cut
+from formats.control.restore_cut import Cut
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation

@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
-from formats.messages.restore_cut import Cut
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain

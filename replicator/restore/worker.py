@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from formats.control.restore_cut import Cut, encode_cut
 from formats.coverage import SegmentSlice
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from formats.int_range import INT64_MAX
-from formats.messages.delivery_checkpoint import Author, Checkpoint
-from formats.messages.restore_cut import CUT_KEY, Cut, encode_cut
+from formats.messages.delivery_checkpoint import CUT_KEY, Author, Checkpoint
 from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from infra.archive.run_reader import RunReader, SegmentRunReader

@@ -179,7 +179,7 @@ class TestThinner:
     ) -> None:
         minute = datetime(2026, 3, 20, 10, 0, tzinfo=UTC)
         older = datetime(2026, 3, 1, tzinfo=UTC)
-        spans = {
+        spans: dict[datetime, list[int | None]] = {
             older: [3, 1, 0],
             older + 3 * HOUR: [3, 2],  # of the same day, the last of those with as many
             minute: [1, 2, 2, 0],

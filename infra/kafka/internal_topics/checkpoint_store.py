@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
+from formats.control.restore_cut import Cut, decode_cut
 from formats.errors import CheckpointConflict, MalformedEvent
 from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
@@ -25,7 +26,6 @@ from formats.messages.delivery_checkpoint import (
     follow,
 )
 from formats.messages.group_claim import GroupClaim
-from formats.messages.restore_cut import Cut
 from infra.kafka.internal_topics.table_log import TableLog, malformed_fields
 from infra.runtime.log_fields import REASON, TOPIC
 
@@ -88,9 +88,10 @@ class KafkaCheckpointStore:
             return self._complete.owners.get(transactional_id)
 
     def cut(self) -> Cut | None:
-        """Of a restore to a moment, as of the last `read`; None before it has begun."""
+        """Of a restore to a moment, as of the last `read`; None before it has begun. Raises MalformedEvent, also for
+        that of a newer version."""
         with self._lock:
-            return self._complete.cut
+            return None if self._complete.cut is None else decode_cut(self._complete.cut)
 
     def close(self) -> None:
         with self._lock:

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, dump, load, malformed
+from formats.codec import VERSION, load, malformed
 from formats.control.packed import pack, unpack
 from formats.control.watermarks import SourceWatermarks
 
-CUT = "cut"  # kind of its record, as written in the key
-CUT_KEY = dump({"kind": CUT})
 _WHAT = "the cut of a restore"
 
 
