@@ -25,7 +25,9 @@ from tests.infra.cluster import QUIET, Cluster
 from tests.infra.kafka_groups import commit
 from tests.integration.running import running_services
 from tests.replicator.restore.history import REGION
+from tests.replicator.restore.large import ROWS, fill
 from tests.replicator.restore.place import Commands, Place
+from tests.replicator.restore.published import publish_groups, publish_watermarks, snapshot, watermarks
 
 pytestmark = pytest.mark.integration
 
@@ -195,6 +197,9 @@ def test_a_group_continues_on_the_exact_record(pairs: Pairs, commands: Commands,
     code, plan = commands.json(*given, "--dry-run")
     assert (code, plan["moment"]["groups"]["positions"]) == (0, {group: 2, idle: 2}), plan
     assert plan["moment"]["unsettled"] == []
+    code, text = commands.run(*given, "--dry-run")
+    assert (code, f"as {REGION} was at {at.isoformat()}" in text, "no transaction is split" in text) == (0, True, True)
+    assert "groups: 2 with 4 positions here, by snapshot" in text
     code, result = commands.json(*given)
     assert code == 0, result
     assert pairs.restored(name) == [list(range(20))] * 2
@@ -212,6 +217,23 @@ def test_a_group_continues_on_the_exact_record(pairs: Pairs, commands: Commands,
     assert (code, again["records"]) == (3, 0), again
     assert {(one["group"], one["outcome"]) for one in again["groups"]} == {(group, "ahead"), (idle, "same")}
     assert pairs.restored(name) == [list(range(20))] * 2
+
+
+@pytest.mark.long
+def test_tasks_of_spark_end_there_too(place: Place, commands: Commands, unique: Callable[[str], str]) -> None:
+    fill(place.objects, "orders", 2, 2)
+    at, name, group = datetime(2026, 3, 4, tzinfo=UTC), unique("orders"), unique("billing")
+    ends = (ROWS + 100, 7)
+    publish_watermarks(place.objects, 1, watermarks(at, {"orders": ends}, settled=True))
+    publish_groups(place.objects, 1, snapshot(at, **{group: {"orders": {0: ROWS + 50, 1: 9}}}))
+    given = ("restore", "orders", "--rename", f"orders={name}", "--at", (at + timedelta(days=1)).isoformat())
+    code, result = commands.json(*given, "--groups", "--accept", "not-archived", "--spark")
+    assert code == 0, result
+    assert [len(place.restored(name, partition)) for partition in (0, 1)] == list(ends)
+    assert {(one["partition"], one["outcome"], one["exactness"]) for one in result["groups"]} == {
+        (0, "write", "exact"),
+        (1, "write", "clamped"),
+    }
 
 
 def _delivered(offsets: dict[str, int], _: object, message: Message) -> None:
