@@ -29,7 +29,7 @@ def moment_lines(plan: RestorePlan) -> Iterator[str]:
     following = (
         "none is newer"
         if cut.next_observed_at is None
-        else f"the next ones {_distance(cut.next_observed_at - cut.wanted_at)} after it"
+        else f"the next ones {_after(cut.next_observed_at - cut.wanted_at)} it"
     )
     yield f"  watermarks {cut.generation}, observed {_distance(since)} before {cut.wanted_at.isoformat()}; {following}"
     yield f"  {_transactions(plan, cut)}"
@@ -117,6 +117,10 @@ def groups_json(outcomes: GroupOutcomes) -> list[Mapping[str, object]]:
 def _unsettled(plan: RestorePlan, cut: Cut) -> list[str]:
     ours = {(p.source.topic, p.source.partition) for p in plan.partitions}
     return [f"{topic}/{partition}" for topic, partition in cut.unsettled(lambda *one: one in ours)]
+
+
+def _after(time: timedelta) -> str:
+    return f"{_distance(-time)} before" if time.total_seconds() < 0 else f"{_distance(time)} after"
 
 
 def _distance(time: timedelta) -> str:

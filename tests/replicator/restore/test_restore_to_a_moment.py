@@ -21,6 +21,7 @@ from infra.contracts.cluster import Committed, TopicPartition
 from infra.local.waiting import wait_until
 from replicator.config import Config, from_mapping
 from replicator.services.egress import build_egress
+from replicator.terminal.output import USAGE
 from tests.infra.cluster import QUIET, Cluster
 from tests.infra.kafka_groups import commit
 from tests.integration.running import running_services
@@ -234,6 +235,21 @@ def test_tasks_of_spark_end_there_too(place: Place, commands: Commands, unique: 
         (0, "write", "exact"),
         (1, "write", "clamped"),
     }
+
+
+def test_options_that_contradict_it_are_refused(place: Place, commands: Commands) -> None:
+    fill(place.objects, "orders", 1, 1)
+    at = ("--at", "2026-03-04T12:00:00Z")
+    for options, why in (
+        (("--groups",), "--groups needs --at"),
+        (("--transactional",), "--transactional needs --at"),
+        ((*at, "--follow"), "--follow goes on"),
+        ((*at, "--until", "2026-03-04T12:00:00Z"), "leave out --from and --until"),
+        (at, "the archive has no watermarks"),
+    ):
+        code, text = commands.run("restore", "orders", *options)
+        assert code == USAGE, text
+        assert why in " ".join(text.replace("│", " ").split())
 
 
 def _delivered(offsets: dict[str, int], _: object, message: Message) -> None:
