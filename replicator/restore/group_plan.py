@@ -5,7 +5,7 @@ snapshot, newest up to the moment ──> offsets in the restored partitions ─
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,12 +20,15 @@ class RestoredTopics:
 
     keys: Mapping[tuple[str, int], CheckpointKey]  # by topic and partition of the source
     topic_ids: Mapping[str, str]  # at the moment, by topic of the source
+    empty: Collection[CheckpointKey] = ()  # those of which no record is restored: there is nothing to translate
 
     @classmethod
-    def of(cls, cut: Cut, keys: Iterable[CheckpointKey]) -> RestoredTopics:
+    def of(cls, cut: Cut, keys: Iterable[CheckpointKey], empty: Iterable[CheckpointKey] = ()) -> RestoredTopics:
+        """`keys`: of all partitions, those of `empty` too."""
         return cls(
             {(key.source.topic, key.source.partition): key for key in keys},
             {name: topic.topic_id for name, topic in cut.topics.items()},
+            frozenset(empty),
         )
 
     def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:

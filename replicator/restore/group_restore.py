@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.ledger import LedgerEntry, Ownership
 from formats.policies.acls import AclBinding
 from infra.contracts.catalog import LogEndReader
-from infra.contracts.cluster import ConsumerGroups
+from infra.contracts.cluster import ConsumerGroups, LogEnds, TopicPartition
 from infra.contracts.groups import GroupWriter
 from infra.contracts.internal_topics import CheckpointStore, Ledger, OffsetMapLog
 from infra.kafka.client.properties import for_bounded_reads
@@ -20,10 +21,11 @@ from infra.kafka.cluster.group_commits import KafkaGroupCommits
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
-from ingress.groups.lookup import MapReader
+from ingress.groups.lookup import MapReader, log_ends_of
 from ingress.groups.positions import GroupPosition, Translate, group_positions
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
 from ingress.groups.target_groups import TargetGroups
+from ingress.groups.translation import Exactness, Translation
 from replicator.config import Config
 from replicator.restore.group_plan import GroupPlan, RestoredTopics
 
@@ -75,10 +77,22 @@ class RestoredMap:
     offset_map: OffsetMapLog
     ends: LogEndReader
 
-    def translate(self, topic_ids: Mapping[str, str]) -> Translate:
+    def translate(self, restored: RestoredTopics, topic_ids: Mapping[str, str]) -> Translate:
         """`topic_ids`: of the destinations, by name. Raises BrokerUnavailable, TargetError."""
         reader = MapReader(offset_map=self.offset_map, ends=self.ends)
-        return reader.open(topic_ids, self.checkpoints.read()).target_of
+        lookup = reader.open(topic_ids, self.checkpoints.read())
+        ends = log_ends_of(self.ends, restored.empty)
+
+        def target_of(key: CheckpointKey, source: int) -> Translation | str:
+            if key not in restored.empty:
+                return lookup.target_of(key, source)
+            target = TopicPartition(key.destination_topic, key.source.partition)
+            end = ends.get(target)
+            if not isinstance(end, LogEnds):
+                return f"{target}: its end is not known" + ("" if end is None else f" ({end})")
+            return Translation(end.high, Exactness.EXACT)
+
+        return target_of
 
 
 def set_groups(
@@ -102,4 +116,4 @@ def set_groups(
     )
     with closing(KafkaOffsetMapLog(for_bounded_reads(consumer), offset_map_topic)) as offset_map:
         found = RestoredMap(checkpoints=checkpoints, offset_map=offset_map, ends=KafkaLogEnds(admin.connection))
-        return restore.set(plan, restored, found.translate(topic_ids), now)
+        return restore.set(plan, restored, found.translate(restored, topic_ids), now)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
@@ -171,7 +172,17 @@ class Restore(Closing):
         return replace(plan, groups=groups, warnings=[*plan.warnings, *found.problems, *groups.problems])
 
     def _restored(self, plan: RestorePlan, cut: Cut) -> RestoredTopics:
-        return RestoredTopics.of(cut, [partition.key for partition in plan.partitions])
+        """With partitions that were there and have no record to restore."""
+        planned = {partition.key: partition for partition in plan.partitions}
+        keys = [
+            CheckpointKey(topic.incarnation.source(cut.region, number), topic.destination)
+            for topic in plan.topics
+            if (then := cut.topics.get(topic.incarnation.topic)) is not None
+            for number in range(len(then.ends))
+            if self.selection.wants(topic.incarnation.topic, number)
+        ]
+        empty = [key for key in keys if key not in planned or planned[key].offsets is None]
+        return RestoredTopics.of(cut, keys, empty)
 
     def set_groups(self, plan: RestorePlan) -> GroupOutcomes:
         """Set the positions of the plan's groups, after `run` when every partition is done. Given again, it moves no

@@ -127,6 +127,18 @@ class Pairs:
 
         assert wait_until(is_there, PATIENCE)
 
+    def wait_until_settled(self) -> None:
+        """Until the newest watermarks have every pair, and no transaction."""
+
+        def is_there() -> bool:
+            found = self.watermarks[-1].topics
+            return all(
+                found[topic].settled and (found[topic].high[0] or 0) > self.committed[-1][n]
+                for n, topic in enumerate(self.topics)
+            )
+
+        assert wait_until(is_there, PATIENCE)
+
     @property
     def watermarks(self) -> Sequence[SourceWatermarks]:
         stored = Generations(self.place.objects, watermarks_prefix("data", REGION))
@@ -153,8 +165,9 @@ def command(pairs: Pairs, at: datetime, name: str, *options: str) -> list[str]:
 
 def judge_times(pairs: Pairs, commands: Commands, times: int, unique: Callable[[str], str]) -> None:
     random, counts = Random(times), set()
+    first, last = pairs.moments[len(pairs.moments) // 4], pairs.moments[-1]
     for number in range(times):
-        at = pairs.moments[5] + (pairs.moments[-1] - pairs.moments[5]) * random.random()
+        at = first + (last - first) * random.random()
         name = unique(f"at{number}")
         code, result = commands.json(*command(pairs, at, name, "--transactional"))
         assert code == 0, result
@@ -187,6 +200,7 @@ def test_a_group_continues_on_the_exact_record(pairs: Pairs, commands: Commands,
     pairs.commit(idle, 0)
     pairs.wait_for_group(group, 7)
     pairs.wait_for_group(idle, 0)
+    pairs.wait_until_settled()
     at = datetime.now(UTC)
     pairs.write(10, Random(4))
     pairs.commit(group, 25)
@@ -220,20 +234,24 @@ def test_a_group_continues_on_the_exact_record(pairs: Pairs, commands: Commands,
     assert pairs.restored(name) == [list(range(20))] * 2
 
 
-@pytest.mark.long
-def test_tasks_of_spark_end_there_too(place: Place, commands: Commands, unique: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("where", [(), pytest.param(("--spark",), marks=pytest.mark.long)], ids=["here", "spark"])
+def test_groups_of_every_partition(
+    place: Place, commands: Commands, unique: Callable[[str], str], where: Sequence[str]
+) -> None:
+    """Also of one that is cut within a run, and of one without a record."""
     fill(place.objects, "orders", 2, 2)
     at, name, group = datetime(2026, 3, 4, tzinfo=UTC), unique("orders"), unique("billing")
-    ends = (ROWS + 100, 7)
+    ends = (ROWS + 100, 7, 0)
     publish_watermarks(place.objects, 1, watermarks(at, {"orders": ends}, settled=True))
-    publish_groups(place.objects, 1, snapshot(at, **{group: {"orders": {0: ROWS + 50, 1: 9}}}))
+    publish_groups(place.objects, 1, snapshot(at, **{group: {"orders": {0: ROWS + 50, 1: 9, 2: 0}}}))
     given = ("restore", "orders", "--rename", f"orders={name}", "--at", (at + timedelta(days=1)).isoformat())
-    code, result = commands.json(*given, "--groups", "--accept", "not-archived", "--spark")
+    code, result = commands.json(*given, "--groups", *where)
     assert code == 0, result
-    assert [len(place.restored(name, partition)) for partition in (0, 1)] == list(ends)
+    assert [len(place.restored(name, partition)) for partition in (0, 1, 2)] == list(ends)
     assert {(one["partition"], one["outcome"], one["exactness"]) for one in result["groups"]} == {
         (0, "write", "exact"),
         (1, "write", "clamped"),
+        (2, "write", "exact"),
     }
 
 
