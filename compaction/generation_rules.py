@@ -7,7 +7,9 @@
 1. The newest generation always stays.
 2. By age, of a generation's hour (or minute, or day: UTC) only the last stays, so that the generation in force at any
    time is known to that precision. The spans divide each other: what stays for a day has stayed for its hour.
-3. What is older than the horizon, the oldest stored segment, describes nothing that is stored; the one in force at the
+3. Of watermarks the one with the most settled partitions stays, too, the last of several: a moment to which a restore
+   may go without splitting a transaction. It is read for that; the other rules need only the listing.
+4. What is older than the horizon, the oldest stored segment, describes nothing that is stored; the one in force at the
    horizon does. Generations of the first tier stay even then.
 
 A generation goes because of the one that follows it, so a listing in order of numbers is decided as it is read. Ages
@@ -85,10 +87,31 @@ def is_superseded(
 ) -> bool:
     """Whether a generation goes, given when the following one was stored. `horizon`: when the oldest segment was
     stored; None: not known, or nothing expires by it."""
+    return shares_span(stored_at, next_stored_at, rule, now) or is_expired(
+        stored_at, next_stored_at, rule, now, horizon
+    )
+
+
+def shares_span(stored_at: datetime, next_stored_at: datetime, rule: KeepRule, now: datetime) -> bool:
+    """Whether the following one is of the same span, so that this one is not the last of it."""
+    span = rule.span(now - stored_at)
+    if not span:
+        return False
+    return (stored_at - _EPOCH) // span == (next_stored_at - _EPOCH) // span
+
+
+def is_expired(
+    stored_at: datetime, next_stored_at: datetime, rule: KeepRule, now: datetime, horizon: datetime | None
+) -> bool:
+    """Whether it goes even as the last of its span."""
     age = now - stored_at
-    span = rule.span(age)
-    if span is None:
-        return True
-    if span and (stored_at - _EPOCH) // span == (next_stored_at - _EPOCH) // span:
+    if rule.span(age) is None:
         return True
     return horizon is not None and age >= rule.tiers[0].age and next_stored_at <= horizon
+
+
+def most_settled(counts: Sequence[int]) -> int | None:
+    """Index of the generation of one span that has the most settled partitions, the last of several; None: none has
+    any. `counts`: in the order of the generations."""
+    best = max(counts, default=0)
+    return len(counts) - 1 - list(reversed(counts)).index(best) if best > 0 else None

@@ -4,15 +4,17 @@ that others supersede. Egress and ingress, which write them, have no right to de
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
 
-from compaction.generation_rules import RULES, KeepRule, is_superseded
+from compaction.generation_rules import RULES, KeepRule, is_expired, most_settled, shares_span
 from formats.control.keys import OFFSET_MAPS, generations_prefix, offset_maps_prefix, parse_offset_map_key
 from formats.control.offset_map_copy import map_copies
-from formats.errors import MalformedKey
+from formats.control.watermarks import decode_watermarks
+from formats.errors import MalformedEvent, MalformedKey, SegmentNotFound
 from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime import log_fields
@@ -21,6 +23,7 @@ from infra.runtime.lifecycle import Stop
 
 log = logging.getLogger(__name__)
 
+WATERMARKS = "watermarks"  # their folder
 BATCH = 1000  # objects of one request
 
 
@@ -34,9 +37,17 @@ class ThinnedKind:
 
 
 @dataclass(frozen=True, slots=True)
+class _Span:
+    """Generations of which a rule keeps the last."""
+
+    generations: Sequence[ObjectInfo]
+    following: datetime | None  # when the one after them was stored; None: there is none
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationThinner:
-    """One thread. Each call lists every generation and copy, and keeps at most those of one map in memory; raises
-    StoreUnavailable."""
+    """One thread. Each call lists every generation and copy, and keeps at most those of one map, or of one day, in
+    memory. Of watermarks it reads those that share a span with others. Raises StoreUnavailable."""
 
     objects: ObjectStore
     prefix: str
@@ -96,13 +107,44 @@ class GenerationThinner:
         self, kind: str, rule: KeepRule, now: datetime, horizon: datetime | None
     ) -> Iterator[tuple[ObjectInfo, bool]]:
         """Each generation in order of numbers, and whether it goes; foreign keys are left out."""
-        before: ObjectInfo | None = None
         prefix = generations_prefix(self.prefix, self.region, kind)
-        for info in self.objects.list(prefix):
-            if not is_generation(info.key[len(prefix) :]):
-                continue
-            if before is not None:
-                yield before, is_superseded(before.modified_at, info.modified_at, rule, now, horizon)
-            before = info
-        if before is not None:
-            yield before, False  # the newest
+        listed = (info for info in self.objects.list(prefix) if is_generation(info.key[len(prefix) :]))
+        for span in self._spans(listed, rule, now):
+            best = self._most_settled(span.generations) if kind == WATERMARKS and len(span.generations) > 1 else None
+            for index, info in enumerate(span.generations):
+                is_last = index == len(span.generations) - 1
+                after = span.following if is_last else span.generations[index + 1].modified_at
+                if after is None:
+                    yield info, False  # the newest
+                else:
+                    goes = not is_last and index != best
+                    yield info, goes or is_expired(info.modified_at, after, rule, now, horizon)
+
+    def _spans(self, listed: Iterator[ObjectInfo], rule: KeepRule, now: datetime) -> Iterator[_Span]:
+        span: list[ObjectInfo] = []
+        for info in listed:
+            if span and not shares_span(span[-1].modified_at, info.modified_at, rule, now):
+                yield _Span(span, info.modified_at)
+                span = []
+            span.append(info)
+        if span:
+            yield _Span(span, None)
+
+    def _most_settled(self, generations: Sequence[ObjectInfo]) -> int | None:
+        """The last one first: where all its partitions are settled, no other is read."""
+        counts = [0] * len(generations)
+        for index in range(len(generations) - 1, -1, -1):
+            counts[index], is_whole = self._settled(generations[index].key)
+            if is_whole:
+                break
+        return most_settled(counts)
+
+    def _settled(self, key: str) -> tuple[int, bool]:
+        """How many partitions are settled there, and whether all are. None of what cannot be read."""
+        try:
+            with closing(self.objects.open(key)) as file:
+                topics = decode_watermarks(file.read()).topics.values()
+        except (SegmentNotFound, MalformedEvent):
+            return 0, False
+        count = sum(len(topic.settled) for topic in topics)
+        return count, 0 < count == sum(topic.partitions for topic in topics)

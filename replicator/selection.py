@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 
 from formats.incarnation import LEGAL_NAME, Incarnation
@@ -53,6 +54,16 @@ class Selection:
     renaming: Renaming = field(default_factory=Renaming)
     transforms: Sequence[str] = ()  # names of the functions that filter or change records, in order
     on_spark: bool = False
+    at: datetime | None = None  # UTC; what the source held then; None: whatever is stored
+    is_transactional: bool = False  # or at the nearest earlier moment that splits no transaction
+
+    def __post_init__(self) -> None:
+        if self.at is None and self.is_transactional:
+            raise ValueError("an earlier moment than which? --transactional needs --at")
+        if self.at is not None and self.timestamps.is_bounded:
+            raise ValueError(
+                "--at is about what the source held, whatever the timestamps: leave out --from and --until"
+            )
 
     def matches(self, topic: str) -> bool:
         return any(pattern.matches(topic) for pattern in self.topics)
@@ -69,7 +80,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        fields = {
+        fields: dict[str, object] = {
             "incarnation": self.incarnation,
             "names": dict(self.renaming.names),
             "on_spark": self.on_spark,
@@ -82,6 +93,8 @@ class Selection:
             "topics": sorted(str(pattern) for pattern in self.topics),
             "transforms": list(self.transforms),
         }
+        if self.at is not None:
+            fields |= {"at": self.at.isoformat(), "transactional": self.is_transactional}
         return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 

@@ -1,5 +1,5 @@
 """Records of the checkpoint topic other than positions: parked and waiting partitions, skipped offsets, the owner of a
-transactional id, and the group that the topic belongs to.
+transactional id, the group that the topic belongs to, and the cut of a restore.
 
 Pure: records in, tables out. The last record of a key wins; one without a value removes the key.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from formats.messages.delivery_checkpoint import (
+    CUT,
     OWNER,
     PARKED,
     POSITION,
@@ -37,6 +38,7 @@ class CheckpointNotes:
     owners: dict[str, str] = field(default_factory=dict)  # by transactional id
     _claims: dict[bytes, GroupClaim] = field(default_factory=dict)  # by the record's key, in the order of the log
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
+    cut: bytes | None = None  # of a restore to a moment, encoded
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -50,7 +52,7 @@ class CheckpointNotes:
 
     def copy(self) -> CheckpointNotes:
         return CheckpointNotes(
-            dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped)
+            dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped), self.cut
         )
 
     def put(self, key: bytes, value: bytes | None) -> bool:
@@ -82,4 +84,6 @@ class CheckpointNotes:
         elif kind == OWNER and value is not None:
             transactional_id, token = decode_owner(key, value)
             self.owners[transactional_id] = token
+        elif kind == CUT and value is not None:
+            self.cut = value
         return kind != POSITION

@@ -6,7 +6,8 @@ the topic have keys with a `kind`:
 
   - `Parked`: a partition waits for an operator, with the reason; removed when the partition continues;
   - `Waiting`: a partition waits for offsets, with the time it began; removed when the partition is past them;
-  - `Skipped`: offsets that an operator gave up, kept for ever: a recorded gap at the target.
+  - `Skipped`: offsets that an operator gave up, kept for ever: a recorded gap at the target;
+  - the cut of a restore to a moment (`formats.control.restore_cut`), in its own checkpoint topic.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from formats.errors import CheckpointConflict
 from formats.segment import OffsetRange, SourcePartition
 
 # kinds of records, as written in their keys
-POSITION, PARKED, WAITING, SKIPPED, OWNER = "", "parked", "waiting", "skipped", "owner"
+POSITION, PARKED, WAITING, SKIPPED, OWNER, CUT = "", "parked", "waiting", "skipped", "owner", "cut"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -224,3 +225,6 @@ def decode_owner(key: bytes, data: bytes) -> tuple[str, str]:
     """Transactional id and token. Raises MalformedEvent, also for a newer version."""
     with malformed("an owner", data):
         return str(json.loads(key)["transactional_id"]), str(load(data)["token"])
+
+
+CUT_KEY = dump({"kind": CUT})

@@ -1,4 +1,4 @@
-"""Which generation of a control object was in force at a moment: of the catalogue, or of the consumer groups.
+"""Which generation of a control object was in force at a moment: of the catalogue, the watermarks, or the groups.
 
     numbers      1      2      7      8      9       in the order of their observations; some are thinned
     observed    10:00  10:05  11:00  11:20  12:00    inside each object
@@ -19,7 +19,8 @@ from typing import Generic, Protocol, TypeVar
 
 from formats.control.catalog import Catalog, decode_catalog
 from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
-from formats.control.keys import catalog_prefix, groups_prefix
+from formats.control.keys import catalog_prefix, groups_prefix, watermarks_prefix
+from formats.control.watermarks import SourceWatermarks, decode_watermarks
 from formats.errors import MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations, StoredGeneration
 from infra.contracts.storage import ObjectStore
@@ -58,6 +59,28 @@ class GenerationHistory(Generic[T]):
         and a few GETs: some 2 × log2 of their number at most, as long as few of them are damaged. Raises
         StoreUnavailable."""
         return _Search(self.generations, self.decode, self.generations.stored(), moment).found()
+
+    def earlier(self, number: int) -> Iterator[tuple[int, T]]:
+        """Those before `number` that can be read, the highest first: a LIST for each thousand, and a GET each. Raises
+        StoreUnavailable."""
+        for one in reversed(self.generations.stored()):
+            if one.number < number and (value := self._readable(one.number)) is not None:
+                yield one.number, value
+
+    def following(self, number: int) -> T | None:
+        """The first one after `number`, when it can be read. Raises StoreUnavailable."""
+        after = self.generations.at_or_after(number + 1)
+        return None if after is None else self._readable(after)
+
+    def _readable(self, number: int) -> T | None:
+        try:
+            return self.decode(self.generations.read(number))
+        except (SegmentNotFound, MalformedEvent):
+            return None
+
+
+def watermark_generations(objects: ObjectStore, prefix: str, region: str) -> GenerationHistory[SourceWatermarks]:
+    return GenerationHistory(Generations(objects, watermarks_prefix(prefix, region)), decode_watermarks)
 
 
 def catalog_history(objects: ObjectStore, prefix: str, region: str) -> GenerationHistory[Catalog]:

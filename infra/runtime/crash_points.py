@@ -69,6 +69,7 @@ class Step(StrEnum):
     HEARTBEAT = "heartbeat"
     # restore, beside those of ingress
     TAKE_OVER = "take-over"
+    RECORD_CUT = "record-cut"  # where a restore to a moment ends
     THAW = "thaw"
     DELETE_RECORDS = "delete-records"
     # operator

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from formats.control.group_snapshot import CommittedOffset, GroupSnapshot
 from formats.messages.delivery_checkpoint import CheckpointKey
@@ -32,6 +33,11 @@ class GroupPosition:
     exactness: Exactness
     metadata: str = ""
     reason: str = ""  # why it is not known; empty when it is
+
+
+class Deliveries(Protocol):
+    def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:
+        """Where a partition of that incarnation goes; or why it goes nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,7 @@ class DeliveredTopics:
         return not topic_id or self.id_of(region, path) in (None, topic_id)
 
 
-def group_positions(
-    snapshot: GroupSnapshot, delivered: DeliveredTopics, translate: Translate
-) -> Iterator[GroupPosition]:
+def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: Translate) -> Iterator[GroupPosition]:
     """Each committed offset of a topic that is delivered here; more than once for one that goes to several topics."""
     for group, found in snapshot.groups.items():
         for topic, commits in found.topics.items():

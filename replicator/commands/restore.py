@@ -18,6 +18,7 @@ from replicator.commands.restore_progress import progress
 from replicator.restore.acl_restore import AclSource
 from replicator.restore.creation import ConfigMode
 from replicator.terminal.options import (
+    At,
     From,
     IncarnationOption,
     Offsets,
@@ -25,6 +26,7 @@ from replicator.terminal.options import (
     Region,
     Renames,
     Topics,
+    Transactional,
     Until,
     pair,
     parsed,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from infra.runtime.lifecycle import Stop
     from replicator.config import Config
     from replicator.restore.conflicts import ConflictKind
+    from replicator.restore.group_restore import GroupOutcomes
     from replicator.restore.plan import RestorePlan
     from replicator.restore.progress import RestoreOutcome
     from replicator.restore.request import RestoreRequest
@@ -73,6 +76,12 @@ def restore(  # noqa: PLR0917 -- options of a command
     offsets: Offsets = None,
     from_: From = None,
     until: Until = None,
+    at: At = None,
+    transactional: Transactional = False,
+    groups: Annotated[
+        bool,
+        typer.Option("--groups/--no-groups", help="With --at: set the positions that inactive groups had then."),
+    ] = False,
     incarnation: IncarnationOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     restore_id: Annotated[str, typer.Option("--id", help="Name the restore; the same name resumes it.")] = "",
@@ -127,7 +136,18 @@ def restore(  # noqa: PLR0917 -- options of a command
     set_up_work(settings)
     transforms = [*(keep or []), *(change or [])]
     selection = selected(
-        settings, topics, region, rename, partition, offsets, from_, until, incarnation, transforms=transforms
+        settings,
+        topics,
+        region,
+        rename,
+        partition,
+        offsets,
+        from_,
+        until,
+        incarnation,
+        transforms=transforms,
+        at=at,
+        is_transactional=transactional,
     )
     target = TargetOptions(
         accept=[*(_conflict_kind(name) for name in accept or ()), *([ConflictKind.PURGE] if yes else [])],
@@ -149,7 +169,12 @@ def restore(  # noqa: PLR0917 -- options of a command
         max_rate=None if max_rate is None else parsed(parse_size, max_rate),
         follow=parsed(parse_duration, every) if follow else None,
         spark=spark_if(spark, settings),
+        groups=groups,
     )
+    if at is not None and follow:
+        raise typer.BadParameter("--follow goes on, and --at ends at a moment: use one of them")
+    if groups and at is None:
+        raise typer.BadParameter("positions of groups are those of a moment: --groups needs --at")
     request = RestoreRequest(
         selection=selection,
         target=target,
@@ -197,9 +222,9 @@ def _execute(settings: Config, request: RestoreRequest, *, as_json: bool) -> Non
             case _:
                 assert_never(prepared)
     if as_json:
-        print_json(result_json(plan, request.selection.transforms, ended.outcomes, ended.took))
+        print_json(result_json(plan, request.selection.transforms, ended.outcomes, ended.took, ended.groups))
     else:
-        print_result(plan, ended.outcomes, request.selection.transforms, ended.took)
+        print_result(plan, ended.outcomes, request.selection.transforms, ended.took, ended.groups)
     if ended.code in {FAILED, INTERRUPTED}:
         complain(ended.stopped)
     if ended.code != DONE:
@@ -219,9 +244,11 @@ class _Ended:
     took: timedelta
     code: int
     stopped: str  # the totals when it was stopped
+    groups: GroupOutcomes
 
 
 def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, quiet: bool) -> _Ended:
+    from replicator.restore.group_restore import SET
     from replicator.restore.restore import RestoreStopped
 
     began = time.monotonic()
@@ -233,7 +260,12 @@ def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, qui
             raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None
     took = timedelta(seconds=time.monotonic() - began)
     code = exit_code(outcomes, signals, follow=follow)
-    return _Ended(outcomes=outcomes, took=took, code=code, stopped=shown.stopped(outcomes))
+    groups: GroupOutcomes = {}
+    if all(outcome.is_done for outcome in outcomes):
+        groups = restoring.set_groups(plan)
+        if code == DONE and not all(one.outcome in SET for some in groups.values() for one in some):
+            code = DIFFERENCES
+    return _Ended(outcomes=outcomes, took=took, code=code, stopped=shown.stopped(outcomes), groups=groups)
 
 
 def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, follow: bool) -> int:

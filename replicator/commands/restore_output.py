@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from formats.coverage import covered_count
 from formats.segment import OffsetRange
 from replicator.commands.restore_destination import destination_json, destination_lines
+from replicator.commands.restore_moment import group_table, groups_json, moment_json, moment_lines
 from replicator.terminal.output import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
     from replicator.restore.conflicts import Conflict
+    from replicator.restore.group_restore import GroupOutcomes
     from replicator.restore.partition_plan import PartitionPlan
     from replicator.restore.plan import RestorePlan
     from replicator.restore.progress import RestoreOutcome
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
     print_text(f"restore {plan.id}")
+    for line in moment_lines(plan):
+        print_text(line)
     rows = [
         [
             str(p.source),
@@ -95,7 +99,11 @@ def _print_given_up(plan: RestorePlan) -> None:
 
 
 def print_result(
-    plan: RestorePlan, outcomes: Sequence[RestoreOutcome], transforms: Sequence[str], took: timedelta
+    plan: RestorePlan,
+    outcomes: Sequence[RestoreOutcome],
+    transforms: Sequence[str],
+    took: timedelta,
+    groups: GroupOutcomes,
 ) -> None:
     rows = [
         [o.source, o.target, count_text(o.records), size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes
@@ -117,6 +125,12 @@ def print_result(
     if any(outcome.corrupt for outcome in outcomes):
         print_text(REMEDY)
     _print_given_up(plan)
+    if groups:
+        print_text(group_table(groups))
+        for reason in sorted({one.reason for some in groups.values() for one in some if one.reason}):
+            print_text(f"! {reason}")
+    elif plan.groups is not None and plan.groups.partitions:
+        print_text("no group was set: that comes when every partition is done")
     if not records and all(outcome.is_done for outcome in outcomes):
         print_text("nothing was left to do")
 
@@ -136,6 +150,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "about_seconds": plan.estimated_duration(rate).total_seconds(),
         "refused": plan.refused,
         "empty": plan.is_empty,
+        "moment": moment_json(plan),
         "warnings": list(plan.warnings),
         "objections": [_conflict_json(c) for c in plan.conflicts],
         "topics": [
@@ -174,7 +189,11 @@ def _conflict_json(conflict: Conflict) -> Mapping[str, object]:
 
 
 def result_json(
-    plan: RestorePlan, transforms: Sequence[str], outcomes: Sequence[RestoreOutcome], took: timedelta
+    plan: RestorePlan,
+    transforms: Sequence[str],
+    outcomes: Sequence[RestoreOutcome],
+    took: timedelta,
+    groups: GroupOutcomes,
 ) -> Mapping[str, object]:
     from dataclasses import asdict
 
@@ -185,6 +204,7 @@ def result_json(
         "records": sum(outcome.records for outcome in outcomes),
         "size_bytes": sum(outcome.size_bytes for outcome in outcomes),
         "transforms": list(transforms),
+        "groups": groups_json(groups),
         "partitions": [
             {**asdict(outcome), "state": _state(outcome), "redelivery": commands.get(outcome.source, [])}
             for outcome in outcomes

@@ -42,6 +42,8 @@ class ConflictKind(StrEnum):
     NOT_ALLOWED = "not-allowed"
     OTHER_TARGET = "other-target"
     PURGE = "purge"
+    MOMENT = "moment"
+    NOT_ARCHIVED = "not-archived"
     CONFLICT = "conflict"
 
 
@@ -58,6 +60,7 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
     ConflictKind.PURGE: "the records that the topic holds are deleted",
+    ConflictKind.NOT_ARCHIVED: "partitions end before the moment, and may end within a transaction",
 }
 
 CLAMPS = f"start the restore again with --accept {ConflictKind.TIMESTAMPS}"  # of a record that stops it
@@ -79,6 +82,29 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
         yield Conflict(
             kind=ConflictKind.MISSING, reason=f"{why}: look for them in a copy of the bucket, or in its versions"
+        )
+
+
+def against_cut(partitions: Sequence[PartitionPlan], generation: int) -> Iterator[Conflict]:
+    """Conflicts with the ends of partitions at a moment."""
+    unknown = [p for p in partitions if p.cut is not None and p.cut.end is None]
+    if unknown:
+        why = f"watermarks {generation} do not say where {_sources(unknown)} ended: leave it out, or give another --at"
+        yield Conflict(kind=ConflictKind.MOMENT, reason=why)
+    beyond = [p for p in partitions if p.is_beyond_cut]
+    if beyond:
+        why = f"an earlier run of this restore went further than watermarks {generation} in {_sources(beyond)}"
+        yield Conflict(kind=ConflictKind.MOMENT, reason=f"{why}: start another one with --id, into another topic")
+    short = [p for p in partitions if p.not_archived]
+    if short:
+        count = sum(p.not_archived for p in short)
+        why = (
+            f"up to {count:,} offsets of {_sources(short)} that were committed by then are not in the archive: records"
+        )
+        yield Conflict(
+            kind=ConflictKind.NOT_ARCHIVED,
+            reason=f"{why} that were still to be archived or copied to this bucket; wait for them, or give an earlier "
+            "--at",
         )
 
 
@@ -239,6 +265,11 @@ def accepted(conflicts: Iterable[Conflict], accept: Collection[ConflictKind]) ->
 
 def _topic_ids(partitions: Iterable[PartitionPlan]) -> set[str]:
     return {p.checkpoint.destination_topic_id for p in partitions if p.checkpoint is not None}
+
+
+def _sources(partitions: Sequence[PartitionPlan]) -> str:
+    more = f" and {len(partitions) - 3} more" if len(partitions) > 3 else ""
+    return ", ".join(str(p.source) for p in partitions[:3]) + more
 
 
 def _named(partitions: Sequence[int]) -> str:

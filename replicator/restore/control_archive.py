@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from infra.archive.control import ControlStore
 from infra.archive.generation_history import catalog_history
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -17,14 +19,21 @@ from replicator.services.catalog import own_principals
 
 
 def control_archive(
-    config: Config, selection: Selection, options: TargetOptions, control: ControlStore, acls: AclRestore
+    config: Config,
+    selection: Selection,
+    options: TargetOptions,
+    control: ControlStore,
+    acls: AclRestore,
+    *,
+    moment: datetime | None = None,
 ) -> ControlArchive | None:
-    """None when `options` ask for nothing of it. Configs are filtered as ingress filters them, if the file says how."""
+    """`moment`: when a cut says it; else the end of the selected timestamps. None when `options` ask for nothing of it.
+    Configs are filtered as ingress filters them, if the file says how."""
     if not options.needs_catalog:
         return None
     history = catalog_history(control.objects, control.prefix, selection.region)
     return ControlArchive(
-        catalog=SourceCatalog(history, selection.region, moment_of(selection)),
+        catalog=SourceCatalog(history, selection.region, moment or moment_of(selection)),
         acls=acls,
         config_filter=_settings(config).config_filter,
     )

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.coverage import Extent, Gap, explained_until, joined, steps, uncovered
-from formats.int_range import IntRange
+from formats.int_range import INT64_MAX, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCut:
+    """Where a partition ended at the moment that is restored to."""
+
+    end: int | None  # next offset; None: not known
+    archived_until: int = 0  # next offset of the archive, by what egress said last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +36,9 @@ class PartitionPlan:
     newest: SegmentInfo | None = None  # of all stored segments
     begins: int | None = None  # the position if the selection lies beyond all that is stored; else None
     wanted_from: int = 0  # lower end of the selected offsets
+    wanted_until: int = INT64_MAX  # and the last of them
+    cut: PartitionCut | None = None  # None: not restored to a moment
+    stored_until: int = 0  # next offset after all that is stored, or explained by recorded gaps
     archive_begin: int | None = None  # first selected offset of the archive; None: its start is not recorded
     checkpoint: Checkpoint | None = None  # of an earlier run of this restore
     given_up: Sequence[OffsetRange] = ()  # gaps that an earlier run of this restore passed over
@@ -42,6 +53,20 @@ class PartitionPlan:
         """Offsets that were passed over and have been stored since: the destination does not get them."""
         absent = [*self.missing, *self.recorded]
         return [left for gap in self.given_up for left in uncovered(absent, gap)]
+
+    @property
+    def is_beyond_cut(self) -> bool:
+        """Whether an earlier run of this restore delivered more than the cut."""
+        position = 0 if self.checkpoint is None else self.checkpoint.next_offset
+        return self.cut is not None and self.cut.end is not None and position > max(self.cut.end, self.wanted_from)
+
+    @property
+    def not_archived(self) -> int:
+        """The most records before the cut that the archive does not have yet. Offsets, so markers count, too."""
+        if self.cut is None or self.cut.end is None:
+            return 0
+        archived = max(self.stored_until, self.cut.archived_until, self.wanted_from)
+        return max(min(self.cut.end, self.wanted_until + 1) - archived, 0)
 
     @property
     def key(self) -> CheckpointKey:
@@ -85,6 +110,7 @@ def plan_partition(
     checkpoint: Checkpoint | None,
     begin: int | None = None,
     given_up: Sequence[OffsetRange] = (),
+    cut: PartitionCut | None = None,
 ) -> PartitionPlan:
     """Plan from a listing of the whole partition.
 
@@ -92,6 +118,8 @@ def plan_partition(
     starts with its first segment; a recorded gap before that segment is reported.
     """
     known, recorded = {info.segment: info for info in infos}, list(recorded)
+    if cut is not None and cut.end is not None:
+        wanted = wanted.intersection(IntRange(high=cut.end - 1))
     extent = joined(segment.offsets for segment in known)
     offsets = _stored_and_wanted(_begun(extent, begin, recorded), wanted)
     chosen, missing = [], []
@@ -118,6 +146,9 @@ def plan_partition(
         newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
         begins=wanted.low if is_behind else None,
         wanted_from=wanted.low,
+        wanted_until=wanted.high,
+        cut=cut,
+        stored_until=explained_until(recorded, extent.next_offset or begin or 0),
         archive_begin=max(begin, wanted.low) if begin is not None else None,
         checkpoint=checkpoint,
         given_up=given_up,

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from formats.control.restore_cut import Cut
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.acl_restore import RestoredAcls
 from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, Conflict
 from replicator.restore.creation import TopicCreation
+from replicator.restore.group_plan import GroupPlan
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
 from replicator.restore.source_catalog import SourceDescription
@@ -60,6 +62,8 @@ class RestorePlan:
     topics: Sequence[TopicPlan]  # smallest first
     conflicts: Sequence[Conflict] = ()  # that concern the whole restore
     warnings: Sequence[str] = ()  # do not prevent the restore
+    cut: Cut | None = None  # None: not restored to a moment
+    groups: GroupPlan | None = None  # None: positions of groups were not asked for
     is_empty: bool = False  # no stored record is selected, and no earlier run restored anything
 
     @property

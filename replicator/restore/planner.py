@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from formats.errors import CheckpointConflict, DataError
 from formats.footer import SegmentFooter
@@ -22,13 +22,16 @@ from replicator.restore.conflicts import (
     Conflict,
     ConflictKind,
     accepted,
+    against_cut,
     against_fork,
     against_frozen,
     against_gaps,
     schema_warnings,
 )
+from replicator.restore.cut_lookup import ArchivedCut
 from replicator.restore.destination import ControlArchive, DestinationPlanner
-from replicator.restore.partition_plan import PartitionPlan, plan_partition
+from replicator.restore.incarnations_at import IncarnationsAt
+from replicator.restore.partition_plan import PartitionCut, PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.sources import selected_sources
 from replicator.restore.target_options import TargetOptions
@@ -55,6 +58,7 @@ class RestorePlanner:
     pool: Executor
     cold: ColdStore | None = None
     control: ControlArchive | None = None
+    cut: ArchivedCut | None = None  # None: all that is stored is restored
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
@@ -65,7 +69,8 @@ class RestorePlanner:
         `checkpoints`: those of earlier runs of this restore; None: there was none. Raises ConfigError when nothing of
         the selection is stored, StoreUnavailable, BrokerUnavailable.
         """
-        wanted = selected_sources(self.archive, selection)
+        at = None if self.cut is None else IncarnationsAt(self.cut.cut)
+        wanted = selected_sources(self.archive, selection, at)
         before = EarlierRuns() if checkpoints is None else EarlierRuns(checkpoints.read(), checkpoints.skipped())
         topics = [
             self._topic(selection, incarnation, sources, target_options, before)
@@ -83,13 +88,19 @@ class RestorePlanner:
             why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
             remedy = "one another --id, or repeat the selection it had"
             conflicts.append(Conflict(kind=ConflictKind.CONFLICT, reason=f"{why}{remedy}"))
-        problems = () if self.control is None else self.control.catalog.problems
+        problems = [] if self.control is None else list(self.control.catalog.problems)
+        problems += [] if self.cut is None else self.cut.problems
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
             topics=topics,
             conflicts=conflicts,
-            warnings=[*problems, *(warning for topic in topics for warning in topic.warnings)],
+            warnings=[
+                *problems,
+                *([] if at is None else at.left_out),
+                *(warning for topic in topics for warning in topic.warnings),
+            ],
+            cut=None if self.cut is None else self.cut.cut,
             is_empty=not before.positions and self._is_empty(selection, topics),
         )
 
@@ -124,7 +135,14 @@ class RestorePlanner:
             clock=self.clock,
             checkpoint=checkpoint,
             given_up=[one.offsets for one in before.skipped if one.key == key],
+            cut=self._cut(source),
         )
+
+    def _cut(self, source: SourcePartition) -> PartitionCut | None:
+        if self.cut is None:
+            return None
+        topic, number = source.topic, source.partition
+        return PartitionCut(self.cut.cut.end(topic, number), self.cut.archived_until(topic, number))
 
     # --- the target ---
 
@@ -142,7 +160,12 @@ class RestorePlanner:
         )
         cold = self._cold(partitions)
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
-        forked = against_fork(incarnation, partitions) if selection.incarnation is None else ()
+        forked = list(against_fork(incarnation, partitions)) if selection.incarnation is None else []
+        if self.cut is not None:
+            forked = [*forked, *against_cut(partitions, self.cut.cut.generation)]
+            then = self.cut.cut.topics.get(incarnation.topic)
+            if then is not None and target_options.partition_count is None:
+                target_options = replace(target_options, partition_count=len(then.ends))
         conflicts = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
         # the state of a frozen object was queried only if the restore reads it
         readable = {info for p in partitions for info in p.left} - set(cold)
@@ -217,6 +240,7 @@ def listed_plan(
     clock: Clock,
     checkpoint: Checkpoint | None = None,
     given_up: Sequence[OffsetRange] = (),
+    cut: PartitionCut | None = None,
 ) -> PartitionPlan:
     """Plan from what is stored now, with one listing."""
     listed_at = clock.now()
@@ -233,6 +257,7 @@ def listed_plan(
         checkpoint=checkpoint,
         begin=None if begin is None else begin.offset,
         given_up=given_up,
+        cut=cut,
     )
 
 

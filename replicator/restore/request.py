@@ -25,6 +25,7 @@ class Options:
     max_rate: int | None = None  # bytes of records per second
     follow: timedelta | None = None  # interval of listings for new segments; None: only what is stored at the start
     spark: SparkSettings | None = None  # None: in this process
+    groups: bool = False  # whether consumer groups get the positions that they had at the moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

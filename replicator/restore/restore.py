@@ -14,18 +14,25 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
+from infra.archive.generation_history import group_history, watermark_generations
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
-from replicator.restore.conflicts import ConflictKind
+from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.control_archive import acl_restore, control_archive
+from replicator.restore.cut_lookup import ArchivedCut, CutLookup
+from replicator.restore.group_plan import RestoredTopics, group_plan
+from replicator.restore.group_restore import GroupOutcomes, set_groups
 from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, conflicts_text
 from replicator.restore.planner import RestorePlanner
@@ -76,6 +83,10 @@ class Restore(Closing):
         stop: Stop | None = None,
     ) -> None:
         """`stop` may be set at any time: the same restore resumes later. Raises ConfigError."""
+        if selection.at is not None and options is not None and options.follow is not None:
+            raise ConfigError(["a restore to a moment ends there: --follow goes on"], source="restore")
+        if selection.at is None and options is not None and options.groups:
+            raise ConfigError(["positions of groups are those of a moment: --groups needs --at"], source="restore")
         self._config, self._target_options, self._options = (
             config,
             target_options or TargetOptions(),
@@ -117,7 +128,8 @@ class Restore(Closing):
 
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
-        worker = self._worker
+        worker, checkpoints = self._worker, self._worker.checkpoints if self._has_begun() else None
+        cut = self._cut(checkpoints)
         planner = RestorePlanner(
             archive=worker.archive,
             admin=worker.admin,
@@ -125,12 +137,70 @@ class Restore(Closing):
             pool=worker.pool,
             cold=self._cold,
             control=control_archive(
-                self._config, self.selection, self._target_options, worker.archive.control, self._acls()
+                self._config,
+                self.selection,
+                self._target_options,
+                worker.archive.control,
+                self._acls(),
+                moment=None if cut is None else cut.cut.moment,
             ),
+            cut=cut,
         )
-        checkpoints = worker.checkpoints if self._has_begun() else None
-        plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
+        plan = self._with_groups(planner.plan(self.selection, self.id, self._target_options, checkpoints))
         return replace(plan, warnings=[*plan.warnings, *self._warnings(plan)])
+
+    def _cut(self, checkpoints: KafkaCheckpointStore | None) -> ArchivedCut | None:
+        """None when the selection has no moment. The cut of an earlier run stays."""
+        if self.selection.at is None:
+            return None
+        if checkpoints is not None:
+            checkpoints.read()
+        control = self._worker.archive.control
+        history = watermark_generations(control.objects, control.prefix, self.selection.region)
+        return CutLookup(history, self.selection).find(None if checkpoints is None else checkpoints.cut())
+
+    def _with_groups(self, plan: RestorePlan) -> RestorePlan:
+        if plan.cut is None or not self._options.groups:
+            return plan
+        control, region = self._worker.archive.control, self.selection.region
+        found = group_history(control.objects, control.prefix, region).at(plan.cut.moment)
+        if found.value is None:
+            why = f"no snapshot of the consumer groups of {region} is as old as {plan.cut.moment.isoformat()}"
+            conflict = Conflict(kind=ConflictKind.MOMENT, reason=f"{why}: restore without --groups")
+            return replace(plan, conflicts=[*plan.conflicts, conflict])
+        groups = group_plan(found.number, found.value, self._restored(plan, plan.cut))
+        return replace(plan, groups=groups, warnings=[*plan.warnings, *found.problems, *groups.problems])
+
+    def _restored(self, plan: RestorePlan, cut: Cut) -> RestoredTopics:
+        """With partitions that were there and have no record to restore."""
+        planned = {partition.key: partition for partition in plan.partitions}
+        keys = [
+            CheckpointKey(topic.incarnation.source(cut.region, number), topic.destination)
+            for topic in plan.topics
+            if (then := cut.topics.get(topic.incarnation.topic)) is not None
+            for number in range(len(then.ends))
+            if self.selection.wants(topic.incarnation.topic, number)
+        ]
+        empty = [key for key in keys if key not in planned or planned[key].offsets is None]
+        return RestoredTopics.of(cut, keys, empty)
+
+    def set_groups(self, plan: RestorePlan) -> GroupOutcomes:
+        """Set the positions of the plan's groups, after `run` when every partition is done. Given again, it moves no
+        group back. Raises BrokerUnavailable, TargetError."""
+        if plan.groups is None or plan.cut is None:
+            return {}
+        facts = self._worker.admin.describe([topic.destination for topic in plan.topics])
+        return set_groups(
+            self._config,
+            self._worker.admin,
+            plan.groups,
+            self._restored(plan, plan.cut),
+            checkpoints=self._worker.checkpoints,
+            offset_map_topic=self._settings.offset_map_topic,
+            topic_ids={name: one.topic_id for name, one in facts.items()},
+            pool=self._worker.pool,
+            now=self._clock.now(),
+        )
 
     def _warnings(self, plan: RestorePlan) -> Sequence[str]:
         """Warn of a destination that this file's egress selects: it would be archived as one more topic, and
@@ -237,6 +307,8 @@ class Restore(Closing):
         ensure_checkpoint_topic(self._worker.admin, plan.checkpoint_topic, replication_factor=replicas)
         ensure_offset_map_topic(self._worker.admin, self._settings.offset_map_topic, replication_factor=replicas)
         self._worker.take_over()
+        if plan.cut is not None:
+            self._worker.pin(plan.cut)
         tasks = [
             PartitionTask(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
             for topic in plan.topics

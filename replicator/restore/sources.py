@@ -13,6 +13,7 @@ from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.settings.field import region_name
 from ingress.routing.succession import ArchivedIncarnation, in_order
+from replicator.restore.incarnations_at import IncarnationsAt
 from replicator.selection import Selection
 
 MOST_NAMED = 5  # regions in one message
@@ -42,27 +43,35 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
     return found
 
 
-def selected_sources(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
-    """The selected partitions of each selected topic. Topics without any are left out.
+def selected_sources(
+    archive: Archive, selection: Selection, at: IncarnationsAt | None = None
+) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
+    """The selected partitions of each selected topic. Topics without any are left out, and with `at` those that were
+    not there at its moment.
 
     Raises as `sources_of`, and ConfigError when no partition is left.
     """
     found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
-    for incarnation in incarnations_of(archive, selection):
+    for incarnation in incarnations_of(archive, selection, at):
         numbers = archive.segments.partitions(selection.region, incarnation.path)
         stored.append(f"{incarnation.path} has {', '.join(map(str, numbers)) or 'none'}")
         if wanted := [
-            incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
+            incarnation.source(selection.region, n)
+            for n in numbers
+            if selection.wants(incarnation.topic, n) and (at is None or at.has(incarnation.topic, n))
         ]:
             found[incarnation] = wanted
     if not found:
-        problem = f"nothing is stored of the selected partitions: {'; '.join(stored)}"
+        left_out = () if at is None else at.left_out
+        problem = f"nothing is stored of the selected partitions: {'; '.join([*stored, *left_out])}"
         raise ConfigError([problem], source="archive")
     return found
 
 
-def incarnations_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
+def incarnations_of(
+    archive: Archive, selection: Selection, at: IncarnationsAt | None = None
+) -> Sequence[ArchivedIncarnation]:
     """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
     found = archive.segments.incarnations(selection.region)
@@ -83,7 +92,10 @@ def incarnations_of(archive: Archive, selection: Selection) -> Sequence[Archived
     for topic, incarnations in sorted(stored.items()):
         try:
             selection.renaming(topic)
-            chosen.append(_incarnation(archive.control, selection, topic, incarnations))
+            if at is None or selection.incarnation is not None:
+                chosen.append(_incarnation(archive.control, selection, topic, incarnations))
+            elif (one := at.choose(archive.control, selection.region, topic, incarnations)) is not None:
+                chosen.append(one)
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")
     if problems:

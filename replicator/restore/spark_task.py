@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable, OwnershipLost
+from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import parse_source
 from infra.contracts.cluster import TopicPartition
@@ -53,6 +54,7 @@ class RestoreTask:
             "topic": item.plan.target.topic,
             "topic_id": item.topic_id,
             "clamp": item.clamp,
+            "offsets": [item.plan.wanted_from, item.plan.wanted_until],
         }
         return json.dumps(fields)
 
@@ -101,7 +103,8 @@ class RestoreTask:
             )
             worker.take_over()
             # listed on the worker: no segment names pass through the driver
-            plan = listed_plan(worker.archive, source, target, wanted=self.settings.scope.offsets, clock=SystemClock())
+            wanted = IntRange(*fields["offsets"])  # of the plan: those of the scope, up to the cut
+            plan = listed_plan(worker.archive, source, target, wanted=wanted, clock=SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))

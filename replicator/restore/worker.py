@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from formats.control.restore_cut import Cut, encode_cut
 from formats.coverage import SegmentSlice
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from formats.int_range import INT64_MAX
-from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.messages.delivery_checkpoint import CUT_KEY, Author, Checkpoint
 from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from infra.archive.run_reader import RunReader, SegmentRunReader
@@ -118,6 +119,17 @@ class RestoreWorker:
             writer.take_over(TAKE_OVER_WITHIN, Owner(self._transactional_id, self.checkpoints))
             self._writer = writer
         return self._writer
+
+    def pin(self, cut: Cut) -> None:
+        """Record the cut before the first record: a later run of this restore keeps to it. Raises TargetError when
+        another process began with another one meanwhile, OwnershipLost, BrokerUnavailable."""
+        writer = self.take_over()
+        self.checkpoints.read()
+        pinned = self.checkpoints.cut()
+        if pinned is None:
+            writer.record_cut((CUT_KEY, encode_cut(cut)), self._stop.is_set)
+        elif pinned != cut:
+            raise TargetError("this restore was begun by another process meanwhile, by other watermarks: give it again")
 
     def begin(self, tasks: Sequence[PartitionTask]) -> None:
         """Write a first checkpoint for each task, with the producer that a successor fences. Raises OwnershipLost,

@@ -79,7 +79,7 @@ def control_publisher(
             generations=Generations(objects, watermarks_prefix(config.s3.prefix, config.region)),
             encode=encode_watermarks,
             decode=decode_watermarks,
-            observe=WatermarkObserver(topics, KafkaLogEnds(admin.connection), committed, writer).observe,
+            observe=WatermarkObserver(topics, KafkaLogEnds(admin.connection), committed, writer, around.clock).observe,
             has_same_content=SourceWatermarks.has_same_content,
             interval=lambda: settings.watermark_interval,
             clock=around.clock,

@@ -39,6 +39,14 @@ From = Annotated[
     str | None, typer.Option("--from", metavar="TIME", help="Select records with this timestamp or a later one.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Select records with an earlier timestamp.")]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="Restore what the source held then, by its watermarks."),
+]
+Transactional = Annotated[
+    bool,
+    typer.Option("--transactional", help="With --at: at the nearest earlier moment that splits no transaction."),
+]
 IncarnationOption = Annotated[
     str | None,
     typer.Option("--incarnation", metavar="TOPIC_ID", help="Select an incarnation by topic id; default: the last."),
@@ -56,6 +64,9 @@ def selected(  # noqa: PLR0917
     until: str | None,
     incarnation: str | None,
     transforms: Sequence[str],
+    at: str | None = None,
+    *,
+    is_transactional: bool = False,
 ) -> Selection:
     """Without `region`, the archive of --region: this is the region of `settings`, unless their file has only another
     one, in whose bucket that archive lies."""
@@ -77,6 +88,8 @@ def selected(  # noqa: PLR0917
             ),
             renaming=_renaming(rename or ()),
             transforms=transforms,
+            at=None if at is None else instant(at),
+            is_transactional=is_transactional,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction.generation_rules import DAY, HOUR, MINUTE, RULES, SegmentHorizon, is_superseded
+from compaction.generation_rules import DAY, HOUR, MINUTE, RULES, SegmentHorizon, is_superseded, most_settled
 from compaction.thinning import BATCH, GenerationThinner, ThinnedKind
 from formats.control.keys import generations_prefix
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.segment import OffsetRange, Segment, SegmentInfo
 from infra.archive.generations import Generations
 from infra.runtime.crash_points import BEFORE, observe
@@ -27,6 +28,7 @@ from tests.formats.sample_records import SOURCE, sample_rows, segment
 
 NOW = datetime(2026, 3, 20, 12, 34, 56, tzinfo=UTC)
 WEEK = 7 * DAY
+PARTITIONS = 5
 kinds = st.sampled_from(sorted(RULES))
 ages = st.timedeltas(timedelta(0), 40 * DAY) | st.timedeltas(timedelta(0), 3 * HOUR)
 times = st.lists(ages, max_size=60).map(lambda some: sorted(NOW - age for age in some))
@@ -97,6 +99,26 @@ class TestRule:
         assert kept("catalog", at, NOW - 4 * HOUR) == at[3:]
 
 
+def settled_watermarks(count: int) -> bytes:
+    """Of which so many partitions are settled."""
+    ends = (7,) * PARTITIONS
+    topic = TopicWatermarks(
+        topic_id="", low=ends, high=ends, stable=ends, position=ends, settled=frozenset(range(count))
+    )
+    found = SourceWatermarks(cluster_id="", writer="", observed_at=NOW, topics={"t": topic}, settled_at=NOW)
+    return encode_watermarks(found)
+
+
+@given(st.lists(st.integers(0, 3)))
+def test_the_most_settled_one_is_the_last_of_the_highest(counts: list[int]) -> None:
+    best = most_settled(counts)
+    if best is None:
+        assert not any(counts)
+    else:
+        assert counts[best] == max(counts)
+        assert all(count < counts[best] for count in counts[best + 1 :])
+
+
 def info(level: int, at: datetime) -> SegmentInfo:
     return SegmentInfo(segment=Segment(SOURCE, level, OffsetRange(0, 1)), size_bytes=1, stored_at=at)
 
@@ -151,6 +173,45 @@ class TestThinner:
         assert store.stat(f"{newest.prefix}foreign") is not None
         assert (newest.newest(), newest.newest(100), newest.newest(3)) == (100, 100, 100)
         assert self.thinner(store).remove(NOW, None) == {}
+
+    def test_the_most_settled_watermarks_of_a_span_stay_beside_the_last(
+        self, store: FailingStore, clock: HandClock
+    ) -> None:
+        minute = datetime(2026, 3, 20, 10, 0, tzinfo=UTC)
+        older = datetime(2026, 3, 1, tzinfo=UTC)
+        spans: dict[datetime, list[int | None]] = {
+            older: [3, 1, 0],
+            older + 3 * HOUR: [3, 2],  # of the same day, the last of those with as many
+            minute: [1, 2, 2, 0],
+            minute + MINUTE: [0, 0],
+            minute + 2 * MINUTE: [1, 3],
+            minute + 3 * MINUTE: [2, None, 1],  # one cannot be read
+        }
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
+        stored: list[tuple[datetime, int | None]] = []
+        for begin, counts in spans.items():
+            stored += [(begin + n * timedelta(seconds=10), count) for n, count in enumerate(counts)]
+        for number, (at, count) in enumerate(stored, start=1):
+            clock.at = at
+            assert found.put(number, b"x" if count is None else settled_watermarks(count))
+        clock.at = NOW
+        assert self.thinner(store).remove(NOW, None) == {"watermarks": 8}
+        left = [stored[one.number - 1] for one in found.stored()]
+        assert [count for _, count in left] == [3, 2, 2, 0, 0, 3, 2, 1]
+        assert [at for at, _ in left[:2]] == [older + 3 * HOUR, older + 3 * HOUR + timedelta(seconds=10)]
+        assert self.thinner(store).remove(NOW, None) == {}
+        assert self.thinner(store).remove(NOW, NOW) == {"watermarks": 2}, "expired ones go all the same"
+
+    def test_settled_watermarks_are_not_looked_for_beyond_one_that_is_wholly_settled(
+        self, store: FailingStore, clock: HandClock
+    ) -> None:
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
+        for number, count in enumerate([1, 2, PARTITIONS, 0], start=1):
+            clock.at = NOW - 2 * HOUR + (number // 4) * MINUTE
+            assert found.put(number, settled_watermarks(count))
+        clock.at = NOW
+        assert self.thinner(store).remove(NOW, None) == {"watermarks": 2}
+        assert store.calls["open"] == 1
 
     def test_many_go_in_requests_of_a_thousand_and_a_stop_ends_between_them(
         self, store: FailingStore, clock: HandClock

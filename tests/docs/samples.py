@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from egress.start.commit_metadata import CommitMetadata
-from formats.control import catalog, group_snapshot, heartbeat, schemas, watermarks
+from formats.control import catalog, group_snapshot, heartbeat, restore_cut, schemas, watermarks
 from formats.control.archive_begin import ArchiveBegin, encode_begin
 from formats.control.claim import TopicClaim, encode_topic_claim
 from formats.control.fork import LogFork, encode_fork
@@ -127,9 +127,33 @@ def _catalog() -> catalog.Catalog:
 
 def _watermarks() -> watermarks.SourceWatermarks:
     topic = watermarks.TopicWatermarks(
-        topic_id=TOPIC_ID, low=(0, 500), high=(1200, 900), stable=(1200, 890), position=(1200, None)
+        topic_id=TOPIC_ID,
+        low=(0, 500),
+        high=(1200, 900),
+        stable=(1200, 890),
+        position=(1200, None),
+        settled=frozenset({0}),
     )
-    return watermarks.SourceWatermarks(cluster_id=CLUSTER_ID, writer=WRITER, observed_at=AT, topics={"orders": topic})
+    return watermarks.SourceWatermarks(
+        cluster_id=CLUSTER_ID,
+        writer=WRITER,
+        observed_at=AT,
+        topics={"orders": topic},
+        settled_at=AT + timedelta(milliseconds=40),
+    )
+
+
+def _cut() -> restore_cut.Cut:
+    return restore_cut.Cut(
+        region="us-east-1",
+        wanted_at=AT + timedelta(seconds=12),
+        generation=4711,
+        observed_at=AT,
+        settled_at=AT + timedelta(milliseconds=40),
+        next_observed_at=AT + timedelta(seconds=30),
+        is_transactional=False,
+        topics={"orders": restore_cut.CutTopic(topic_id=TOPIC_ID, ends=(1200, 890), settled=frozenset({0}))},
+    )
 
 
 def _groups() -> group_snapshot.GroupSnapshot:
@@ -290,6 +314,7 @@ def examples() -> Mapping[str, str]:
         "owned topic": ledger.encode(owned_topic),
         "owned acl key": ledger.encode_key(owned_acl),
         "owned acl": ledger.encode(owned_acl),
+        "cut key": delivery_checkpoint.CUT_KEY,
         "owner key": delivery_checkpoint.encode_owner_key(owned),
         "owner": delivery_checkpoint.encode_owner("host-1:4711:8a3f00c1"),
     }
@@ -298,6 +323,7 @@ def examples() -> Mapping[str, str]:
         "footer": _footer(),
         "catalogue": _indented(catalog.encode_catalog(_catalog())),
         "watermarks": _indented(watermarks.encode_watermarks(_watermarks())),
+        "cut": _indented(restore_cut.encode_cut(_cut())),
         "groups": _indented(group_snapshot.encode_group_snapshot(_groups())),
         "schemas": _indented(schemas.encode_schemas(_schemas())),
         "commit metadata": str(CommitMetadata(1000, 6, TOPIC_ID)),

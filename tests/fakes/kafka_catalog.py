@@ -16,7 +16,7 @@ ends.refuses[P] = "why"                       P's offsets may not be read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
@@ -114,10 +114,14 @@ class FakeLogEnds:
     broker: FakeBroker
     refuses: dict[TopicPartition, str] = field(default_factory=dict)
     away: bool = False
+    then: Callable[[], None] = lambda: None  # what happens once, after the next answer
 
     def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
         if self.away:
             raise BrokerUnavailable("log_ends: planned")
         logs = {p: self.broker.logs[p] for p in partitions if p in self.broker.logs}
         ends = {p: LogEnds(low=log.low, stable=log.stable, high=log.high) for p, log in logs.items()}
-        return ends | {p: TargetError(why) for p, why in self.refuses.items() if p in logs}
+        found = ends | {p: TargetError(why) for p, why in self.refuses.items() if p in logs}
+        then, self.then = self.then, lambda: None
+        then()
+        return found

@@ -90,6 +90,12 @@ PURGE: Mapping[Step, tuple[int, ...]] = {
     Step.BEGIN_TRANSACTION: (1,),  # of the checkpoints which say that it begins: until then it is emptied again
     Step.COMMIT_TRANSACTION: (1, 3),
 }
+# Of a restore to a moment, with groups (tests/faults/test_moment_killed.py).
+MOMENT: Mapping[Step, tuple[int, ...]] = {
+    Step.RECORD_CUT: (1,),
+    Step.COMMIT_TRANSACTION: (1, 3),
+    Step.COMMIT_GROUP: (1, 2),
+}
 COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),  # the second gives it back
     Step.PUT_SEGMENT: (2,),

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
+from formats.control.restore_cut import Cut, decode_cut
 from formats.errors import CheckpointConflict, MalformedEvent
 from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
@@ -85,6 +86,12 @@ class KafkaCheckpointStore:
         """As of the last `read`."""
         with self._lock:
             return self._complete.owners.get(transactional_id)
+
+    def cut(self) -> Cut | None:
+        """Of a restore to a moment, as of the last `read`; None before it has begun. Raises MalformedEvent, also for
+        that of a newer version."""
+        with self._lock:
+            return None if self._complete.cut is None else decode_cut(self._complete.cut)
 
     def close(self) -> None:
         with self._lock:

@@ -63,6 +63,9 @@ OWN_TOPICS = TopicPartition("", -1)  # the owner under which failures of records
 log = logging.getLogger(__name__)
 
 
+_Commit = Callable[[TransactionalProducer, Callable[[], bool]], None]
+
+
 class _CheckpointsRejected(ReplicatorError):
     """The records are acknowledged, but what our topics say of them is not: the transaction has to be aborted."""
 
@@ -125,10 +128,17 @@ class TransactionalWriter:
             self._connect(batch_size_class, lambda: deadline.expired)
         # each class has an id of its own: the owner record written under it keeps an earlier owner of that id out
         for batch_size_class in BATCH_BYTES:
-            self._write_owner(batch_size_class, owner.record, lambda: deadline.expired)
+            self._write_alone(batch_size_class, owner.record, _take_over, lambda: deadline.expired)
         for batch_size_class in BATCH_BYTES[1:]:  # rarely needed again
             self._producers.pop(batch_size_class).end(timedelta())
         self._owner = owner
+
+    def record_cut(self, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+        """Write the cut of a restore to the checkpoint topic, by a producer that a successor fences. After `take_over`.
+        Raises OwnershipLost, BrokerUnavailable."""
+        if BATCH_BYTES[0] not in self._producers:
+            self._connect(BATCH_BYTES[0], should_stop)
+        self._write_alone(BATCH_BYTES[0], record, _record_cut, should_stop)
 
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
@@ -237,18 +247,20 @@ class TransactionalWriter:
         self._producers[batch_size_class] = producer
         return producer
 
-    def _write_owner(self, batch_size_class: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+    def _write_alone(
+        self, batch_size_class: int, record: tuple[bytes, bytes], commit: _Commit, should_stop: Callable[[], bool]
+    ) -> None:
+        """One record of the checkpoint topic, in a transaction of its own."""
         producer = self._producers[batch_size_class]
         try:
             producer.begin()
             self._write(producer, self._topics.checkpoints, [record], should_stop)
-            with durable(Step.TAKE_OVER):
-                producer.commit(should_stop)
+            commit(producer, should_stop)
         except (MustAbort, OutcomeUnknown, _CheckpointsRejected) as error:
             self._producers.pop(batch_size_class).end(timedelta())
             if isinstance(error, _CheckpointsRejected) and error.refused is not None:
                 raise error.refused from error
-            raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
+            raise BrokerUnavailable(f"transactional id {self._id}.{batch_size_class}: {error}") from error
 
     def _renew(self, batch_size_class: int, producer: TransactionalProducer) -> None:
         """Replace the producer, at once if possible: the checkpoint topic cannot be read past an open transaction."""
@@ -363,3 +375,13 @@ class TransactionalWriter:
 def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
     """Each partition once: several sources may have the same target."""
     return list(dict.fromkeys(run.partition for run in runs.values()))
+
+
+def _take_over(producer: TransactionalProducer, should_stop: Callable[[], bool]) -> None:
+    with durable(Step.TAKE_OVER):
+        producer.commit(should_stop)
+
+
+def _record_cut(producer: TransactionalProducer, should_stop: Callable[[], bool]) -> None:
+    with durable(Step.RECORD_CUT):
+        producer.commit(should_stop)

@@ -112,7 +112,7 @@ class Region:
                 generations=Generations(self.store, "watermarks/"),
                 encode=encode_watermarks,
                 decode=decode_watermarks,
-                observe=WatermarkObserver(topics, self.ends, self.committed, name).observe,
+                observe=WatermarkObserver(topics, self.ends, self.committed, name, self.clock).observe,
                 has_same_content=SourceWatermarks.has_same_content,
                 interval=lambda: REFRESH,
                 clock=self.clock,
@@ -241,10 +241,13 @@ def test_watermarks_say_how_far_logs_go_and_what_is_archived(region: Region) -> 
     region.broker.committed("group")[first] = Committed(2, "")
     region.turn(one, times=7)
     before, after = region.watermarks()
-    nothing = TopicWatermarks(topic_id="id-t", low=(0, 0), high=(0, 0), stable=(0, 0), position=(None, None))
+    none, both, without_transaction = (None, None), frozenset({0, 1}), frozenset({1})
+    nothing = TopicWatermarks(topic_id="id-t", low=(0, 0), high=(0, 0), stable=(0, 0), position=none, settled=both)
     assert before.topics == {"t": nothing}
     assert after.topics == {
-        "t": TopicWatermarks(topic_id="id-t", low=(1, 0), high=(4, 0), stable=(3, 0), position=(2, None))
+        "t": TopicWatermarks(
+            topic_id="id-t", low=(1, 0), high=(4, 0), stable=(3, 0), position=(2, None), settled=without_transaction
+        )
     }
     assert len(region.catalogs()) == 1
     assert second not in region.broker.committed("group")
@@ -278,6 +281,50 @@ def test_heartbeats_say_until_when_the_watermarks_were_observed_to_be_those(regi
     region.turn(one, times=20)
     assert one.is_writer, "heartbeats go on"
     assert observed_at() == last
+
+
+def test_only_what_both_collections_agree_on_is_settled(region: Region) -> None:
+    one = region.process("one")
+    region.grow(3)
+    written, refused = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    def between() -> None:
+        region.broker.append(written, b"x")
+        region.ends.refuses[refused] = "no"
+
+    region.ends.then = between
+    began = region.clock.at
+    region.turn(one, times=2)
+    [found] = region.watermarks()
+    assert found.topics["t"].high == (1, 0, 0)
+    assert found.topics["t"].settled == {2}
+    assert found.settled_at is not None
+    assert found.settled_at >= found.observed_at == began
+    region.ends.refuses.clear()
+    region.turn(one, times=7)
+    *_, found = region.watermarks()
+    assert found.topics["t"].high == (1, 0, 0)
+    assert found.topics["t"].settled == {0, 1, 2}
+    count = len(region.watermarks())
+    region.ends.then = lambda: region.ends.refuses.update({refused: "no"})
+    region.turn(one, times=7)
+    assert len(region.watermarks()) == count, "its offsets are the same, so it is settled as before"
+
+
+def test_a_topic_that_is_created_again_between_the_collections_is_not_settled(region: Region) -> None:
+    one = region.process("one")
+    region.ends.then = lambda: set(region.broker.recreate("t")).clear()
+    region.turn(one, times=2)
+    [found] = region.watermarks()
+    assert (found.topics["t"].settled, found.settled_at) == (frozenset(), None)
+
+
+def test_a_second_collection_that_fails_costs_only_the_settlement(region: Region) -> None:
+    one = region.process("one")
+    region.ends.then = lambda: setattr(region.ends, "away", True)
+    region.turn(one, times=2)
+    [found] = region.watermarks()
+    assert (found.topics["t"].high, found.topics["t"].settled, found.settled_at) == ((0,), frozenset(), None)
 
 
 def test_watermarks_may_be_off(region: Region) -> None:

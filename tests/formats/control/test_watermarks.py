@@ -30,7 +30,13 @@ def columns(partitions: int) -> st.SearchStrategy[Column]:
 
 topics = st.integers(1, 4).flatmap(
     lambda n: st.builds(
-        TopicWatermarks, topic_id=words, low=columns(n), high=columns(n), stable=columns(n), position=columns(n)
+        TopicWatermarks,
+        topic_id=words,
+        low=columns(n),
+        high=columns(n),
+        stable=columns(n),
+        position=columns(n),
+        settled=st.frozensets(st.integers(0, n - 1)),
     )
 )
 generations = st.builds(
@@ -40,6 +46,7 @@ generations = st.builds(
     observed_at=st.datetimes(timezones=st.just(UTC)),
     topics=st.dictionaries(words, topics, max_size=4),
     problems=st.dictionaries(words, words, max_size=2),
+    settled_at=st.datetimes(timezones=st.just(UTC)),
 )
 
 
@@ -66,6 +73,22 @@ def test_what_says_nothing_is_not_written() -> None:
     assert written["t"] == {"id": "id", "partitions": 2, "low": [1, None], "high": [9, 5], "position": [7, None]}
     assert written["u"] == {"id": "", "partitions": 2}
     assert written["v"]["stable"] == [3, 5]
+    assert "settled_at" not in json.loads(gzip.decompress(data))
+
+
+def test_what_is_settled_is_written_in_a_few_bytes() -> None:
+    some, every = replace(TOPIC, settled=frozenset({1})), replace(TOPIC, settled=frozenset({0, 1}))
+    found = replace(watermarks(), topics={"t": some, "u": every}, settled_at=T0)
+    written = json.loads(gzip.decompress(encode_watermarks(found)))
+    assert (written["settled_at"], written["topics"]["t"]["settled"]) == (T0.isoformat(), [1])
+    assert written["topics"]["u"]["settled"] is True
+
+
+def test_a_partition_is_settled_at_a_moment_and_exists() -> None:
+    with pytest.raises(ValueError, match="settled at a moment"):
+        watermarks(t=replace(TOPIC, settled=frozenset({1})))
+    with pytest.raises(ValueError, match="no such partition"):
+        replace(TOPIC, settled=frozenset({2}))
 
 
 def test_a_hundred_thousand_partitions_take_a_few_bytes_each() -> None:
@@ -98,3 +121,8 @@ def test_who_observed_them_and_when_makes_no_difference() -> None:
     one = watermarks(t=TOPIC)
     assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).has_same_content(one)
     assert not replace(one, problems={"position": "why"}).has_same_content(one)
+    settled = replace(one, topics={"t": replace(TOPIC, settled=frozenset({0}))}, settled_at=T0)
+    assert not settled.has_same_content(one), "news"
+    assert one.has_same_content(settled), "the offsets are the same, so it still is"
+    assert not watermarks(t=replace(TOPIC, high=(9, 6))).has_same_content(settled)
+    assert not watermarks().has_same_content(one)

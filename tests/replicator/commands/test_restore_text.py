@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,11 +13,13 @@ from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicPartition
 from replicator.commands.restore_destination import destination_lines
+from replicator.commands.restore_moment import moment_lines
 from replicator.commands.restore_output import plan_json, print_plan, print_result
 from replicator.restore.progress import RestoreOutcome
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.ingress.world import REGION, World, source_topic
-from tests.replicator.restore.planned import existing, plan
+from tests.replicator.restore.planned import existing, plan, select
+from tests.replicator.restore.published import publish_watermarks, watermarks
 from tests.replicator.restore.restoring import Restoring, restorable
 
 
@@ -27,12 +29,48 @@ def test_one_style_of_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = RestoreOutcome(
         source="a/t/0", target="copy/0", records=113_420, size_bytes=2048, next_offset=113_420, is_done=True
     )
-    print_result(Restoring(world).plan, [outcome, outcome], (), timedelta(seconds=2))
+    print_result(Restoring(world).plan, [outcome, outcome], (), timedelta(seconds=2), {})
     assert capsys.readouterr().out.splitlines() == [
         "from   to      records  size     next offset  state",
         *["a/t/0  copy/0  113,420  2.0 KiB       113420  done"] * 2,
         "226,840 records, 4.0 KiB in 2.0 s, 2.0 KiB a second",
     ]
+
+
+def test_what_a_plan_says_of_its_moment() -> None:
+    world, at = World(), datetime(2026, 3, 4, 12, tzinfo=UTC)
+    for partition in (0, 1):
+        world.put(0, 9, partition=partition)
+    for number, settled in ((1, True), (2, {"t": {1}})):
+        found = watermarks(at + (number - 1) * timedelta(minutes=1), {"t": (5, 7)}, settled=settled)
+        publish_watermarks(world.objects.memory, number, found)
+    wanted = at + timedelta(minutes=1, seconds=12)
+    made = plan(world, select(at=wanted))
+    assert list(moment_lines(made)) == [
+        "as a was at 2026-03-04T12:01:12+00:00",
+        "  watermarks 2, observed 12.0 s before 2026-03-04T12:01:12+00:00; none is newer",
+        "  transactions over several partitions may be split that wrote to t/0; --transactional takes an earlier "
+        "moment that splits none",
+    ]
+    made = plan(world, select(at=wanted, is_transactional=True))
+    assert list(moment_lines(made)) == [
+        "as a was at 2026-03-04T12:00:01+00:00, 71.0 s before 2026-03-04T12:01:12+00:00",
+        "  watermarks 1, observed 72.0 s before 2026-03-04T12:01:12+00:00; the next ones 12.0 s before it",
+        "  no transaction is split: every partition was settled at 2026-03-04T12:00:01+00:00",
+    ]
+    assert plan_json(made, None)["moment"] == {
+        "wanted_at": "2026-03-04T12:01:12+00:00",
+        "moment": "2026-03-04T12:00:01+00:00",
+        "watermarks": {
+            "generation": 1,
+            "observed_at": "2026-03-04T12:00:00+00:00",
+            "settled_at": "2026-03-04T12:00:01+00:00",
+            "next_observed_at": "2026-03-04T12:01:00+00:00",
+        },
+        "transactional": True,
+        "unsettled": [],
+        "groups": None,
+    }
 
 
 def test_missing_is_counted_in_offsets(capsys: pytest.CaptureFixture[str]) -> None:

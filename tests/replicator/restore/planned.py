@@ -9,10 +9,11 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
-from infra.archive.generation_history import catalog_history
+from infra.archive.generation_history import catalog_history, watermark_generations
 from infra.archive.segments import SegmentStore
 from replicator.restore.acl_restore import AclRestore
 from replicator.restore.conflicts import ConflictKind
+from replicator.restore.cut_lookup import ArchivedCut, CutLookup
 from replicator.restore.destination import ControlArchive
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.planner import RestorePlanner
@@ -31,9 +32,15 @@ def select(*topics: str, **changes: Any) -> Selection:
     return Selection(**(given | changes))
 
 
-def planner(world: World, store: SegmentStore | None = None, control: ControlArchive | None = None) -> RestorePlanner:
+def planner(
+    world: World,
+    store: SegmentStore | None = None,
+    control: ControlArchive | None = None,
+    cut: ArchivedCut | None = None,
+) -> RestorePlanner:
     return RestorePlanner(
         control=control,
+        cut=cut,
         archive=Archive(store or world.store, world.control, world.format),
         admin=world.admin,
         clock=world.clock,
@@ -51,12 +58,14 @@ def plan(
 ) -> RestorePlan:
     """`acl_admin`: of the target, with its ACLs."""
     selection, options = selection or select(), TargetOptions(**target_options)
+    watermarks = watermark_generations(world.objects.memory, "data", selection.region)
+    cut = None if selection.at is None else CutLookup(watermarks, selection).find()
     history = catalog_history(world.objects.memory, "data", selection.region)
     control = ControlArchive(
         catalog=SourceCatalog(history, selection.region, moment_of(selection)),
         acls=AclRestore(lambda: acl_admin or FakeCatalogAdmin(world.admin), OWN),
     )
-    return planner(world, control=control if options.needs_catalog else None).plan(
+    return planner(world, control=control if options.needs_catalog else None, cut=cut).plan(
         selection,
         restore_id or selection.digest,
         options,

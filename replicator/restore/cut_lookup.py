@@ -1,0 +1,121 @@
+"""Finds the cut of a restore to a moment in the archive: by the watermarks that egress stored of the source.
+
+watermarks   4711     4712  4713     4714      each complete, in the order of their observations
+settled        x              x                all selected partitions
+--at                                ^          4713 is in force: its ends are the cut
+--at --transactional                ^          the newest one before that is settled: 4713 here, else 4711
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from formats.control.restore_cut import Cut, cut_topics
+from formats.control.watermarks import Column, SourceWatermarks
+from formats.errors import ConfigError
+from formats.topic_selection import is_internal
+from infra.archive.generation_history import GenerationHistory, GenerationInForce
+from replicator.selection import Selection
+
+MOST_READ = 5_000  # generations: half a week when something is written every minute, and two days otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedCut:
+    """A cut, and how far the archive reaches by what egress said last."""
+
+    cut: Cut
+    positions: Mapping[str, Column]  # next offset that is to be archived, by topic; of the same incarnation
+    problems: tuple[str, ...] = ()  # generations that cannot be read, where one of them may have been in force
+
+    def archived_until(self, topic: str, partition: int) -> int:
+        column = self.positions.get(topic, ())
+        return (column[partition] or 0) if partition < len(column) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CutLookup:
+    """Of the region of the selection. Use from one thread."""
+
+    history: GenerationHistory[SourceWatermarks]
+    selection: Selection
+
+    def find(self, pinned: Cut | None = None) -> ArchivedCut:
+        """`pinned`: that of an earlier run of the same restore, which stays. Raises StoreUnavailable, and ConfigError
+        when no generation tells."""
+        assert self.selection.at is not None
+        problems: tuple[str, ...] = ()
+        if pinned is None:
+            found = self.history.at(self.selection.at)
+            number, value = self._in_force(found)
+            problems = tuple(found.problems)
+            if self.selection.is_transactional:
+                number, value = self._settled(number, value)
+            pinned = self._cut(number, value)
+        return ArchivedCut(cut=pinned, positions=self._positions(pinned), problems=problems)
+
+    def _in_force(self, found: GenerationInForce[SourceWatermarks]) -> tuple[int, SourceWatermarks]:
+        region, at = self.selection.region, self.selection.at
+        if found.value is not None:
+            return found.number, found.value
+        if found.first_observed_at is not None:
+            why = (
+                f"no watermarks of {region} are as old as {at}: the first are of {found.first_observed_at.isoformat()}"
+            )
+        else:
+            why = f"the archive has no watermarks of {region} that can be read"
+        remedy = (
+            "so it is not known where its partitions ended then. --until selects records by their timestamps instead, "
+            "which are not ordered: it may split transactions, and leave out or take in single records"
+        )
+        raise ConfigError([f"{why}, {remedy}"], source="archive")
+
+    def _settled(self, number: int, value: SourceWatermarks) -> tuple[int, SourceWatermarks]:
+        """The newest generation up to this one at which all selected partitions were settled."""
+        tried, fewest, oldest = 0, "", value.observed_at
+        least: int | None = None
+        for one, found in islice(chain([(number, value)], self.history.earlier(number)), MOST_READ):
+            cut, tried, oldest = self._cut(one, found, is_last=False), tried + 1, found.observed_at
+            left = list(cut.unsettled(self.selection.wants))
+            at = found.settled_at
+            if not left and at is not None and self.selection.at is not None and at <= self.selection.at:
+                return one, found
+            if left and (least is None or len(left) < least):
+                least, (topic, partition) = len(left), left[0]
+                fewest = f"; at the best of them {least} partitions were not, such as {topic}/{partition}"
+        raise ConfigError(
+            [
+                f"in none of the {tried} watermarks of {self.selection.region} from {self.selection.at} back to "
+                f"{oldest.isoformat()} all selected partitions were settled{fewest}. Select fewer topics, or restore "
+                "without --transactional"
+            ],
+            source="archive",
+        )
+
+    def _cut(self, number: int, value: SourceWatermarks, *, is_last: bool = True) -> Cut:
+        assert self.selection.at is not None
+        following = self.history.following(number) if is_last else None
+        return Cut(
+            region=self.selection.region,
+            wanted_at=self.selection.at,
+            generation=number,
+            observed_at=value.observed_at,
+            settled_at=value.settled_at,
+            next_observed_at=None if following is None else following.observed_at,
+            is_transactional=self.selection.is_transactional,
+            topics=cut_topics(value, self._is_selected),
+        )
+
+    def _is_selected(self, topic: str) -> bool:
+        return self.selection.matches(topic) and not is_internal(topic, ())
+
+    def _positions(self, cut: Cut) -> Mapping[str, Column]:
+        newest = self.history.at(None).value
+        topics = {} if newest is None else newest.topics
+        return {
+            name: topics[name].position
+            for name, one in cut.topics.items()
+            if name in topics and topics[name].topic_id == one.topic_id
+        }

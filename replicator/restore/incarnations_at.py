@@ -1,0 +1,53 @@
+"""Which incarnation of a topic there was at the moment of a cut: the one whose topic id its watermarks have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from formats.control.claim import TopicClaim
+from formats.control.restore_cut import Cut
+from formats.errors import DataError
+from infra.archive.control import ControlStore
+from ingress.routing.succession import ArchivedIncarnation
+
+
+@dataclass(slots=True)
+class IncarnationsAt:
+    """Of a log that forked, the path that was claimed last by then."""
+
+    cut: Cut
+    left_out: list[str] = field(default_factory=list)  # topics that are not restored, with the reason
+
+    def has(self, topic: str, partition: int) -> bool:
+        found = self.cut.topics.get(topic)
+        return found is not None and partition < len(found.ends)
+
+    def choose(
+        self, control: ControlStore, region: str, topic: str, incarnations: Sequence[ArchivedIncarnation]
+    ) -> ArchivedIncarnation | None:
+        """None when there was none, which `left_out` says. Raises StoreUnavailable."""
+        then = self.cut.topics.get(topic)
+        if then is None:
+            self._leave_out(topic, "it did not exist then, or egress could not see it")
+            return None
+        claimed = [(one, _claim(control, region, one)) for one in incarnations]
+        ours = [pair for pair in claimed if pair[1] is not None and then.topic_id in ("", pair[1].topic_id)]
+        ours = ours or [pair for pair in claimed if pair[1] is None]  # an ancestor's archive is not claimed
+        if not ours:
+            self._leave_out(topic, f"nothing is stored of the incarnation {then.topic_id}, which it was then")
+            return None
+        ours.sort(key=lambda pair: -1 if pair[1] is None else pair[1].number)
+        by_then = [one for one, claim in ours if claim is None or claim.claimed_at <= self.cut.observed_at]
+        chosen, claim = next(pair for pair in ours if pair[0] == by_then[-1]) if by_then else ours[0]
+        return ArchivedIncarnation(incarnation=chosen.incarnation, claim=claim)
+
+    def _leave_out(self, topic: str, why: str) -> None:
+        self.left_out.append(f"{topic} is left out: {why} (watermarks {self.cut.generation} of {self.cut.region})")
+
+
+def _claim(control: ControlStore, region: str, one: ArchivedIncarnation) -> TopicClaim | None:
+    try:
+        return control.claim_of(region, one.path)
+    except DataError:  # damaged, or of a newer program
+        return None
