@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
-from confluent_kafka.admin import GroupMetadata
+from confluent_kafka.admin import GroupMetadata  # type: ignore[attr-defined]  # its stubs hide what it documents
 
 from formats.control.group_snapshot import CLASSIC, CONSUMER
 from formats.errors import BrokerUnavailable
