@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from bench import mirrormaker
@@ -126,16 +127,24 @@ def running(processes: Sequence[Process]) -> Iterator[None]:
 
 
 def ours(stack: LocalStack, word: str) -> Sequence[Process]:
-    return _ours(stack, word, {TARGET: SOURCE}, policy="default", notified=True)
+    return our_processes(stack, word, {TARGET: SOURCE}, policy="default", notified=True)
 
 
 def our_cycle(stack: LocalStack, word: str) -> Sequence[Process]:
-    return _ours(stack, word, {TARGET: SOURCE, SOURCE: TARGET}, policy="identity", notified=False)
+    return our_processes(stack, word, {TARGET: SOURCE, SOURCE: TARGET}, policy="identity", notified=False)
 
 
-def _ours(
-    stack: LocalStack, word: str, source_of: Mapping[str, str], *, policy: str, notified: bool
+def our_processes(
+    stack: LocalStack,
+    word: str,
+    source_of: Mapping[str, str],
+    *,
+    policy: str,
+    notified: bool,
+    egress: Mapping[str, Any] = MappingProxyType({}),
+    of_target: Mapping[str, Any] = MappingProxyType({}),
 ) -> Sequence[Process]:
+    """`egress`: settings of the source's besides; `of_target`: sections of its file besides."""
     bucket, aws = f"{word}-bucket", {"endpoint_url": stack.moto.endpoint_url, "region_name": REGION}
     create_bucket_with_queue(stack.moto.endpoint_url, bucket, f"{word}-events", prefix="data/")
     processes = []
@@ -146,9 +155,11 @@ def _ours(
                     "group_id": f"{word}-egress",
                     "topic_refresh_interval": "5s",
                     "topics": {f"^{word}[.].*": {"max_segment_age": "1s"}},
+                    **egress,
                 }
             },
             region: {
+                **of_target,
                 "sqs": {"queue": f"{word}-events", "wait": "1s", **aws},
                 "ingress": {
                     "group_id": f"{word}-ingress",
@@ -215,6 +226,11 @@ def with_table(page: str, text: str) -> str:
     return replaced(page, BEGIN, END, f"{BEGIN}\n{text}\n{END}")
 
 
+def described_commit() -> str:
+    describe = ["git", "describe", "--always", "--dirty=+", "--abbrev=10"]
+    return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     mirrormaker.class_path()  # fetched before anything is measured
     cells: list[dict[str, str]] = []
@@ -226,9 +242,7 @@ def main() -> None:
                 found[action] = cell
             cells.append(found)
     results = [Result(action, (cell, cells[1][action])) for action, cell in cells[0].items()]
-    describe = ["git", "describe", "--always", "--dirty=+", "--abbrev=10"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    text = table(results, at=datetime.now(UTC), commit=commit)
+    text = table(results, at=datetime.now(UTC), commit=described_commit())
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(text)
 

@@ -143,6 +143,7 @@ PURE = (
     "replicator/restore/plan.py",
     "replicator/schema_plan.py",
     "replicator/selection.py",
+    "replicator/services/export_plan.py",
     "replicator/verify/report.py",
 )
 IMPURE_MODULES = (

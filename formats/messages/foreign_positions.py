@@ -1,10 +1,13 @@
-"""Positions that other replicators stored in a topic, converted to next offsets of the source. Pure.
+"""Positions that other replicators store in a topic, converted to next offsets of the source, and back. Pure.
 
-    the Go ancestor        value: protobuf `Checkpoint{region=1, topic=2, partition=3, offset=4 (last produced)}`
-    Kafka Connect          key:   ["connector", {"cluster": alias, "topic": t, "partition": p}]
-    (MirrorMaker 2)        value: {"offset": of the last record copied}
+    the Go ancestor        key:   region:topic:partition
+                           value: protobuf `Checkpoint{region=1, topic=2, partition=3, offset=4 (last produced),
+                                  timestamp=5}`
+    Kafka Connect          key:   ["connector",{"cluster":alias,"partition":p,"topic":t}]
+    (MirrorMaker 2)        value: {"offset":of the last record copied}
 
-Both topics are compacted: the last record of a key wins; one without a value removes the key.
+Both topics are compacted: the last record of a key wins; one without a value removes the key. Kafka Connect looks a
+position up by the bytes of its key, so the key that it wrote is written again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from formats.errors import MalformedEvent
 
@@ -72,6 +76,69 @@ def connect_position(key: bytes, value: bytes) -> ForeignPosition | None:
         return partition, int(json.loads(value)["offset"]) + 1
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not an offset of Kafka Connect: {key[:200]!r} = {value[:200]!r} ({error})") from error
+
+
+def ancestor_highest(records: Iterable[Record]) -> Mapping[ForeignPartition, int]:
+    """The highest next offset of each partition among all records: what the ancestor continues from, since it never
+    goes back and reads no removals. Raises MalformedEvent."""
+    highest: dict[ForeignPartition, int] = {}
+    for _, value in records:
+        if value:
+            partition, next_offset = ancestor_position(value)
+            highest[partition] = max(next_offset, highest.get(partition, 0))
+    return highest
+
+
+def connect_keys(records: Iterable[Record]) -> Mapping[ForeignPartition, Mapping[str, bytes]]:
+    """The keys of source connectors by their names, also of positions that were removed. Raises MalformedEvent."""
+    found: dict[ForeignPartition, dict[str, bytes]] = {}
+    for key, _ in records:
+        position = connect_position(key or b"", b'{"offset":0}')
+        if position is not None:
+            found.setdefault(position[0], {})[str(json.loads(key or b"")[0])] = key or b""
+    return found
+
+
+def ancestor_record(where: ForeignPartition, next_offset: int, at: datetime) -> Record:
+    """Raises ValueError for position 0: the ancestor has none before its first record."""
+    if next_offset < 1:
+        raise ValueError(f"no record was produced before {next_offset}")
+    seconds, rest = divmod(round(at.timestamp() * 1_000_000), 1_000_000)
+    stamp = _number(1, seconds) + _number(2, rest * 1000)
+    value = (
+        _bytes(1, where.region.encode())
+        + _bytes(2, where.topic.encode())
+        + _number(3, where.partition)
+        + _number(4, next_offset - 1)
+        + _bytes(5, stamp)
+    )
+    return f"{where.region}:{where.topic}:{where.partition}".encode(), value
+
+
+def connect_record(where: ForeignPartition, next_offset: int, connector: str) -> Record:
+    """At position 0 without a value: MirrorMaker 2 then begins with the first record."""
+    key = [connector, {"cluster": where.region, "partition": where.partition, "topic": where.topic}]
+    return _json(key), _json({"offset": next_offset - 1}) if next_offset else None
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _number(field: int, value: int) -> bytes:
+    return _as_varint(field << 3) + _as_varint(value) if value else b""  # protobuf omits zeros
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _as_varint(field << 3 | 2) + _as_varint(len(value)) + value
+
+
+def _as_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _text(value: int | bytes) -> str:

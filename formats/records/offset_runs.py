@@ -71,6 +71,8 @@ class OffsetRuns:
 
     def within(self, start: int, end: int) -> OffsetRuns:
         """The records with target offsets from `start` to before `end`; runs that go beyond either are cut."""
+        if len(self) and start <= self.target_start and self.target_end <= end:
+            return self
         first = self._first_beyond(self.target, start)
         last = pc.index(pc.greater_equal(self.target, end), value=True).as_py()
         runs = self.slice(first, max((last if last >= 0 else len(self)) - first, 0))

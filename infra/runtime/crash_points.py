@@ -76,6 +76,7 @@ class Step(StrEnum):
     RECORD_PROOF = "record-proof"
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"
+    EXPORT_POSITIONS = "export-positions"
     SET_SCHEMA_MODE = "set-schema-mode"
     REGISTER_SCHEMA = "register-schema"
     DELETE_SCHEMA = "delete-schema"

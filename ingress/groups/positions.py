@@ -85,14 +85,22 @@ class DeliveredTopics:
 
 
 def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: Translate) -> Iterator[GroupPosition]:
-    """Each committed offset of a topic that is delivered here; more than once for one that goes to several topics."""
+    """Each committed offset of a topic that is delivered here; more than once for one that goes to several topics.
+
+    Each offset of a partition is translated once, in their order: a page of the map is read once then."""
+    found = list(_deliveries(snapshot, delivered))
+    known = {place: translate(*place) for place in sorted({(key, commit.next_offset) for _, key, commit in found})}
+    for group, key, commit in found:
+        yield _position(group, key, commit, known[key, commit.next_offset])
+
+
+def _deliveries(snapshot: GroupSnapshot, delivered: Deliveries) -> Iterator[tuple[str, CheckpointKey, CommittedOffset]]:
     for group, found in snapshot.groups.items():
         for topic, commits in found.topics.items():
             for partition, commit in commits.items():
                 keys = delivered.deliveries(topic, commits.topic_id, partition)
-                if isinstance(keys, str):
-                    continue  # nothing that is here
-                yield from (_position(group, key, commit, translate(key, commit.next_offset)) for key in keys)
+                if not isinstance(keys, str):  # else nothing that is here
+                    yield from ((group, key, commit) for key in keys)
 
 
 def _position(group: str, key: CheckpointKey, commit: CommittedOffset, found: Translation | str) -> GroupPosition:

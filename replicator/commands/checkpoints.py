@@ -1,4 +1,4 @@
-"""`replicator checkpoints show|seed`: show and set the delivery position of source partitions."""
+"""`replicator checkpoints show|seed|export`: show and set the delivery position of source partitions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import current_claim
 from infra.runtime.lifecycle import SystemClock
+from replicator.commands.checkpoints_export import export
 from replicator.commands.repair import operator_of
 from replicator.selection import SourceName
 from replicator.services.clients import Clients
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ingress.repair import Seed
 
 checkpoints_app = group("Show or set how far each source partition is delivered.")
+checkpoints_app.command()(export)
 
 
 @checkpoints_app.command()

@@ -168,6 +168,7 @@ class _Import:
             settings=self.settings,
             egress=self.egress,
             ingress={},
+            groups={},
             clients=clients,
             findings=self.findings,
         )

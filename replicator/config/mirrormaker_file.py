@@ -26,11 +26,12 @@ _DEFAULTS: Mapping[str, object] = {
     "config_properties_exclude": None,
     "delivery": "exactly-once",
     "start": "earliest",
+    "sync": False,
 }
 """Of a flow that does not say it."""
 
 _PREFIX = settings_of(S3Settings)["prefix"].default
-_INTERVALS = ("topic_refresh_interval", "heartbeat_interval", "group_interval")
+_INTERVALS = ("topic_refresh_interval", "heartbeat_interval", "group_interval", "interval")
 
 RefusedKeys = dict[tuple[str, str], str]
 """The reason by flow and key."""
@@ -54,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SideSetting:
-    """One setting of the source's [egress] or the target's [ingress]. `key`: what it was made of."""
+    """One setting of the source's [egress], or of the target's [ingress] or [groups]. `key`: what it was made of."""
 
     value: object
     key: str
@@ -70,6 +71,7 @@ class ImportedFlow:
     settings: Table
     egress: Mapping[str, SideSetting]
     ingress: Mapping[str, SideSetting]
+    groups: Mapping[str, SideSetting]
     clients: Mapping[str, ClientProperties]
     findings: Sequence[Finding]
 
@@ -161,6 +163,8 @@ def imported_file(flows: Sequence[ImportedFlow], *, origin: str = "MirrorMaker 2
         coming = [flow for flow in flows if flow.target == alias]
         egress = _side(f"[clusters.{alias}.egress]", {one.name: one.egress for one in leaving}, refused)
         ingress = _side(f"[clusters.{alias}.ingress]", {one.name: one.ingress for one in coming}, refused)
+        grouped = {one.name: one.groups for one in coming if "groups" in one.settings}
+        groups = _side(f"[clusters.{alias}.groups]", grouped, refused)
         if "start" in egress:
             egress["defaults"] = {"start": egress.pop("start")}
         clients = {flow.name: flow.clients[alias] for flow in (*leaving, *coming)}
@@ -169,7 +173,9 @@ def imported_file(flows: Sequence[ImportedFlow], *, origin: str = "MirrorMaker 2
             "s3": {"bucket": variable(alias, "S3_BUCKET")},
         }
         cluster |= {"sqs": {"queue": variable(alias, "SQS_QUEUE")}} if coming else {}
-        cluster |= {name: table for name, table in (("egress", egress), ("ingress", ingress)) if table}
+        cluster |= {
+            name: table for name, table in (("egress", egress), ("ingress", ingress), ("groups", groups)) if table
+        }
         clusters[alias] = cluster
     shared = _shared([flow.settings for flow in flows]) if len(flows) > 1 else {}
     own = {one.name: {key: value for key, value in one.settings.items() if key not in shared} for one in flows}

@@ -49,6 +49,7 @@ class FlowImport:
             settings=self.properties.table,
             egress=self.properties.egress,
             ingress=self.properties.ingress,
+            groups=self.properties.group_settings,
             clients=self.clients,
             findings=self.findings,
         )

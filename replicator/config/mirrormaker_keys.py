@@ -38,8 +38,9 @@ def _refused(reason: str) -> KeyRule:
 _WORKER = "there is no Kafka Connect worker here"
 _BYTES = "records are copied byte for byte, without converters"
 _OFFSETS = "positions are kept with the delivered records, in ingress.checkpoint_topic"
-_EXACT = "the archive keeps every offset, so nothing is sampled into a topic"
-_INTERNAL = "this internal topic does not exist here; of ours, ingress.internal_replication_factor says it"
+_SYNCS = "offset syncs are written with the checkpoints, at the target"
+_INTERNAL = "all internal topics have ingress.internal_replication_factor, and no retention"
+_FOUND = "groups are found with their offsets, every egress.group_interval; new ones, too"
 _CHAINS = "heartbeats of clusters further away are records of a topic, and cross where flows.topics selects it"
 _REFRESH = "changes are applied within topic_refresh_interval"
 _JAVA = "a Java class cannot be loaded"
@@ -68,20 +69,20 @@ KEYS: Mapping[str, KeyRule] = {
     "sync.topic.acls.interval.seconds": _ignored(_REFRESH),
     "refresh.topics.enabled": _mapped("topic_refresh_interval"),
     "refresh.topics.interval.seconds": _mapped("topic_refresh_interval"),
-    "refresh.groups.enabled": _ignored("groups are found with their offsets"),
-    "refresh.groups.interval.seconds": _ignored("groups are found with their offsets"),
+    "refresh.groups.enabled": _ignored(_FOUND),
+    "refresh.groups.interval.seconds": _ignored(_FOUND),
     # heartbeats, checkpoints, offsets
     "emit.heartbeats.enabled": _mapped("flows.heartbeats"),
     "emit.heartbeats.interval.seconds": _mapped("ingress.heartbeat_interval"),
     "heartbeats.replication.enabled": _ignored(_CHAINS),
     "emit.checkpoints.enabled": _mapped("flows.groups"),
-    "emit.checkpoints.interval.seconds": _mapped("egress.group_interval"),
-    "replicate.checkpoints": _ignored("offsets of groups cross with the catalogue, not as a topic"),
-    "sync.group.offsets.enabled": _refused("set groups.sync = true for the target: for all its flows"),
-    "sync.group.offsets.interval.seconds": _ignored("groups.interval of the target says it"),
-    "emit.offset-syncs.enabled": _ignored(_EXACT),
-    "offset-syncs.topic.location": _ignored(_EXACT),
-    "offset.lag.max": _ignored(_EXACT),
+    "emit.checkpoints.interval.seconds": _mapped("egress.group_interval, groups.interval"),
+    "replicate.checkpoints": _ignored("offsets of groups cross through the bucket, not as a topic"),
+    "sync.group.offsets.enabled": _mapped("groups.sync"),
+    "sync.group.offsets.interval.seconds": _mapped("groups.interval"),
+    "emit.offset-syncs.enabled": _ignored(_SYNCS),
+    "offset-syncs.topic.location": _ignored(_SYNCS),
+    "offset.lag.max": _ignored("offsets are translated by a map of all records, and not by samples"),
     "checkpoints.topic.replication.factor": _ignored(_INTERNAL),
     "heartbeats.topic.replication.factor": _ignored(_INTERNAL),
     "offset-syncs.topic.replication.factor": _ignored(_INTERNAL),

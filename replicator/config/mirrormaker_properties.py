@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from formats.policies.named_policies import replication_policy
 from formats.policies.topic_configs import DEFAULT_EXCLUDES
+from infra.settings.units import parse_duration
 from replicator.config.flows import DEFAULT_POLICY
 from replicator.config.mirrormaker_clients import Side
 from replicator.config.mirrormaker_file import SideSetting
@@ -36,6 +37,10 @@ class FlowProperties:
     topics: list[str] = field(default_factory=lambda: ["^.*"])  # MirrorMaker 2's defaults
     groups: list[str] = field(default_factory=lambda: ["^.*"])
     has_checkpoints: bool = True
+    checkpoint_interval: SideSetting | None = None
+    syncs: SideSetting | None = None  # the groups' offsets
+    never_syncs: SideSetting | None = None  # beats it
+    sync_interval: SideSetting | None = None
     has_heartbeats: bool = True
     refuses_new_topics: bool = False
     taken: str = ""  # the key that is being taken
@@ -47,6 +52,18 @@ class FlowProperties:
         heartbeats: Table = {} if self.has_heartbeats else {"heartbeats": False}
         return {"topics": self.topics, **groups, **heartbeats, **self.settings}
 
+    @property
+    def group_settings(self) -> Mapping[str, SideSetting]:
+        """Of the target's [groups]. Without checkpoints there are none, and MirrorMaker 2 commits no offsets either."""
+        if not self.has_checkpoints:
+            return {}
+        syncs = self.never_syncs or self.syncs
+        intervals = [self.checkpoint_interval, self.sync_interval if syncs and syncs.value else None]
+        found = {} if syncs is None else {"sync": syncs}
+        if any(intervals):
+            found["interval"] = min(filter(None, intervals), key=lambda one: parse_duration(str(one.value)))
+        return found
+
     def take(self, name: str, value: str, key: str) -> tuple[Treatment, str]:
         """Add one property. `key`: as it is written. Returns what became of it."""
         rule = rule_of(name)
@@ -54,7 +71,7 @@ class FlowProperties:
         treatment, reason = rule.treatment, rule.reason
         self.taken = key
         try:
-            if treatment is Treatment.REFUSED and (why := _harmless(name, value)):
+            if treatment is Treatment.REFUSED and (why := _harmless(value)):
                 treatment, reason = Treatment.IGNORED, why
             if treatment is Treatment.MAPPED and (take := _MAPPERS.get(name)) is not None:
                 reason = take(self, value.strip()) or reason
@@ -112,7 +129,20 @@ class FlowProperties:
             self.has_checkpoints = False
             return "flows.groups; none without an interval"
         self._of_source("group_interval", f"{seconds}s")
+        self.checkpoint_interval = SideSetting(f"{seconds}s", self.taken)
         return ""
+
+    def _take_sync(self, value: str) -> str:
+        self.syncs = SideSetting(truth(value), self.taken)
+        return "groups.sync; without checkpoints nothing is committed, as in MirrorMaker 2"
+
+    def _take_sync_interval(self, value: str) -> str:
+        seconds = int(value)
+        if seconds <= 0:
+            self.never_syncs = SideSetting(value=False, key=self.taken)
+            return "groups.sync; none without an interval"
+        self.sync_interval = SideSetting(f"{seconds}s", self.taken)
+        return "groups.interval: the shorter one of this and the checkpoints'"
 
     def _take_config_excludes(self, value: str) -> str:
         if set(items_of(value)) != {one.replace(".", r"\.") for one in DEFAULT_EXCLUDES}:
@@ -198,12 +228,10 @@ class FlowProperties:
         return ""
 
 
-def _harmless(name: str, value: str) -> str:
-    """Why a value of a refused property changes nothing; empty when it does. Raises ValueError for what is none."""
+def _harmless(value: str) -> str:
+    """Why a value of a refused property changes nothing; empty when it does."""
     if value.strip().rpartition(".")[2] in DEFAULT_CLASSES:
         return "is the default, and what is done here"
-    if name == "sync.group.offsets.enabled" and not truth(value):
-        return "offsets of groups are not written to the target's groups"
     return ""
 
 
@@ -214,6 +242,8 @@ _MAPPERS: Mapping[str, Callable[[FlowProperties, str], str]] = {
     "groups.exclude": FlowProperties._take_groups_exclude,
     "emit.checkpoints.enabled": FlowProperties._take_checkpoints,
     "emit.checkpoints.interval.seconds": FlowProperties._take_checkpoint_interval,
+    "sync.group.offsets.enabled": FlowProperties._take_sync,
+    "sync.group.offsets.interval.seconds": FlowProperties._take_sync_interval,
     "emit.heartbeats.enabled": FlowProperties._take_heartbeats,
     "emit.heartbeats.interval.seconds": FlowProperties._take_heartbeat_interval,
     "config.properties.exclude": FlowProperties._take_config_excludes,

@@ -165,6 +165,8 @@ ELSEWHERE: Mapping[Step, str] = {
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
+    Step.EXPORT_POSITIONS: "written while both programs are stopped, and repeated without harm "
+    "(tests/integration/test_operator_commands.py)",
     Step.SET_SCHEMA_MODE: _SCHEMAS,
     Step.REGISTER_SCHEMA: _SCHEMAS,
     Step.DELETE_SCHEMA: _SCHEMAS,

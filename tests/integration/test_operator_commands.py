@@ -20,6 +20,7 @@ from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import create_bucket_with_queue
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
@@ -248,6 +249,54 @@ def test_positions_of_others_are_taken_over(desk: Desk, unique: Callable[[str], 
     assert desk.run("checkpoints", "seed", name, "--offset", "1", "--timestamp", "2026-01-01T00:00:00Z")[0] == 2
     code, out = desk.run("checkpoints", "seed", name, "--ancestor-topic", unique("absent"))
     assert (code, "there is no topic" in out) == (1, True)
+
+
+@pytest.mark.guard
+@pytest.mark.long
+def test_positions_are_given_to_others(desk: Desk, unique: Callable[[str], str]) -> None:
+    """What a seed reads of their topics is what delivery here had reached."""
+    desk.a.create(desk.topic, 2)
+    desk.b.create(desk.copy, 2)
+    name = f"a/{desk.topic}"
+    code, out = desk.run("checkpoints", "export", name, "--to", "connect-offsets", "--yes")
+    assert (code, "nothing of it is delivered here" in out) == (2, True)
+    desk.archive(0, 9)
+    assert desk.run("checkpoints", "seed", f"{name}/0", "--offset", "10", "--yes")[0] == 0
+    desk.archive(0, 19, partition=1)
+    assert desk.run("checkpoints", "seed", f"{name}/1", "--offset", "7", "--yes")[0] == 0
+
+    offsets, group = unique("offsets"), unique("group")
+    option = ["--to", "connect-offsets", "--topic", offsets, "--connect-cluster", "A", "--group", group]
+    code, shown = desk.asked("checkpoints", "export", name, *option)
+    assert (code, shown["written"], [one["next_offset"] for one in shown["positions"]]) == (0, False, [10, 7])
+    assert "2 records written" in desk.run("checkpoints", "export", name, *option, "--yes")[1]
+    assert "0 records written" in desk.run("checkpoints", "export", "a", *option, "--yes")[1]
+
+    admin = KafkaAdmin(desk.b.properties)
+    assert admin.describe([offsets])[offsets].partition_count == 25
+    assert admin.configs(offsets)["cleanup.policy"] == "compact"
+    ancestors = ["--to", "ancestor", "--topic", unique("ancestors"), "--group", group]
+    code, out = desk.run("checkpoints", "export", name, *ancestors, "--yes")
+    assert (code, "archived up to 20" in out) == (1, True), "it cannot read our segments"
+    assert desk.run("checkpoints", "seed", f"{name}/1", "--offset", "20", "--yes")[0] == 0
+    assert desk.run("checkpoints", "export", name, *ancestors, "--yes")[0] == 0
+    assert desk.run("checkpoints", "export", name, *option, "--yes")[0] == 0
+
+    assert desk.run("checkpoints", "seed", name, "--offset", "0", "--yes")[0] == 0
+    code, out = desk.run("checkpoints", "export", name, *ancestors, "--yes")
+    assert (code, "never goes back" in out) == (1, True)
+    for wanted in (["--connect-offsets", offsets, "--connect-cluster", "A"], ["--ancestor-topic", ancestors[3]]):
+        assert desk.run("checkpoints", "seed", name, "--offset", "0", "--yes")[0] == 0
+        assert desk.run("checkpoints", "seed", name, *wanted, "--yes")[0] == 0
+        assert desk.positions() == {0: 10, 1: 20}
+
+    for running in (group, desk.group):
+        member = Consumer(desk.b.properties | {"group.id": running, "log_level": 0})
+        member.subscribe([desk.copy])
+        assert wait_until(lambda: bool(member.poll(0.1) or member.assignment()), PATIENCE)  # noqa: B023 -- called now
+        code, out = desk.run("checkpoints", "export", name, *option, "--yes")
+        assert (code, f"group {running} has 1 member(s)" in out) == (1, True)
+        member.close()
 
 
 def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:

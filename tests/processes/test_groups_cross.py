@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,17 @@ from confluent_kafka import Message, Producer
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
 from replicator.client import MirrorClient
+from tests.golden.mm2.ask_client import MIRROR_CLIENT, UTILS
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
+from tests.integration.test_mirror_client_in_java import java_answers
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B
 
 if TYPE_CHECKING:
-    from tests.processes.harness import Site
+    from pathlib import Path
+
+    from tests.processes.harness import Site, Worker
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +56,32 @@ def values(messages: list[Message]) -> Mapping[int, bytes | None]:
     return {offset: message.value() for message in messages if (offset := message.offset()) is not None}
 
 
-def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossed:
+    """Values by offset at the source and here, and groups that stand at every offset of the source."""
+
+    ingress: Worker
+    commits: KafkaGroups
+    groups: Mapping[str, int]
+    records: Mapping[int, bytes | None]
+    copies: Mapping[int, bytes | None]
+    source: TopicPartition
+    here: TopicPartition
+
+    def at(self, group: str) -> int | None:
+        return _at(self.commits, group, self.here)
+
+    def all_continue(self) -> bool:
+        return all((at := self.at(group)) is not None and self.continues(group, at) for group in self.groups)
+
+    def continues(self, group: str, next_offset: int) -> bool:
+        """Whether a consumer here reads from there on what is left for the group at the source."""
+        rest = [value for at, value in self.records.items() if at >= self.groups[group]]
+        return [value for at, value in self.copies.items() if at >= next_offset] == rest
+
+
+@contextmanager
+def crossed(site: Site) -> Iterator[Crossed]:
     with Flow(site, partitions=1) as flow:
         flow.target = f"{A}.{flow.topic}"
         source, here = TopicPartition(flow.topic, 0), TopicPartition(flow.target, 0)
@@ -70,7 +101,8 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
             group_interval="1s",
         ).start()
         ingress = site.ingress("ingress", {"topic": flow.topic, "replication_policy": "default"})
-        ingress.write({**ingress.tables, "groups": {"sync": True, "interval": "1s"}})
+        adopting = {"sync": True, "interval": "1s", "adopt": True}  # another test's ingress may have made the topics
+        ingress.write({**ingress.tables, "groups": adopting})
         ingress.start()
         flow.wait_for(words)
 
@@ -78,53 +110,86 @@ def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
         commits = KafkaGroups(properties, properties)
         copies = values(Cluster(site.stack.brokers[B]).messages(here))
         assert list(copies.values()) == list(records.values())
-        rest = {group: [value for at, value in records.items() if at >= offset] for group, offset in groups.items()}
+        found = Crossed(
+            ingress=ingress, commits=commits, groups=groups, records=records, copies=copies, source=source, here=here
+        )
+        site.wait("the groups", found.all_continue)
+        yield found
+        site.stop(egress, ingress)
 
-        def reads(group: str) -> list[bytes | None] | None:
-            """What it would read here next."""
-            offset = _at(commits, group, here)
-            return None if offset is None else [value for at, value in copies.items() if at >= offset]
 
-        site.wait("the groups", lambda: all(reads(group) == some for group, some in rest.items()))
-        assert {commits.committed(group, [here])[here].metadata for group in groups} == {"note"}
+def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
+    with crossed(site) as found:
+        for group in found.groups:
+            assert found.commits.committed(group, [found.here])[found.here].metadata == "note"
 
         with MirrorClient({"bootstrap.servers": site.bootstrap(B)}) as client:
             checkpoints = client.remote_offsets_of_groups(A, f"{site.name}[.]at-.*")
             syncs = list(client.offset_syncs(f"mm2-offset-syncs.{A}.internal"))
-        assert {group: found[here].next_offset for group, found in checkpoints.items()} == {
-            group: _at(commits, group, here) for group in groups
+        assert {group: one[found.here].next_offset for group, one in checkpoints.items()} == {
+            group: found.at(group) for group in found.groups
         }
-        assert (syncs[-1].upstream_offset, syncs[-1].downstream_offset) == (max(records), max(copies))
+        records = found.records
+        assert (syncs[-1].upstream_offset, syncs[-1].downstream_offset) == (max(records), max(found.copies))
 
         group = f"{site.name}.at-4"
-        code, text = ingress.run("offsets", "translate", "--group", group, "--from", A, "--json")
+        code, text = found.ingress.run("offsets", "translate", "--group", group, "--from", A, "--json")
         assert code == 0, text
-        [found] = json.loads(text)
-        assert (found["source_offset"], found["offset"]) == (4, _at(commits, group, here))
-        code, text = ingress.run("offsets", "translate", "--group", group, "--from", B, "--to", A, "--json")
+        [row] = json.loads(text)
+        assert (row["source_offset"], row["offset"]) == (4, found.at(group))
+        code, text = found.ingress.run("offsets", "translate", "--group", group, "--from", B, "--to", A, "--json")
         assert code == 0, text
         assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
             records[at] for at in records if at >= 4
         ]
-        code, text = ingress.run("status", "--json")
+        code, text = found.ingress.run("status", "--json")
         [entry] = [one for one in _json(text)["groups"] if one["region"] == A]
         assert {one["outcome"] for some in entry["sync"]["groups"].values() for one in some} == {"same"}
 
-        then, was = datetime.now(UTC).isoformat(), _at(commits, group, here)
-        commit({"bootstrap.servers": site.bootstrap(A)}, group, {source: Committed(end, "note")})
-        site.wait("the group to follow", lambda: _at(commits, group, here) == max(copies) + 1)
+
+def test_a_group_that_an_operator_moved_is_held_until_it_is_released(site: Site) -> None:
+    with crossed(site) as found:
+        group, other, end = f"{site.name}.at-4", f"{site.name}.at-0", max(found.copies) + 1
+
+        def read_all(group: str) -> None:
+            everything = {found.source: Committed(max(found.records) + 1, "note")}
+            commit({"bootstrap.servers": site.bootstrap(A)}, group, everything)
+            site.wait(f"{group} to follow", lambda: found.at(group) == end)
+
+        then, was = datetime.now(UTC).isoformat(), found.at(group)
+        read_all(group)
         back = ("offsets", "translate", "--group", group, "--from", A, "--at", then, "--apply", "--rewind")
-        code, text = ingress.run(*back)
+        code, text = found.ingress.run(*back)
         assert code == 0, text
         assert f"replicator offsets release --group {group}" in text
-        other = f"{site.name}.at-0"  # a round later
-        commit({"bootstrap.servers": site.bootstrap(A)}, other, {source: Committed(end, "note")})
-        site.wait("another group to follow", lambda: _at(commits, other, here) == max(copies) + 1)
-        assert _at(commits, group, here) == was
-        code, text = ingress.run("offsets", "release", "--group", group)
+        read_all(other)  # a round later
+        assert found.at(group) == was
+        code, text = found.ingress.run("offsets", "release", "--group", group)
         assert code == 0, text
-        site.wait("the group to follow again", lambda: _at(commits, group, here) == max(copies) + 1)
-        site.stop(egress, ingress)
+        site.wait("the group to follow again", lambda: found.at(group) == end)
+
+
+@pytest.mark.long
+def test_java_translates_the_offsets_exactly(site: Site, tmp_path: Path) -> None:
+    """RemoteClusterUtils and MirrorClient of MirrorMaker 2, on the topics that ingress writes."""
+    with crossed(site) as found:
+        question = {
+            "properties": {"bootstrap.servers": site.bootstrap(B)},
+            "aliases": [A],
+            "groups": [(A, group) for group in found.groups],
+            "patterns": [(A, f"{site.name}[.]at-.*")],
+            "topics": {f"mm2-offset-syncs.{A}.internal": "OffsetSyncFormatter"},
+        }
+        [java] = java_answers([question], tmp_path)
+        wanted = {group: [[found.here.topic, 0, found.at(group), "note"]] for group in found.groups}
+        for who in (MIRROR_CLIENT, UTILS):
+            assert dict(zip(found.groups, java[who]["offsets"], strict=True)) == wanted, who
+            assert java[who]["offsets_of_groups"] == [wanted], who
+        assert all(found.continues(group, found.at(group) or 0) for group in found.groups)
+        last = (max(found.records), max(found.copies))
+        assert (
+            f"upstreamOffset={last[0]}, downstreamOffset={last[1]}" in java["printed"][f"mm2-offset-syncs.{A}.internal"]
+        )
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
+from confluent_kafka.admin import GroupMetadata  # type: ignore[attr-defined]  # its stubs hide what it documents
 
 from formats.control.group_snapshot import CLASSIC, CONSUMER
 from formats.errors import BrokerUnavailable
@@ -61,22 +63,31 @@ class KafkaGroups:
         return GroupListing({one.group_id: _kind(one.type) for one in found.valid}, problem)
 
     def others(self) -> Mapping[str, str]:
-        """By a request of librdkafka's that shows groups of all kinds, and the kind only of those with the classic
-        protocol, as Kafka Connect's "connect": share and streams groups look alike."""
-        operation = "list the groups of all kinds"
-        limit = min(ATTEMPT, self._timeout).total_seconds()
-        # what the client names instead shows no group of another kind
-        warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
-        client = self._connection.client
-        try:
-            groups = self._connection.wait_for(lambda: client.list_groups(timeout=limit), operation)
-        except KafkaException as error:
-            raise translate(error, operation) from error
+        """By the kind: of those with the classic protocol, as Kafka Connect's "connect"; share and streams groups look
+        alike."""
+        groups = self._all_kinds("")
         listing = self.listing()  # after it, so that a group that is new has its kind
         if listing.problem:
             raise BrokerUnavailable(listing.problem)
         kinds = {str(one.id): str(one.protocol_type or OTHER_KIND) for one in groups}
         return {group_id: kind for group_id, kind in kinds.items() if group_id not in listing.kinds}
+
+    def member_count(self, group_id: str) -> int:
+        """Of a group of any kind; `facts` knows consumer groups only. 0 when there is no such group."""
+        return sum(len(one.members) for one in self._all_kinds(group_id) if str(one.id) == group_id)
+
+    def _all_kinds(self, group_id: str) -> Sequence[GroupMetadata]:
+        """By a request of librdkafka's that shows groups of all kinds. `group_id`: only this one; empty: all."""
+        operation = f"describe group {group_id}" if group_id else "list the groups of all kinds"
+        limit = min(ATTEMPT, self._timeout).total_seconds()
+        # what the client names instead shows no group of another kind
+        warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
+        client = self._connection.client
+        ask = partial(client.list_groups, group_id) if group_id else client.list_groups
+        try:
+            return self._connection.wait_for(lambda: ask(timeout=limit), operation)
+        except KafkaException as error:
+            raise translate(error, operation) from error
 
     def facts(self, group_id: str) -> GroupFacts:
         client = self._connection.client

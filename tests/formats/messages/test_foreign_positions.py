@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,14 @@ from hypothesis import strategies as st
 from formats.errors import MalformedEvent
 from formats.messages.foreign_positions import (
     ForeignPartition,
+    ancestor_highest,
     ancestor_position,
     ancestor_positions,
+    ancestor_record,
+    connect_keys,
     connect_position,
     connect_positions,
+    connect_record,
 )
 
 WHERE = ForeignPartition("eu", "orders", 3)
@@ -119,3 +124,67 @@ def test_the_lower_of_two_connectors_offsets_is_used() -> None:
 def test_records_that_are_not_connect_offsets(key: bytes, value: bytes) -> None:
     with pytest.raises(MalformedEvent):
         connect_position(key, value)
+
+
+# --- written for them
+
+AT = datetime(2023, 11, 14, 22, 13, 20, 7, UTC)
+NAMES = st.text(alphabet="abz09._-", min_size=1, max_size=12)
+
+
+def test_a_position_as_the_ancestor_writes_it() -> None:
+    key, value = ancestor_record(WHERE, 301, AT)
+    stamp = number(1, 1_700_000_000) + number(2, 7000)
+    written = b"\n\x02eu\x12\x06orders\x18\x03 \xac\x02" + varint(5 << 3 | 2) + varint(len(stamp)) + stamp
+    assert (key, value) == (b"eu:orders:3", written)
+
+
+def test_the_ancestor_has_no_position_before_its_first_record() -> None:
+    with pytest.raises(ValueError, match="no record was produced before 0"):
+        ancestor_record(WHERE, 0, AT)
+
+
+@settings(deadline=None)
+@given(
+    NAMES,
+    NAMES,
+    st.integers(0, 2**31 - 1),
+    st.integers(1, 2**63 - 1),
+    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 -- of the strategy
+)
+def test_a_position_for_the_ancestor_reads_back(
+    region: str, topic: str, partition: int, next_offset: int, at: datetime
+) -> None:
+    where = ForeignPartition(region, topic, partition)
+    assert ancestor_positions([ancestor_record(where, next_offset, at)]) == {where: next_offset}
+
+
+def test_the_ancestor_continues_from_the_highest_of_its_records() -> None:
+    records = [(b"a", ancestor(1)), (b"a", ancestor(9)), (b"a", ancestor(5)), (b"a", None), (b"a", b"")]
+    assert ancestor_highest(records) == {WHERE: 10}
+    with pytest.raises(MalformedEvent):
+        ancestor_highest([(b"a", b"{}")])
+
+
+def test_a_position_as_kafka_connect_writes_it() -> None:
+    key = b'["MirrorSourceConnector",{"cluster":"eu","partition":3,"topic":"orders"}]'
+    assert connect_record(WHERE, 301, "MirrorSourceConnector") == (key, b'{"offset":300}')
+    assert connect_record(WHERE, 0, "MirrorSourceConnector") == (key, None)
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=9), NAMES, NAMES, st.integers(0, 2**31 - 1), st.integers(1, 2**63 - 1))
+def test_a_position_for_kafka_connect_reads_back(
+    connector: str, alias: str, topic: str, partition: int, next_offset: int
+) -> None:
+    where = ForeignPartition(alias, topic, partition)
+    record = connect_record(where, next_offset, connector)
+    assert connect_positions([record]) == {where: next_offset}
+    assert connect_keys([record]) == {where: {connector: record[0]}}
+
+
+def test_the_keys_of_source_connectors() -> None:
+    records = [connect("one", 10), connect("two", None), connect("MirrorCheckpointConnector", 7, group="g", topic="t")]
+    assert connect_keys(records) == {WHERE: {"one": records[0][0], "two": records[1][0]}}
+    with pytest.raises(MalformedEvent):
+        connect_keys([(b"x", None)])

@@ -98,3 +98,18 @@ def test_why_an_offset_is_not_known() -> None:
     assert "before the offset map began" in silent.reason
     [unread] = group_positions(given, delivered, lambda *_: "nothing was delivered")
     assert (unread.downstream, unread.reason) == (None, "nothing was delivered")
+
+
+def test_each_offset_is_translated_once_and_in_order() -> None:
+    """A page of the offset map is read for those that lie in it, one after the other."""
+    asked: list[int] = []
+
+    def translated(_: CheckpointKey, offset: int) -> Translation:
+        asked.append(offset)
+        return Translation(offset // 2, Exactness.EXACT)
+
+    given = snapshot("t", "id", a=8, b=2, c=8, d=4)
+    delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: None)
+    positions = list(group_positions(given, delivered, translated))
+    assert asked == [2, 4, 8]
+    assert [(one.group, one.downstream) for one in positions] == [("a", 4), ("b", 1), ("c", 4), ("d", 2)]

@@ -210,6 +210,47 @@ def test_an_interval_of_checkpoints_that_is_no_number_is_refused() -> None:
     assert refused.key == "emit.checkpoints.interval.seconds"
 
 
+class TestGroupsOfTheTarget:
+    SYNC = "sync.group.offsets.enabled = true"
+
+    def settings(self, *lines: str) -> tuple[bool, float]:
+        """Of the target: whether it syncs, and how often."""
+        _, target = loaded(text_of(*lines))
+        return target.groups.sync, target.groups.interval.total_seconds()
+
+    @pytest.mark.parametrize(
+        ("lines", "wanted"),
+        [
+            ((), (False, 60)),
+            ((SYNC,), (True, 60)),
+            (("sync.group.offsets.enabled = false",), (False, 60)),
+            (("emit.checkpoints.interval.seconds = 10",), (False, 10)),
+            (("sync.group.offsets.interval.seconds = 5",), (False, 60)),
+            ((SYNC, "sync.group.offsets.interval.seconds = 5"), (True, 5)),
+            ((SYNC, "sync.group.offsets.interval.seconds = 90", "emit.checkpoints.interval.seconds = 30"), (True, 30)),
+            ((SYNC, "sync.group.offsets.interval.seconds = 20", "emit.checkpoints.interval.seconds = 30"), (True, 20)),
+            ((SYNC, "sync.group.offsets.interval.seconds = -1"), (False, 60)),
+            ((SYNC, "emit.checkpoints.enabled = false"), (False, 60)),
+        ],
+    )
+    def test_as_mirrormaker_2_would_do_it(self, lines: tuple[str, ...], wanted: tuple[bool, float]) -> None:
+        assert only(*lines).refused == []
+        assert self.settings(*lines) == wanted
+        assert self.settings(*reversed(lines)) == wanted
+
+    def test_an_interval_that_is_no_number_is_refused(self) -> None:
+        [refused] = only("sync.group.offsets.interval.seconds = often").refused
+        assert refused.key == "sync.group.offsets.interval.seconds"
+
+    def test_of_two_flows_that_contradict(self) -> None:
+        lines = "clusters = a, b, c\na->b.enabled = true\nc->b.enabled = true\n"
+        file = imported(lines + "a->b.sync.group.offsets.enabled = true")
+        [refused] = [one for flow in file.flows for one in flow.refused]
+        assert refused.reason == "is one setting, [clusters.b.groups] sync, but True in a->b, False in c->b"
+        agreed = imported(lines + "a->b.sync.group.offsets.enabled = true\nc->b.emit.checkpoints.enabled = false")
+        assert not [one for flow in agreed.flows for one in flow.refused], "of c no group crosses"
+
+
 class TestKeysOfNoFlow:
     def test_of_a_flow_that_is_not_enabled(self) -> None:
         [one] = [one for one in only("b->a.topics = x").findings if one.key == "b->a.topics"]
