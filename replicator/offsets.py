@@ -28,7 +28,7 @@ from ingress.groups.positions import DeliveredTopics, GroupPosition, group_posit
 from ingress.groups.sync_plan import SyncOutcome, sync_plan
 from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.groups.translation import Exactness, Translation
-from ingress.routing.archived import ArchivedTopic
+from ingress.routing.archived import ArchivedTopic, keeping_offsets
 from replicator.services.clients import Clients
 from replicator.services.routing import routed
 
@@ -85,7 +85,11 @@ class TranslatedOffsets:
             clients=clients,
             region=region,
             routes={name: some for name, some in chosen.items() if name in facts},
-            lookup=reader.open({name: facts[name].topic_id for name in chosen if name in facts}, positions),
+            lookup=reader.open(
+                {name: facts[name].topic_id for name in chosen if name in facts},
+                positions,
+                preserved=keeping_offsets(chosen),
+            ),
             topic_ids=ClaimedTopicIds(clients.control),
         )
 

@@ -13,6 +13,7 @@ from formats.messages.offset_map_index import PageIndex
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
+from ingress.groups.preserved import PreservedOffsets
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
 DeliveryPositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
@@ -40,14 +41,15 @@ class MapLookup:
     positions: DeliveryPositions
     ends: Mapping[TopicPartition, LogEnds | ReplicatorError]
     topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
-    _partitions: dict[CheckpointKey, PartitionMap | str] = field(default_factory=dict)
+    preserved: Collection[str] = frozenset()  # destinations that keep the source's offsets
+    _partitions: dict[CheckpointKey, PartitionMap | PreservedOffsets | str] = field(default_factory=dict)
 
     def target_of(self, key: CheckpointKey, source: int) -> Translation | str:
         """Where a source offset of this delivery is; or why nothing is known of the delivery."""
         found = self.partition(key)
         return found if isinstance(found, str) else found.target_of(source)
 
-    def partition(self, key: CheckpointKey) -> PartitionMap | str:
+    def partition(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         if key not in self._partitions:
             self._partitions[key] = self._opened(key)
         return self._partitions[key]
@@ -67,7 +69,7 @@ class MapLookup:
             return None
         return self.maps.get(MapKey(key, checkpoint.destination_topic_id))
 
-    def _opened(self, key: CheckpointKey) -> PartitionMap | str:
+    def _opened(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         checkpoint = self.positions.get(key)
         if checkpoint is None:
             return "nothing of the partition was delivered yet"
@@ -84,7 +86,9 @@ class MapLookup:
         delivered = DeliveredRange(
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at
         )
-        return PartitionMap(pages, delivered)
+        return (
+            PreservedOffsets(delivered) if key.destination_topic in self.preserved else PartitionMap(pages, delivered)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +98,17 @@ class MapReader:
     offset_map: OffsetMapLog
     ends: LogEndReader
 
-    def open(self, topic_ids: Mapping[str, str], positions: DeliveryPositions) -> MapLookup:
-        """`topic_ids`: of the destinations, by name. `positions`: all checkpoints. Raises BrokerUnavailable, and
+    def open(
+        self, topic_ids: Mapping[str, str], positions: DeliveryPositions, *, preserved: Collection[str] = ()
+    ) -> MapLookup:
+        """`topic_ids`: of the destinations, by name. `positions`: all checkpoints. `preserved`: destinations that keep
+        the source's offsets. Raises BrokerUnavailable, and
         TargetError when the map may not be read."""
         here = {key: one for key, one in positions.items() if key.destination_topic in topic_ids}
         ends = log_ends_of(self.ends, here.keys())
-        return MapLookup(self.offset_map.read(), here, ends, topic_ids)  # the map last: it has all that they know of
+        return MapLookup(
+            self.offset_map.read(), here, ends, topic_ids, frozenset(preserved)
+        )  # the map last: it has all that they know of
 
 
 def log_ends_of(

@@ -21,7 +21,21 @@ from formats.control.keys import begin_key
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
 from infra.runtime.crash_points import Step
-from tests.faults.crash_points import COMPACT, ELSEWHERE, FORK, GC, PURGE, RESTORE, SYNC, WAYS, Scene, Side, Way, made
+from tests.faults.crash_points import (
+    COMPACT,
+    ELSEWHERE,
+    FORK,
+    GC,
+    PRESERVE,
+    PURGE,
+    RESTORE,
+    SYNC,
+    WAYS,
+    Scene,
+    Side,
+    Way,
+    made,
+)
 from tests.faults.hand import Hand, hand, member
 from tests.faults.rig import Rig, stop
 from tests.faults.schedule import TRANSACTION, Membership
@@ -53,7 +67,7 @@ def points() -> list[object]:
 
 
 def test_every_step_has_a_way() -> None:
-    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *SYNC, *FORK, *ELSEWHERE}
+    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *SYNC, *FORK, *PRESERVE, *ELSEWHERE}
     assert {step: where for step, where in made().items() if step not in known} == {}
 
 
