@@ -66,6 +66,7 @@ class Assignment:
             clamp_timestamps=route.settings.on_timestamp == CLAMP,
             transform=transform_named(route.settings.transform),
             lineage_header=route.settings.lineage_header,
+            preserves_offsets=route.settings.preserves_offsets,
         )
         assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
@@ -151,6 +152,7 @@ def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:
         and given.clamp_timestamps == (settings.on_timestamp == CLAMP)
         and given.transform == transform_named(settings.transform)
         and given.lineage_header == settings.lineage_header
+        and given.preserves_offsets == settings.preserves_offsets
     )
 
 

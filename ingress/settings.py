@@ -88,6 +88,24 @@ class IngressSettings(CatalogSettings):
             "at-least-once, where a crash repeats records. Processes may change over one by one"
         ),
     )
+    preserve_wait: timedelta = field(
+        default=timedelta(seconds=10),
+        metadata=setting(
+            "with offsets = 'preserve': how long the end of a partition has to stand still before a new owner writes "
+            "to it, and after which time a record that is not acknowledged expires. Longer than replicas lag behind, "
+            'and shorter than kafka.consumer."session.timeout.ms"',
+            minimum=timedelta(seconds=1),
+        ),
+    )
+    preserve_hole_limit: int = field(
+        default=50_000_000,
+        metadata=setting(
+            "with offsets = 'preserve': offsets without a record, in a row, that are filled without asking; a "
+            "partition with more of them, such as before the begin of the source's log, stops and says how long it "
+            "would take",
+            minimum=1,
+        ),
+    )
     transaction_timeout: timedelta = field(
         default=timedelta(seconds=30),
         metadata=setting(
@@ -147,6 +165,11 @@ class IngressSettings(CatalogSettings):
     def regions(self) -> Sequence[str]:
         """Source regions, in order."""
         return sorted({source.region for source in self.sources})
+
+    @property
+    def preserves_offsets(self) -> bool:
+        """Whether any source keeps its offsets."""
+        return any(source.preserves_offsets for source in self.sources)
 
     @property
     def refresh_interval(self) -> timedelta:

@@ -134,6 +134,13 @@ class IngressSource:
             "it waits for `replicator checkpoints seed`; append = everything archived is delivered after them"
         ),
     )
+    offsets: Literal["map", "preserve"] = field(
+        default="map",
+        metadata=setting(
+            "offsets of records here: map = those that this cluster gives, and a map translates the offsets of "
+            "consumer groups; preserve = those of the source, holes included, onto topics that nobody else writes to"
+        ),
+    )
     on_timestamp: Literal["stop", "clamp"] = field(
         default="stop",
         metadata=setting("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
@@ -248,6 +255,10 @@ class IngressSource:
         return None if topics is None else topics[0]
 
     @property
+    def preserves_offsets(self) -> bool:
+        return self.offsets == "preserve"
+
+    @property
     def changing(self) -> str:
         """What its records get or lose on their way, for people; empty: nothing."""
         changes = [f"changed by transform {self.transform}"] if self.transform else []
@@ -293,6 +304,7 @@ class IngressSource:
                 transform_named(self.transform)
             except ValueError as error:
                 yield "transform", str(error)
+        yield from self._not_preserved()
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
         if self.topic.is_expression and is_one and not self.allow_merge:
             yield (
@@ -300,3 +312,29 @@ class IngressSource:
                 f"{self.destination_topic!r} is one topic for every topic that {self.topic} matches: write it with "
                 f'"{TOPIC}", such as "{TOPIC}.copy", or merge them on purpose with allow_merge = true',
             )
+
+    def _not_preserved(self) -> Iterator[Problem]:
+        """What does not go with the offsets of the source."""
+        if not self.preserves_offsets:
+            return
+        if self.allow_merge:
+            yield "allow_merge", "offsets = 'preserve' needs a destination of its own: leave allow_merge out"
+        if self.transform:
+            yield (
+                "transform",
+                "may leave out records, and with offsets = 'preserve' each of them is a hole to be filled one by one: "
+                "leave one of the two out",
+            )
+        if self.partitions is not None:
+            yield (
+                "partitions",
+                "offsets = 'preserve' keeps the source's partitions: leave it out, the destination gets as many",
+            )
+        if self.on_recreate == "follow":
+            yield (
+                "on_recreate",
+                "'follow' continues with a topic whose offsets begin again, which offsets = 'preserve' cannot keep: "
+                "set 'new-topic' or 'stop'",
+            )
+        if self.on_foreign_data == "append":
+            yield "on_foreign_data", "'append' begins after other records, at other offsets: leave it out"

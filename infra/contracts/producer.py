@@ -29,6 +29,7 @@ class TargetRun:
     position: int  # source offset before the run: those from here on that have no record are holes
     epoch: int  # one ownership of the partition, in which this writer alone delivers to it
     skipped: Sequence[Skipped] = ()
+    delivered: int = 0  # source offset up to which the target was filled, at least; 0: nothing, or not known
 
     @property
     def without_records(self) -> TargetRun:

@@ -49,6 +49,8 @@ class Step(StrEnum):
     SEND_OFFSETS = "send-offsets"
     COMMIT_TRANSACTION = "commit-transaction"
     ABORT_TRANSACTION = "abort-transaction"
+    FILL_HOLE = "fill-hole"  # of a partition that keeps the source's offsets
+    END_HOLE = "end-hole"
     PARK = "park"
     RECORD_WAITING = "record-waiting"
     CLAIM_GROUP = "claim-group"

@@ -29,6 +29,8 @@ class DeliveryTarget:
     begun_at: int | None = None  # source offset; None: an operator set the position, or it is not known (yet)
     transform: Transform = NO_TRANSFORM
     lineage_header: str = ""  # name of the header that says where a record comes from; empty: it gets none
+    preserves_offsets: bool = False  # each record has its source's offset
+    delivered: int = 0  # source offset up to which the target was filled, at least; 0: nothing, or an operator's word
 
     @property
     def key(self) -> CheckpointKey:

@@ -108,7 +108,7 @@ class ReadAhead:
     def has_available(self) -> bool:
         return any(reading.ahead.done() for reading in self._open.values())
 
-    def members(self, batch_size_class: Callable[[str], Hashable]) -> list[SegmentRead]:
+    def members(self, batch_size_class: Callable[[DeliveryTarget], Hashable]) -> list[SegmentRead]:
         """The reads that share the next round: of one batch size class, and none that may make it fail for the others;
         groups take turns. Opens waiting slices. Call with `changed` acquired."""
         for epoch in self._released.intersection(self._open):
@@ -122,7 +122,7 @@ class ReadAhead:
             target = reading.delivery_target.target
             alone = reading.delivery_target.epoch if reading.narrow else 0
             apart = next((one for one in (target, target.topic) if one in self._apart), "")
-            groups.setdefault((batch_size_class(target.topic), alone, apart), []).append(reading)
+            groups.setdefault((batch_size_class(reading.delivery_target), alone, apart), []).append(reading)
         ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
         if not ready:
             return []

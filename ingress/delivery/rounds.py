@@ -3,8 +3,8 @@
     controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
         <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
 
-Runs on one thread with one TargetWriter. At most `width` partitions are read at a time, one object of each, so memory
-is bounded by width × (two runs + two row groups), however many partitions and segments there are.
+Runs on one thread, each round with one TargetWriter. At most `width` partitions are read at a time, one object of each,
+so memory is bounded by width × (two runs + two row groups), however many partitions and segments there are.
 
 A refusal does not hold up other partitions. When a record is refused, its partition gets separate rounds, with runs
 halved until the record is alone; the records before it are delivered then, and the position is its offset. So is a
@@ -100,6 +100,7 @@ class Delivery:
     metrics: Metrics
     stop: Stop
     abandon: Stop  # ends the wait for the target, once a shutdown's deadline has passed
+    preserving: TargetWriter | None = None  # for partitions that keep the source's offsets; None: there are none
     fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: no other process can own the partitions
     width: int = 8
     round_records: int = 1  # a round takes available runs until it has so many records
@@ -164,7 +165,7 @@ class Delivery:
             self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
             if self._held_back:
                 return False
-            members = self._read_ahead.members(self.writer.batch_size_class)
+            members = self._read_ahead.members(self._batch_size_class)
             if not members:
                 return False
             if self._halted:
@@ -195,6 +196,17 @@ class Delivery:
         began = self._round_began
         return timedelta(seconds=time.monotonic() - began) if began is not None else timedelta()
 
+    def _writer(self, delivery_target: DeliveryTarget) -> TargetWriter:
+        if not delivery_target.preserves_offsets:
+            return self.writer
+        assert self.preserving is not None
+        return self.preserving
+
+    def _batch_size_class(self, delivery_target: DeliveryTarget) -> tuple[bool, int]:
+        """Partitions that share a round have the same writer, too."""
+        size = self._writer(delivery_target).batch_size_class(delivery_target.target.topic)
+        return delivery_target.preserves_offsets, size
+
     def _should_stop(self) -> bool:
         return self._give_up_round or self.abandon.is_set()
 
@@ -205,7 +217,8 @@ class Delivery:
         parts: dict[int, _Part] = {}  # by epoch: several sources may go to one partition
         runs = self._runs(members, parts, began)
         try:
-            failures = self.writer.deliver(runs, should_stop=self._should_stop, fence=fence)
+            writer = self._writer(members[0].delivery_target)  # of all members: `_batch_size_class` separates them
+            failures = writer.deliver(runs, should_stop=self._should_stop, fence=fence)
         except WriterRefused as error:
             self._halt(str(error))
             for part in parts.values():
@@ -316,7 +329,7 @@ class Delivery:
             run.next_offset,
             delivery_target.target_topic_id,
             at,
-            self.writer.author,
+            self._writer(delivery_target).author,
             begun_at=delivery_target.begun_at,
             dropped=reading.position.dropped,
         )
@@ -330,6 +343,7 @@ class Delivery:
             position,
             delivery_target.epoch,
             reading.skipped if is_first else (),
+            delivery_target.delivered,
         )
 
     # --- results of a round ---

@@ -13,6 +13,7 @@ from formats.messages.offset_map_index import PageIndex
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import ClusterAdmin, LogEnds, TopicPartition, describe_each
 from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
+from ingress.groups.preserved import PreservedOffsets
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
 DeliveryPositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
@@ -40,14 +41,15 @@ class MapLookup:
     positions: DeliveryPositions
     ends: Mapping[TopicPartition, LogEnds | ReplicatorError]
     topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
-    _partitions: dict[CheckpointKey, PartitionMap | str] = field(default_factory=dict)
+    preserved: Collection[str] = frozenset()  # destinations that keep the source's offsets
+    _partitions: dict[CheckpointKey, PartitionMap | PreservedOffsets | str] = field(default_factory=dict)
 
     def target_of(self, key: CheckpointKey, source: int) -> Translation | str:
         """Where a source offset of this delivery is; or why nothing is known of the delivery."""
         found = self.partition(key)
         return found if isinstance(found, str) else found.target_of(source)
 
-    def partition(self, key: CheckpointKey) -> PartitionMap | str:
+    def partition(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         if key not in self._partitions:
             self._partitions[key] = self._opened(key)
         return self._partitions[key]
@@ -67,7 +69,7 @@ class MapLookup:
             return None
         return self.maps.get(MapKey(key, checkpoint.destination_topic_id))
 
-    def _opened(self, key: CheckpointKey) -> PartitionMap | str:
+    def _opened(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         checkpoint = self.positions.get(key)
         if checkpoint is None:
             return "nothing of the partition was delivered yet"
@@ -84,7 +86,9 @@ class MapLookup:
         delivered = DeliveredRange(
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at
         )
-        return PartitionMap(pages, delivered)
+        return (
+            PreservedOffsets(delivered) if key.destination_topic in self.preserved else PartitionMap(pages, delivered)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +99,18 @@ class MapReader:
     ends: LogEndReader
     admin: ClusterAdmin
 
-    def open(self, destinations: Collection[str], positions: DeliveryPositions) -> MapLookup:
-        """Of the destinations that exist. `positions`: all checkpoints. Raises BrokerUnavailable, and TargetError when
-        the map may not be read."""
+    def open(
+        self, destinations: Collection[str], positions: DeliveryPositions, *, preserved: Collection[str] = ()
+    ) -> MapLookup:
+        """Of the destinations that exist. `positions`: all checkpoints. `preserved`: destinations that keep the
+        source's offsets. Raises BrokerUnavailable, and TargetError when the map may not be read."""
         here = {key: one for key, one in positions.items() if key.destination_topic in destinations}
         ends = log_ends_of(self.ends, here.keys())
         maps = self.offset_map.read()  # after the ends: it has all that they know of
         # last: what was read of a destination that was created again meanwhile is not taken for the new one's
         facts, _ = describe_each(self.admin, sorted({key.destination_topic for key in here}))
         known = {key: one for key, one in here.items() if key.destination_topic in facts}
-        return MapLookup(maps, known, ends, {name: one.topic_id for name, one in facts.items()})
+        return MapLookup(maps, known, ends, {name: one.topic_id for name, one in facts.items()}, frozenset(preserved))
 
 
 def log_ends_of(

@@ -29,6 +29,7 @@ from ingress.groups.positions import DeliveredTopics, GroupPosition, group_posit
 from ingress.groups.sync_plan import SyncDecision
 from ingress.groups.target_groups import TargetGroups
 from ingress.groups.topic_ids import ClaimedTopicIds
+from ingress.routing.archived import keeping_offsets
 from ingress.routing.destinations import RoutingTable
 
 
@@ -68,7 +69,11 @@ class GroupRound:
         arrived = self.reports.refresh([flow.region for flow in flows])
         if not arrived:
             return {}
-        lookup = self.maps.open(found.destinations.keys(), positions)
+        lookup = self.maps.open(
+            found.destinations.keys(),
+            positions,
+            preserved=keeping_offsets({name: one.routes for name, one in found.destinations.items()}),
+        )
         reports = {}
         for flow in flows:
             if flow.region in arrived:

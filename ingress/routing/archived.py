@@ -71,6 +71,11 @@ def kept_like_sources(chosen: Mapping[str, Sequence[ArchivedTopic]]) -> Mapping[
     }
 
 
+def keeping_offsets(chosen: Mapping[str, Sequence[ArchivedTopic]]) -> frozenset[str]:
+    """The destinations whose records have the offsets of their source."""
+    return frozenset(name for name, topics in chosen.items() if all(one.settings.preserves_offsets for one in topics))
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
     """An archived topic that is not delivered, with the reason and the remedy."""

@@ -24,7 +24,6 @@ from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
 from ingress.groups.translation import Exactness
-from ingress.source_settings import IngressSource
 from replicator.failover.plan import FailoverPlan, PartitionState, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
 from replicator.group_sync import target_groups
@@ -33,11 +32,6 @@ from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import Routed, routed
 from replicator.status.ingress import IngressPartition
-
-
-def keeps_offsets(source: IngressSource) -> bool:
-    """Whether its destinations carry the source's own offsets: `offsets = "preserve"`."""
-    return getattr(source, "offsets", "map") == "preserve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +178,7 @@ def _arriving(region: str, found: Routed) -> Iterator[ArrivingTopic]:
         for route in routes:
             if route.region == region:
                 name = route.incarnations[0].topic
-                yield ArrivingTopic(name=name, destination=destination, keeps_offsets=keeps_offsets(route.settings))
+                yield ArrivingTopic(name=name, destination=destination, keeps_offsets=route.settings.preserves_offsets)
 
 
 def _destinations(arriving: Sequence[ArrivingTopic]) -> Mapping[str, Sequence[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.ledger import LedgerEntry, Ownership
 from formats.policies.acls import AclBinding
 from infra.contracts.catalog import LogEndReader
-from infra.contracts.cluster import ConsumerGroups, LogEnds, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, LogEnds, TopicPartition
 from infra.contracts.groups import GroupWriter
 from infra.contracts.internal_topics import CheckpointStore, Ledger, OffsetMapLog
 from infra.kafka.client.properties import for_bounded_reads
@@ -76,11 +76,12 @@ class RestoredMap:
     checkpoints: CheckpointStore
     offset_map: OffsetMapLog
     ends: LogEndReader
+    admin: ClusterAdmin
 
-    def translate(self, restored: RestoredTopics, topic_ids: Mapping[str, str]) -> Translate:
-        """`topic_ids`: of the destinations, by name. Raises BrokerUnavailable, TargetError."""
-        reader = MapReader(offset_map=self.offset_map, ends=self.ends)
-        lookup = reader.open(topic_ids, self.checkpoints.read())
+    def translate(self, restored: RestoredTopics, destinations: Collection[str]) -> Translate:
+        """Raises BrokerUnavailable, TargetError."""
+        reader = MapReader(offset_map=self.offset_map, ends=self.ends, admin=self.admin)
+        lookup = reader.open(destinations, self.checkpoints.read())
         ends = log_ends_of(self.ends, restored.empty)
 
         def target_of(key: CheckpointKey, source: int) -> Translation | str:
@@ -103,7 +104,7 @@ def set_groups(
     *,
     checkpoints: CheckpointStore,
     offset_map_topic: str,
-    topic_ids: Mapping[str, str],
+    destinations: Collection[str],
     pool: Executor,
     now: datetime,
 ) -> GroupOutcomes:
@@ -115,5 +116,7 @@ def set_groups(
         pool=pool,
     )
     with closing(KafkaOffsetMapLog(for_bounded_reads(consumer), offset_map_topic)) as offset_map:
-        found = RestoredMap(checkpoints=checkpoints, offset_map=offset_map, ends=KafkaLogEnds(admin.connection))
-        return restore.set(plan, restored, found.translate(restored, topic_ids), now)
+        found = RestoredMap(
+            checkpoints=checkpoints, offset_map=offset_map, ends=KafkaLogEnds(admin.connection), admin=admin
+        )
+        return restore.set(plan, restored, found.translate(restored, destinations), now)

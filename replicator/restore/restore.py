@@ -189,7 +189,6 @@ class Restore(Closing):
         group back. Raises BrokerUnavailable, TargetError."""
         if plan.groups is None or plan.cut is None:
             return {}
-        facts = self._worker.admin.describe([topic.destination for topic in plan.topics])
         return set_groups(
             self._config,
             self._worker.admin,
@@ -197,7 +196,7 @@ class Restore(Closing):
             self._restored(plan, plan.cut),
             checkpoints=self._worker.checkpoints,
             offset_map_topic=self._settings.offset_map_topic,
-            topic_ids={name: one.topic_id for name, one in facts.items()},
+            destinations={topic.destination for topic in plan.topics},
             pool=self._worker.pool,
             now=self._clock.now(),
         )

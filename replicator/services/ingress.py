@@ -49,6 +49,7 @@ from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, heartbeats_of, ledger_of
 from replicator.services.groups import groups_of
+from replicator.services.preserving import preserving_writer
 from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
@@ -103,8 +104,11 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         notes = BackgroundParkedReporter(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
+        consumer = config.cluster.properties("consumer")
+        member = with_metadata_refresh(consumer, settings.refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
+        preserving = preserving_writer(config, settings, admin, placement)
+        around.resources.callback(preserving.close, timedelta(seconds=2))
         stages = SegmentStages(around.metrics, around.clock)
         delivery = Delivery(
             reader=SegmentRunReader(
@@ -121,6 +125,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             metrics=around.metrics,
             stop=around.stop,
             abandon=around.abandon,
+            preserving=preserving,
             fence=placement.fence,
             width=DELIVERY_WIDTH,
             round_records=ROUND_RECORDS,

@@ -16,6 +16,7 @@ from ingress.catalog.ownership import DryLedger
 from ingress.routing.archived import kept_like_sources
 from replicator.services.catalog import applier_of, ledger_of
 from replicator.services.clients import Clients
+from replicator.services.preserve_plan import preserve_plan
 from replicator.services.routing import Routed
 from replicator.status.destinations import DestinationsStatus
 
@@ -61,11 +62,14 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
         for name in unlisted
         if name not in existing and not is_left_gone([one.source for one in routing.chosen[name]], found, settings)
     ]
+    preserved = preserve_plan(
+        reach.archive, routing.chosen, reach.checkpoints.read(), hole_limit=settings.preserve_hole_limit
+    )
     refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
     return IngressPlan(
         plan=plan,
-        changes=[*created, *plan.changes],
-        problems={**refused, **routed.unreadable, **plan.problems},
+        changes=[*created, *plan.changes, *preserved.notes],
+        problems={**refused, **routed.unreadable, **plan.problems, **preserved.problems},
         observed_at={region: catalog.observed_at for region, catalog in sorted(found.items())},
         without_catalog=[region for region in settings.regions if region not in found],
     )

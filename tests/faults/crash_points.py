@@ -119,6 +119,15 @@ GC: Mapping[Step, tuple[int, ...]] = {
 
 # Of an egress that finds that its source's log has forked (tests/faults/test_fork_killed.py).
 FORK: Mapping[Step, int] = {Step.RECORD_FORK: 1}
+# Of an ingress that keeps the source's offsets (tests/faults/test_preserving_killed.py).
+PRESERVE: Mapping[Step, int] = {
+    Step.TAKE_OVER: 1,
+    Step.PRODUCE_RECORDS: 2,
+    Step.BEGIN_TRANSACTION: 2,
+    Step.FILL_HOLE: 2,
+    Step.END_HOLE: 2,
+    Step.PRODUCE_CHECKPOINT: 2,
+}
 SYNC: Mapping[Step, tuple[int, ...]] = {
     Step.COPY_OBJECT: (1, 4),
     Step.CREATE_MULTIPART: (1,),

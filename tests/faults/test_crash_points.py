@@ -27,6 +27,7 @@ from tests.faults.crash_points import (
     FORK,
     GC,
     MOMENT,
+    PRESERVE,
     PURGE,
     RESTORE,
     SYNC,
@@ -67,7 +68,7 @@ def points() -> list[object]:
 
 
 def test_every_step_has_a_way() -> None:
-    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *MOMENT, *SYNC, *FORK, *ELSEWHERE}
+    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *MOMENT, *SYNC, *FORK, *PRESERVE, *ELSEWHERE}
     assert {step: where for step, where in made().items() if step not in known} == {}
 
 

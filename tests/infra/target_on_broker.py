@@ -33,8 +33,8 @@ from tests.formats.sample_records import batch_of
 from tests.infra.cluster import PATIENCE, Cluster
 
 
-class BrokerTargetContract(TargetContract):
-    """Subclasses provide the fixture `writer`."""
+class OnBroker:
+    """Topics of a broker, and what is in them."""
 
     topic_configs: Mapping[str, str] = {"retention.ms": "-1"}
 
@@ -83,6 +83,10 @@ class BrokerTargetContract(TargetContract):
     def offsets(self, partition: TopicPartition) -> list[int]:
         """Of the records of the partition at the target."""
         return [offset for m in self._cluster.messages(partition) if (offset := m.offset()) is not None]
+
+
+class BrokerTargetContract(OnBroker, TargetContract):
+    """Subclasses provide the fixture `writer`."""
 
     def test_the_map_has_the_offset_of_each_record(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]

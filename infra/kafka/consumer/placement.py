@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from infra.kafka.client.errors import translate
 from infra.kafka.client.properties import placement_properties
 from infra.kafka.consumer.group_member import Membership
 from infra.runtime.metrics import Metrics, NoMetrics
+from infra.runtime.poll_record import PollRecord
 
 ANSWER_TIMEOUT = timedelta(seconds=15)
 NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
@@ -30,6 +32,7 @@ class KafkaPlacement:
         config = placement_properties(properties, group_id=group_id)
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics())
         self._fence: bytes | None = None
+        self._polls = PollRecord()
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._member.subscribe(topics, listener)
@@ -37,6 +40,7 @@ class KafkaPlacement:
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]:
         """Raises OwnershipLost when this member can never continue."""
         messages = self._member.consume(1, timeout)
+        self._polls.polled(time.monotonic())
         # Read here and not in `fence`: the client's call waits while a callback runs (seen), and the caller of `fence`
         # has the lock that a revocation waits for. The generation may be newer than the listener's last notification:
         # partitions that the group revokes in it stay this member's until the listener is called, so that writes under
@@ -46,6 +50,11 @@ class KafkaPlacement:
             if (error := message.error()) is not None:
                 self._member.count_error(error)
         return self._member.disturbances()
+
+    def is_kept_up(self) -> bool:
+        """Whether this member has polled in time, so that it has all partitions that it was not told to give up. From
+        any thread; never waits."""
+        return self._fence is not None and self._polls.is_kept_up(time.monotonic())
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._member.assignment

@@ -26,32 +26,18 @@ from formats.messages.delivery_checkpoint import (
     Author,
     CheckpointKey,
     Skipped,
-    encode,
-    encode_key,
-    encode_skipped,
-    encode_skipped_key,
 )
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
-from infra.kafka.client.errors import describe_error
-from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
-from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.producer.offset_pages import OffsetPages, SentRun, send_run
+from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer
+from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
+from infra.kafka.producer.offset_pages import SentRun, send_run
 from infra.kafka.producer.own_topics import OwnTopics
-from infra.kafka.producer.rejections import (
-    BATCH_BYTES,
-    BatchSizes,
-    run_failed,
-    writer_rejection,
-)
 from infra.runtime.crash_points import Step, durable
-from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import DESTINATION, NEXT
 
 UNKNOWN_OUTCOME = frozenset(KafkaError(code).name() for code in SECONDARY)
 METADATA_WITHIN = timedelta(seconds=5)
-OWN = TopicPartition("", -1)  # the owner under which failures of the offset map's records are recorded
-GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +53,13 @@ class AtLeastOnceWriter:
     ) -> None:
         """Connects on first use. `memory_bytes`: limit of the unacknowledged records in the client, including its
         overhead. Raises ConfigError."""
-        self._properties = producer_properties(properties, memory_bytes=memory_bytes)
         self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
-        self._offset_pages = OffsetPages()
+        self._producers = AcknowledgedProducers(properties, self._topics, memory_bytes=memory_bytes)
         self._interleaved: set[TopicPartition] = set()  # others write to them, too
         self._memory_bytes = memory_bytes
-        self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
-        self._sizes = BatchSizes()
 
     def batch_size_class(self, topic: str) -> int:
-        return self._sizes.of(topic)
+        return self._producers.sizes.of(topic)
 
     def deliver(
         self,
@@ -97,7 +80,7 @@ class AtLeastOnceWriter:
             with durable(Step.PRODUCE_RECORDS):
                 for run in runs:
                     if producer is None:
-                        producer = self._producer(self.batch_size_class(run.partition.topic))
+                        producer = self._producers.of(self.batch_size_class(run.partition.topic))
                         self._topics.check(partial(producer.topic_error, within=METADATA_WITHIN))
                     last[run.key] = run.without_records
                     skipped[run.key] += run.skipped
@@ -115,18 +98,18 @@ class AtLeastOnceWriter:
                         )
                 if producer is None:
                     return []
-                failed = self._failed(producer, wait)
+                failed = self._producers.failed(producer, wait)
             failed |= self._unmapped(sent, failed)
             # 2. Where the records are, and only then their checkpoints: a consumer group would be moved past records
             #    that are below a checkpoint and in no page.
             with durable(Step.PRODUCE_OFFSET_MAP):
-                self._record_pages([one for one in sent if one.run.partition not in failed], wait)
+                self._producers.record_pages([one for one in sent if one.run.partition not in failed], wait)
             # 3. Checkpoints of runs whose records are all acknowledged, and never earlier: a checkpoint ahead of its
             #    records would lose them. Acknowledged before this returns, so that a crash of the next call repeats
             #    none of this call's runs.
             with durable(Step.PRODUCE_CHECKPOINT):
                 delivered = [replace(r, skipped=skipped[k]) for k, r in last.items() if r.partition not in failed]
-                failed.update(self._record_checkpoints(delivered, wait))
+                failed.update(self._producers.record_checkpoints(delivered, wait))
         except BrokerUnavailable:
             self.close(GRACE)  # queued records must not be delivered after this call has failed
             raise
@@ -140,31 +123,7 @@ class AtLeastOnceWriter:
 
     def close(self, timeout: timedelta) -> None:
         """Drop records in flight and release everything. May be called twice; the next `deliver` connects again."""
-        deadline = Deadline(timeout)
-        while self._producers:
-            _, producer = self._producers.popitem()
-            producer.close(deadline.left)
-
-    def _failed(
-        self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
-    ) -> dict[TopicPartition, RunFailed]:
-        """Failures by partition. Raises WriterRefused when the writer is rejected and not a partition."""
-        rejected_by_client = producer.rejected_by_client.copy()
-        producer.rejected_by_client.clear()
-        causes = self._settle(producer, wait)
-        named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
-        if causes and not named and (refused := writer_rejection(producer.fatal, "deliver")) is not None:
-            raise refused
-        found: dict[TopicPartition, RunFailed] = {}
-        for partition, cause in causes.items():
-            if named and partition not in named:
-                reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
-                found[partition] = RunFailed(partition, cause.name(), reason, FailureKind.RETRY_NOW)
-            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in rejected_by_client:
-                found[partition] = self._sizes.reduce(partition, cause)
-            else:
-                found[partition] = run_failed(partition, cause)
-        return found
+        self._producers.close(timeout)
 
     def _unmapped(
         self, sent: Sequence[SentRun], failed: Collection[TopicPartition]
@@ -184,70 +143,6 @@ class AtLeastOnceWriter:
                 following = "a group that is moved here may read some records of this moment again; from now on none"
                 log.warning("others_write_to_destination", extra={DESTINATION: str(partition), NEXT: following})
         return found
-
-    def _record_pages(self, sent: Sequence[SentRun], wait: Callable[[], None]) -> None:
-        """Raises WriterRefused when the topic rejects them, and BrokerUnavailable when they may not be in it."""
-        records = self._offset_pages.records(sent)
-        if not records:
-            self._offset_pages.confirm()
-            return
-        producer, topic = self._producer(BATCH_BYTES[0]), self._topics.offset_map
-        try:
-            for key, value in records:
-                producer.put(topic, key=key, value=value, owner=OWN, wait=wait, partition=CHECKPOINT_PARTITION)
-            failures = self._settle(producer, wait)
-        except BaseException:
-            self._offset_pages.drop()
-            raise
-        for error in failures.values():
-            self._offset_pages.drop()
-            if (refused := self._topics.rejection(topic, error)) is not None:
-                self._topics.rejecting = topic
-                raise refused
-            raise BrokerUnavailable(
-                f"the records are delivered, but {topic} does not say where: {describe_error(error)}"
-            )
-        self._offset_pages.confirm()
-
-    def _record_checkpoints(
-        self, runs: Sequence[TargetRun], wait: Callable[[], None]
-    ) -> Mapping[TopicPartition, RunFailed]:
-        """Write the checkpoints of delivered runs. Raises WriterRefused when their topic rejects them."""
-        if not runs:
-            return {}
-        producer, topic = self._producer(BATCH_BYTES[0]), self._topics.checkpoints
-        for run in runs:
-            records = [(encode_skipped_key(one), encode_skipped(one)) for one in run.skipped]
-            for key, value in (*records, (encode_key(run.key), encode(run.checkpoint))):
-                producer.put(
-                    topic, key=key, value=value, owner=run.partition, wait=wait, partition=CHECKPOINT_PARTITION
-                )
-        failures = self._settle(producer, wait)
-        for error in failures.values():
-            if (refused := self._topics.rejection(topic, error)) is not None:
-                self._topics.rejecting = topic
-                raise refused
-        if not failures:
-            self._topics.rejecting = ""
-        what = f"the records are delivered, but their checkpoint in {topic} is not: "
-        return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
-
-    def _producer(self, batch_bytes: int) -> IdempotentProducer[TopicPartition]:
-        if batch_bytes not in self._producers:
-            size = {} if batch_bytes == BATCH_BYTES[0] else {"batch.size": batch_bytes}
-            self._producers[batch_bytes] = IdempotentProducer({**self._properties, **size})
-        return self._producers[batch_bytes]
-
-    def _settle(
-        self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
-    ) -> Mapping[TopicPartition, KafkaError]:
-        """Failures, once the outcome of every queued record is known. After any failure a new producer is used: most
-        failures are fatal to a gapless producer, which may not have reported that yet."""
-        failures = producer.settle(wait=wait, grace=GRACE)
-        if failures or producer.fatal is not None:
-            self._producers = {size: p for size, p in self._producers.items() if p is not producer}
-            producer.close(timedelta())
-        return failures
 
 
 def _check(should_stop: Callable[[], bool]) -> None:

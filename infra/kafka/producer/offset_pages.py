@@ -35,6 +35,7 @@ class SentRun:
     offsets: OffsetRuns  # at the target from 0 on
     reports: RunReports
     sources: Sequence[Int64Array] = ()  # offsets of the records, where that of each is kept
+    known: OffsetRuns | None = None  # where the records are, when that needs no report
 
     @classmethod
     def of(cls, run: TargetRun, reports: RunReports) -> SentRun:
@@ -43,15 +44,27 @@ class SentRun:
         offsets = contiguous(columns, 0) if run.count else NO_RUNS
         return cls(run.without_records, offsets, reports, columns if reports.keeps_each else ())
 
+    @classmethod
+    def preserved(cls, run: TargetRun) -> SentRun:
+        """Of a run whose records have the offsets of the source."""
+        if not run.count:
+            return cls(run.without_records, NO_RUNS, RunReports(0), known=NO_RUNS)
+        runs = contiguous([batch.column("offset") for batch in run.batches], 0)
+        return cls(run.without_records, runs, RunReports(0), known=OffsetRuns(runs.source, runs.source, runs.count))
+
     @property
     def is_mapped(self) -> bool:
         """Whether the offset of every record is known."""
-        return not self.run.count or self.reports.is_contiguous or self.reports.each_offset is not None
+        if not self.run.count or self.known is not None:
+            return True
+        return self.reports.is_contiguous or self.reports.each_offset is not None
 
     @property
     def placed(self) -> OffsetRuns:
         """Where the records are. Those between which others wrote, and whose own offsets were not kept, lie after what
         this says, never before it: a consumer that begins there reads some again, and skips none."""
+        if self.known is not None:
+            return self.known
         each = self.reports.each_offset
         if each is None:
             return self.offsets.moved(self.reports.first_offset)

@@ -117,6 +117,14 @@ class TransactionalProducer(IdempotentProducer[TopicPartition]):
                 raise OutcomeUnknown(str(error)) from error
             raise
 
+    def abort(self, should_stop: Callable[[], bool]) -> None:
+        """Abort the transaction on purpose; records that are not sent yet never are. Its marker may follow later."""
+        self._call_within(
+            lambda: self._client.abort_transaction(CALL_TIMEOUT.total_seconds()), should_stop, within=ABORT_WITHIN
+        )
+        self.failures = {}
+        self.forget_reports()
+
     def cause(self) -> KafkaError | None:
         """The client's reason why the transaction has to be aborted; None when it has none."""
         if self._is_stuck:

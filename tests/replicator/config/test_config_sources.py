@@ -45,6 +45,24 @@ class TestSources:
         assert wanted in only(ingress(*sources))
 
     @pytest.mark.parametrize(
+        ("line", "wanted"),
+        [
+            ("allow_merge = true", "allow_merge: offsets = 'preserve' needs a destination of its own"),
+            ('transform = "tests.formats.records.user_transforms:masked_even"', "transform: may leave out records"),
+            ("partitions = 3", "partitions: offsets = 'preserve' keeps the source's partitions"),
+            ('on_recreate = "follow"', "on_recreate: 'follow' continues with a topic whose offsets begin again"),
+            ('on_foreign_data = "append"', "on_foreign_data: 'append' begins after other records"),
+        ],
+    )
+    def test_what_does_not_go_with_the_offsets_of_the_source(self, line: str, wanted: str) -> None:
+        source = 'region = "a"\ntopic = "t"\noffsets = "preserve"'
+        assert wanted in only(ingress(f"{source}\n{line}"))
+        read = parse(ingress(source)).ingress
+        assert read is not None
+        assert read.preserves_offsets
+        assert [one.preserves_offsets for one in read.sources] == [True]
+
+    @pytest.mark.parametrize(
         ("first", "second"),
         [
             # two names, one fixed destination

@@ -1,0 +1,190 @@
+"""Fills holes of one target partition by aborted transactions, on a transactional id of its own.
+
+    take over: init ─> transactions of earlier owners have ended ─> the log's end stays, unless others write
+    Fillers    begin ─> records ─> all acknowledged, at the offsets expected ─> abort ─> the marker is in the log
+    Marker     begin ─> one record queued, never sent: the client registers its partition ─> abort ─> the same
+
+`EndTxn` answers before the marker is in the log, and a record produced then might land before it (seen): each step
+ends when the end of the stable log shows the marker. An abort that comes before the partition is registered leaves no
+marker, and no trace. Then the transaction is ended for certain by another init, and tried again with more time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NoReturn, assert_never
+
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from formats.errors import BrokerUnavailable, ReplicatorError
+from formats.holes import Fillers, Marker, Overtaken, next_step
+from formats.records.schema import SCHEMA
+from infra.contracts.producer import TargetRun
+from infra.kafka.client.errors import describe_error
+from infra.kafka.producer.rejections import writer_rejection
+from infra.kafka.producer.transactional_producer import MustAbort, TransactionalProducer
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Deadline
+
+FILLER_KEY = b""  # a compacted topic accepts no record without a key
+UNSENT = {"linger.ms": 5_000}  # longer than any step: a flush sends the fillers at once
+REGISTERED_AFTER, AT_MOST = timedelta(milliseconds=3), timedelta(seconds=1)  # for the client to register a partition
+MARKED_WITHIN = timedelta(milliseconds=500)  # the marker of an aborted transaction is in the log, else there is none
+VISIBLE_WITHIN = timedelta(seconds=20)  # the high watermark follows the replicas
+LOOK = timedelta(milliseconds=1)  # between two looks at the log's end
+
+
+class NotAsExpected(ReplicatorError):
+    """The log has an offset that is not ours: others write to the partition."""
+
+
+class HoleFiller:
+    """Of one partition. Use from one thread. Its methods raise BrokerUnavailable when stopped or when no broker
+    answers: take over again. They raise WriterRefused when the target rejects the writer, NotAsExpected when others
+    write."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        *,
+        transactional_id: str,
+        sample: TargetRun,
+        stable_end: Callable[[], int],
+        memory_bytes: int,
+    ) -> None:
+        """`properties`: the result of `transactional_properties`. `sample`: any run to the partition."""
+        self._properties = {**properties, **UNSENT, "transactional.id": transactional_id}
+        self._id, self._partition = transactional_id, sample.partition
+        self._sample, self._stable_end, self._memory_bytes = sample.without_records, stable_end, memory_bytes
+        self._pause = REGISTERED_AFTER
+        self._producer: TransactionalProducer | None = None
+
+    def take_over(self, should_stop: Callable[[], bool]) -> None:
+        """Return once no transaction of this id is open, by whichever process, and none can be any more."""
+        self.close()
+        producer = TransactionalProducer(self._properties)
+        try:
+            with durable(Step.TAKE_OVER):
+                producer.init(should_stop)
+        except (MustAbort, BrokerUnavailable) as error:
+            producer.end(timedelta())
+            self._raise(error, f"transactional id {self._id}")
+        self._producer = producer
+
+    def fill(self, end: int, wanted: int, should_stop: Callable[[], bool], *, most: int) -> int:
+        """Bring the log from `end` to `wanted`, or some way there: at least one step, and until `most` offsets are
+        filled. Returns the new end."""
+        begun_at = end
+        while (step := next_step(end, wanted)) is not None and end - begun_at < most:
+            match step:
+                case Overtaken():
+                    raise NotAsExpected(f"it ends at {end}, and {wanted} is expected")
+                case Fillers(count=count):
+                    end = self._fillers(end, count, should_stop)
+                case Marker():
+                    end = self._marker(end, should_stop)
+                case _:
+                    assert_never(step)
+        return end
+
+    def close(self) -> None:
+        """An open transaction is ended by the next owner of the id, or by its timeout. May be called twice."""
+        if self._producer is not None:
+            self._producer.end(timedelta())
+            self._producer = None
+
+    def _fillers(self, end: int, count: int, should_stop: Callable[[], bool]) -> int:
+        producer, run = self._begun(should_stop), self._run(count)
+        try:
+            with durable(Step.FILL_HOLE):
+                reports = producer.send(
+                    run, self._partition, memory_bytes=self._memory_bytes, wait=producer.progress_check(should_stop)
+                )
+                producer.acknowledged(should_stop)
+        except (MustAbort, BrokerUnavailable) as error:
+            self._raise(error, f"fill {count + 1} offsets of {self._partition} from {end} on")
+        is_ours = reports.is_contiguous and reports.first_offset == end
+        self._abort(producer, should_stop)
+        if not is_ours:
+            raise NotAsExpected(f"fillers lie from {reports.first_offset} on, and {end} is expected")
+        return self._seen(end + count + 1, should_stop)
+
+    def _marker(self, end: int, should_stop: Callable[[], bool]) -> int:
+        producer = self._begun(should_stop)
+        with durable(Step.FILL_HOLE):
+            producer.put(
+                self._partition.topic,
+                key=FILLER_KEY,
+                value=None,
+                owner=self._partition,
+                wait=producer.progress_check(should_stop),
+                partition=self._partition.partition,
+            )
+            deadline = Deadline(self._pause)
+            while not deadline.expired:
+                producer.serve(deadline.left)
+        self._abort(producer, should_stop)
+        deadline = Deadline(MARKED_WITHIN)
+        while not deadline.expired:
+            if self._stable_end() > end:
+                return self._seen(end + 1, should_stop)
+            producer.serve(LOOK)
+        self._pause = min(self._pause * 2, AT_MOST)
+        self.take_over(should_stop)
+        return self._seen(end, should_stop) if self._stable_end() == end else self._seen(end + 1, should_stop)
+
+    def _begun(self, should_stop: Callable[[], bool]) -> TransactionalProducer:
+        if self._producer is None:
+            self.take_over(should_stop)
+        assert self._producer is not None
+        try:
+            with durable(Step.BEGIN_TRANSACTION):
+                self._producer.begin()
+        except MustAbort as error:
+            self._raise(error, f"begin a transaction of {self._id}")
+        return self._producer
+
+    def _abort(self, producer: TransactionalProducer, should_stop: Callable[[], bool]) -> None:
+        try:
+            with durable(Step.END_HOLE):
+                producer.abort(should_stop)
+        except (MustAbort, BrokerUnavailable) as error:
+            self._raise(error, f"abort a transaction of {self._id}")
+
+    def _seen(self, expected: int, should_stop: Callable[[], bool]) -> int:
+        """Wait until the stable log ends at `expected`."""
+        assert self._producer is not None
+        deadline = Deadline(VISIBLE_WITHIN)
+        while (end := self._stable_end()) < expected:
+            if should_stop() or deadline.expired:
+                raise BrokerUnavailable(f"{self._partition} ends at {end}, and {expected} is written already")
+            self._producer.serve(LOOK)
+        if end > expected:
+            raise NotAsExpected(f"it ends at {end}, and {expected} is expected")
+        return end
+
+    def _run(self, count: int) -> TargetRun:
+        """Fillers: records without a value, of now, since topics refuse old timestamps."""
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        same = {"timestamp": pa.scalar(now_ms, SCHEMA.field("timestamp").type), "key": pa.scalar(FILLER_KEY)}
+        columns = [
+            pa.repeat(same[field.name], count).cast(field.type)
+            if field.name in same
+            else pa.array(range(count), field.type)
+            if field.name == "offset"
+            else pa.repeat(pa.scalar(0, field.type), count)
+            if field.name == "timestamp_type"
+            else pa.nulls(count, field.type)
+            for field in SCHEMA
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return replace(self._sample, batches=(batch,), count=count, size_bytes=count)
+
+    def _raise(self, error: MustAbort | BrokerUnavailable, operation: str) -> NoReturn:
+        cause = error.cause if isinstance(error, MustAbort) else None
+        self.close()
+        reason = describe_error(cause) if isinstance(cause, KafkaError) else str(error)
+        raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {reason}") from error

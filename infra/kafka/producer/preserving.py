@@ -1,0 +1,325 @@
+"""Delivery that keeps the source's offsets: a record has the same offset at the target as at the source.
+
+    take over ─> compare what lies beyond the checkpoint ─┬─> records, outside transactions, in order
+                     │                                    ├─> holes, by aborted transactions: `hole_filler`
+                     └─ a difference: broken at o         └─> all acknowledged, at the offsets expected
+                                                                │           └─ another offset: broken at o
+                                                                └─> offset map ─> checkpoints ─> return
+
+The position is the end of the log itself: whatever a run has below it is there already, was compared, and is not sent
+again. So every crash state is finished from the log alone; the checkpoint is a lower limit of it, and is written for
+those who read it: status, groups, and an owner in map mode.
+
+Records carry no fence. Their number in flight is limited, each expires soon, and before each run
+the process looks whether it still polls its group in time; `preserved_log` has the next owner's half.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+
+from formats.errors import BrokerUnavailable, TargetError, WriterRefused
+from formats.holes import has_lost_its_tail, time_to_fill
+from formats.messages.delivery_checkpoint import Author, CheckpointKey, Skipped
+from formats.records.offset_runs import contiguous
+from formats.records.statistics import records_within
+from formats.segment import OffsetRange
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.kafka.client.delivery_reports import RunReports
+from infra.kafka.client.idempotent_producer import IdempotentProducer, transactional_properties
+from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
+from infra.kafka.producer.hole_filler import HoleFiller, NotAsExpected
+from infra.kafka.producer.offset_pages import SentRun
+from infra.kafka.producer.own_topics import OwnTopics
+from infra.kafka.producer.preserve_failures import broken, moved, too_long, unfinished
+from infra.kafka.producer.preserved_log import PreservedLog, Stillness, TargetLogs
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import COUNT, DESTINATION, NEXT, REASON
+
+METADATA_WITHIN = timedelta(seconds=5)
+OPEN_FILLERS = 32  # partitions with a producer for holes; each has a thread for each broker
+FILL_FOR = timedelta(seconds=2)  # of one call: other partitions wait meanwhile
+MOST_AT_ONCE = 300_000  # offsets of a hole between two looks at the time
+LONG = timedelta(seconds=10)  # a hole that takes so long is announced
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreserveLimits:
+    transaction_timeout: timedelta
+    take_over_wait: timedelta  # an owner begins when the end of the log has stood still for it
+    expires_after: timedelta  # a record that is not acknowledged; not longer than `take_over_wait`
+    hole_limit: int  # offsets; a larger hole waits for an operator
+
+
+@dataclass(slots=True)
+class _Call:
+    """State of one call of `deliver`."""
+
+    wait: Callable[[], None]
+    should_stop: Callable[[], bool]
+    deadline: Deadline | None = None  # for filling holes, from the first one on
+    producer: IdempotentProducer[TopicPartition] | None = None
+    queued: list[tuple[TopicPartition, RunReports, int]] = field(default_factory=list)  # with the first offset expected
+    seen: set[TopicPartition] = field(default_factory=set)  # whose end was looked at
+    failed: dict[TopicPartition, RunFailed] = field(default_factory=dict)
+    sent: list[TargetRun] = field(default_factory=list)  # whole, once they are settled
+    found: list[TargetRun] = field(default_factory=list)  # in the target already, of partitions that failed after them
+
+
+class _Ended(Exception):
+    def __init__(self, failure: RunFailed) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+class PreservingWriter:
+    """A TargetWriter that keeps the source's offsets."""
+
+    author = Author.AT_LEAST_ONCE
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        *,
+        transactional_id: str,
+        logs: TargetLogs,
+        owns: Callable[[], bool],
+        limits: PreserveLimits,
+        checkpoint_topic: str,
+        offset_map_topic: str,
+        memory_bytes: int,
+    ) -> None:
+        """Connects on first use. `transactional_id`: the same for all processes of the group; those of the partitions
+        begin with it. `owns`: whether this process has certainly its partitions now. Raises ConfigError."""
+        expires = {"message.timeout.ms": int(limits.expires_after / timedelta(milliseconds=1))}
+        self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
+        self._producers = AcknowledgedProducers({**properties, **expires}, self._topics, memory_bytes=memory_bytes)
+        self._hole_properties = transactional_properties(
+            properties, memory_bytes=memory_bytes, transaction_timeout=limits.transaction_timeout
+        )
+        self._id, self._target, self._owns, self._limits = transactional_id, logs, owns, limits
+        self._memory_bytes = memory_bytes
+        self._logs: dict[TopicPartition, PreservedLog] = {}
+        self._fillers: OrderedDict[TopicPartition, HoleFiller] = OrderedDict()
+
+    def batch_size_class(self, topic: str) -> int:
+        return self._producers.sizes.of(topic)
+
+    def deliver(
+        self,
+        runs: Iterable[TargetRun],
+        *,
+        should_stop: Callable[[], bool],
+        fence: object = None,  # noqa: ARG002 -- records outside transactions have none
+    ) -> Sequence[RunFailed]:
+        """See TargetWriter. A partition that was taken over fails with RETRY_LATER until its log has stood still, one
+        with a long hole with RETRY_NOW until that is filled, and a broken one with DENIED."""
+        call = _Call(partial(_check, should_stop, self._owns), lambda: should_stop() or not self._owns())
+        skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
+        try:
+            with durable(Step.PRODUCE_RECORDS):
+                for run in runs:
+                    call.wait()
+                    if run.partition in call.failed:
+                        continue
+                    skipped[run.key] += run.skipped
+                    try:
+                        self._place(run, call)
+                    except _Ended as ended:
+                        self._fail(call, ended.failure)
+                self._settle(call)
+            done = [run for run in call.sent if run.partition not in call.failed] + call.found
+            with durable(Step.PRODUCE_OFFSET_MAP):
+                self._producers.record_pages([SentRun.preserved(run) for run in done], call.wait)
+            last = {run.key: replace(run.without_records, skipped=skipped[run.key]) for run in done}
+            with durable(Step.PRODUCE_CHECKPOINT):
+                call.failed |= self._producers.record_checkpoints(list(last.values()), call.wait)
+        except (BrokerUnavailable, WriterRefused):
+            self._logs.clear()  # what was sent may still arrive
+            self._producers.close(GRACE)
+            raise
+        return list(call.failed.values())
+
+    def close(self, timeout: timedelta) -> None:
+        """Drop records in flight and release everything. May be called twice; the next `deliver` connects again."""
+        self._logs.clear()
+        self._producers.close(timeout)
+        while self._fillers:
+            self._fillers.popitem()[1].close()
+
+    # --- one run ---
+
+    def _place(self, run: TargetRun, call: _Call) -> None:
+        """Bring the log from where it ends to the end of the run, as far as what is queued."""
+        target, whole = self._log(run, call), run
+        if target.end > run.position:
+            until = min(target.end, run.checkpoint.next_offset)
+            self._compare(target, run, until, call)
+            run = _cut(run, until, run.checkpoint.next_offset)
+        stretches = contiguous([b.column("offset") for b in run.batches], 0).rows() if run.count else []
+        for source, _, count in stretches:
+            self._fill(target, source, run, call)
+            piece = run if len(stretches) == 1 else _cut(run, source, source + count)
+            self._send(target, piece, source, call)
+        self._fill(target, run.checkpoint.next_offset, run, call)
+        self._remove_prefix(target, run)
+        call.sent.append(whole)
+
+    def _send(self, target: PreservedLog, piece: TargetRun, expected: int, call: _Call) -> None:
+        if call.producer is None:
+            call.producer = self._producers.of(self.batch_size_class(piece.partition.topic))
+            self._topics.check(partial(call.producer.topic_error, within=METADATA_WITHIN))
+        if call.producer.fatal is not None:
+            self._settle(call)
+            raise _Ended(unfinished(piece.partition, "another run failed"))
+        reports = call.producer.send(piece, piece.partition, memory_bytes=self._memory_bytes, wait=call.wait)
+        call.queued.append((piece.partition, reports, expected))
+        target.end = expected + piece.count
+
+    def _fill(self, target: PreservedLog, wanted: int, run: TargetRun, call: _Call) -> None:
+        if target.end >= wanted:
+            return
+        self._settle(call)
+        if target.partition in call.failed:
+            raise _Ended(call.failed[target.partition])
+        hole, takes = wanted - target.end, time_to_fill(wanted - target.end)
+        call.deadline = call.deadline or Deadline(FILL_FOR)
+        if call.deadline.expired:
+            raise _Ended(unfinished(target.partition, f"fills holes up to offset {wanted}"))
+        if hole > self._limits.hole_limit:
+            raise _Ended(too_long(target.partition, hole, takes))
+        if takes > LONG:
+            takes_text = f"about {takes.total_seconds():.0f} s until they are filled"
+            log.info("long_hole", extra={DESTINATION: str(target.partition), COUNT: hole, NEXT: takes_text})
+        filler = self._filler(run)
+        try:
+            while target.end < wanted:
+                target.end = filler.fill(target.end, wanted, call.should_stop, most=MOST_AT_ONCE)
+                if target.end < wanted and call.deadline.expired:
+                    raise _Ended(unfinished(target.partition, f"fills a hole up to offset {wanted}"))
+        except NotAsExpected as error:
+            raise _Ended(broken(run, target.end, str(error))) from error
+
+    def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: _Call) -> None:
+        """What lies in the target already, up to `until`."""
+        start, end = max(run.position, target.low), min(until, target.checked_from)
+        if start >= end:
+            return
+        at = self._target.first_difference(target.partition, run.batches, start, end)
+        if at is None:
+            return
+        if at > run.position:
+            call.found.append(_cut(run, run.position, at))
+        raise _Ended(broken(run, at, "the target has another record there than the source, or only one has any"))
+
+    def _remove_prefix(self, target: PreservedLog, run: TargetRun) -> None:
+        """Below the begin of the source's log there are fillers only."""
+        begun_at = run.checkpoint.begun_at
+        if begun_at is None or not target.low < begun_at <= target.end:
+            return
+        try:
+            with durable(Step.DELETE_RECORDS):
+                self._target.admin.delete_records({target.partition: begun_at})
+        except TargetError as error:  # such as of a topic that is compacted only: no consumer sees fillers
+            log.warning("prefix_stays", extra={DESTINATION: str(target.partition), REASON: str(error), NEXT: "nothing"})
+        target.low = begun_at
+
+    # --- the state of a partition ---
+
+    def _log(self, run: TargetRun, call: _Call) -> PreservedLog:
+        """The log of a partition that is ready."""
+        partition, now = run.partition, self._target.monotonic()
+        target = self._logs.get(partition)
+        if target is None or target.epoch != run.epoch:
+            self._filler(run).take_over(call.should_stop)
+            ends, now = self._target.ends(partition), self._target.monotonic()
+            still = Stillness(ends.high, now)
+            target = PreservedLog(partition, run.epoch, ends.low, ends.high, ends.high, still)
+            self._logs[partition] = target
+        if target.is_ready:
+            if partition not in call.seen:  # before anything is sent: what others wrote is noticed at its offset
+                call.seen.add(partition)
+                end = self._target.stable_end(partition)
+                if end < target.end:
+                    raise _Ended(broken(run, end, f"the target has lost its records up to offset {target.end}"))
+                if end > target.end:
+                    target.end = target.checked_from = end
+            return target
+        ends = self._target.ends(partition)
+        target.still.seen(ends.high, now)
+        left = self._limits.take_over_wait - target.still.lasts(self._target.monotonic())
+        if left > timedelta() or ends.stable != ends.high:
+            reason = (
+                f"taken over: records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
+            )
+            raise _Ended(RunFailed(partition, "TAKEN_OVER", reason, FailureKind.RETRY_LATER))
+        target.low, target.end, target.checked_from = ends.low, ends.high, ends.high
+        if has_lost_its_tail(ends.high, run.delivered):
+            raise _Ended(broken(run, ends.high, f"the target has lost its records up to offset {run.delivered}"))
+        target.is_ready = True
+        call.seen.add(partition)
+        return target
+
+    def _filler(self, run: TargetRun) -> HoleFiller:
+        partition = run.partition
+        if partition not in self._fillers:
+            self._fillers[partition] = HoleFiller(
+                self._hole_properties,
+                transactional_id=f"{self._id}.{partition.topic}.{partition.partition}",
+                sample=run,
+                stable_end=partial(self._target.stable_end, partition),
+                memory_bytes=self._memory_bytes,
+            )
+        self._fillers.move_to_end(partition)
+        while len(self._fillers) > OPEN_FILLERS:
+            self._fillers.popitem(last=False)[1].close()
+        return self._fillers[partition]
+
+    def _settle(self, call: _Call) -> None:
+        """Wait until all that is queued is acknowledged, and check where it is."""
+        if call.producer is not None:
+            for failure in self._producers.failed(call.producer, call.wait).values():
+                self._fail(call, failure)
+            if call.failed:
+                call.producer = None  # a new one may have taken its place
+        for partition, reports, expected in call.queued:
+            if partition in call.failed or (reports.is_contiguous and reports.first_offset == expected):
+                continue
+            self._fail(call, moved(partition, expected, reports.first_offset))
+        call.queued.clear()
+
+    def _fail(self, call: _Call, failure: RunFailed) -> None:
+        call.failed.setdefault(failure.partition, failure)
+        target = self._logs.get(failure.partition)
+        if target is not None and target.is_ready and failure.kind is not FailureKind.RETRY_NOW:
+            del self._logs[failure.partition]
+
+
+def _cut(run: TargetRun, start: int, next_offset: int) -> TargetRun:
+    """The part of a run from `start` to before `next_offset`."""
+    batches = tuple(records_within(run.batches, OffsetRange(start, next_offset - 1))) if start < next_offset else ()
+    count = sum(batch.num_rows for batch in batches)
+    return replace(
+        run,
+        batches=batches,
+        count=count,
+        size_bytes=run.size_bytes * count // max(run.count, 1),
+        position=start,
+        checkpoint=replace(run.checkpoint, next_offset=next_offset),
+    )
+
+
+def _check(should_stop: Callable[[], bool], owns: Callable[[], bool]) -> None:
+    if should_stop():
+        raise BrokerUnavailable("stopped before the target had acknowledged everything")
+    if not owns():
+        raise BrokerUnavailable("this process was frozen, or did not poll its group: it may have lost its partitions")

@@ -1,0 +1,36 @@
+"""Offsets of a partition that keeps those of the source: they translate to themselves, in both directions.
+
+1. What is applied here has its own offset, so no map is needed. The limit is what the checkpoint says: beyond a
+   difference, where preserving has broken off, nothing is applied.
+2. `TRIMMED`: below the log start here. `CLAMPED`: beyond what is applied, or beyond the log's end.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingress.groups.translation import DeliveredRange, Exactness, Translation
+
+
+@dataclass(frozen=True, slots=True)
+class PreservedOffsets:
+    """Has the methods of PartitionMap."""
+
+    delivered: DeliveredRange
+
+    def target_of(self, source: int) -> Translation:
+        return self._same(source)
+
+    def source_of(self, target: int) -> Translation:
+        return self._same(target)
+
+    def _same(self, offset: int) -> Translation:
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        here = self.delivered
+        end = max(min(here.log_end, here.applied), here.log_start)
+        if offset < here.log_start:
+            return Translation(here.log_start, Exactness.TRIMMED)
+        return Translation(offset, Exactness.EXACT) if offset <= end else Translation(end, Exactness.CLAMPED)
