@@ -138,8 +138,8 @@ class BrokerCluster:
         return frozenset(found.isrs if found is not None else ())
 
     def wait_until_in_sync(self, node_ids: Iterable[int], topics: Iterable[str] = ()) -> None:
-        """Wait until exactly these replicas of every partition are in sync and one of them leads. `topics`: only those;
-        empty: all topics. Raises LocalStackError."""
+        """Wait until of every partition exactly the replicas on these brokers are in sync, and one of them leads.
+        `topics`: only those; empty: all topics. Raises LocalStackError."""
         wanted, names = frozenset(node_ids), frozenset(topics)
 
         def are_in_sync() -> bool:
@@ -148,7 +148,7 @@ class BrokerCluster:
                 found is not None
                 and names <= found.keys()
                 and all(
-                    wanted == set(each.isrs) and each.leader in wanted
+                    set(each.isrs) == wanted & set(each.replicas) and each.leader in wanted
                     for name, topic in found.items()
                     if not names or name in names
                     for each in topic.partitions.values()
