@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +15,6 @@ from tests.docs.markdown import ROOT, cells, read
 
 PAGE = ROOT / "docs" / "parity.md"
 ALL = tuple(f"M{number}" for number in range(1, 27))
-WAITING: Mapping[str, str] = {
-    "M25": "groups are planned",
-}
-"""Rows without a proof, with what the page says of them."""
 
 _ID = re.compile(r"\*\*(M\d+)\*\*")
 _TEST = re.compile(r"`(?P<name>[a-z0-9_/]+::[\w:]+)`(?P<long> \(long\))?")
@@ -90,10 +86,6 @@ def test_every_row_is_there_once() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_m(name: str) -> None:
     row = ROWS[name]
-    if name in WAITING:
-        assert row.proofs == []
-        assert WAITING[name] in row.not_met
-        return
     assert row.proofs
     assert missing(row) == []
     for proof in row.proofs:

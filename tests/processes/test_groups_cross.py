@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka import Message, Producer
 
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
+from infra.runtime.lifecycle import Stop
 from replicator.client import MirrorClient
 from tests.golden.mm2.ask_client import MIRROR_CLIENT, UTILS
 from tests.infra.cluster import Cluster
@@ -167,6 +169,36 @@ def test_a_group_that_an_operator_moved_is_held_until_it_is_released(site: Site)
         code, text = found.ingress.run("offsets", "release", "--group", group)
         assert code == 0, text
         site.wait("the group to follow again", lambda: found.at(group) == end)
+
+
+@pytest.mark.long
+def test_groups_never_go_back_and_skip_nothing_while_ingress_is_killed(site: Site) -> None:
+    random = Random(15)
+    with crossed(site) as found:
+        groups, end = dict(found.groups), max(found.records) + 1
+        seen = {group: found.at(group) or 0 for group in groups}
+
+        def look() -> None:
+            for group, offset in groups.items():
+                here = found.at(group) or 0
+                assert here >= seen[group], f"{group} went back from {seen[group]} to {here}"
+                unread = [value for at, value in found.records.items() if at >= offset]
+                left = [value for at, value in found.copies.items() if at >= here]
+                assert left[len(left) - len(unread) :] == unread, f"{group} skips records"
+                seen[group] = here
+
+        for _ in range(10):
+            for group in random.sample(sorted(groups), 5):
+                groups[group] = random.randint(groups[group], end)
+                offsets = {found.source: Committed(groups[group], "note")}
+                commit({"bootstrap.servers": site.bootstrap(A)}, group, offsets)
+            Stop().wait(timedelta(seconds=random.uniform(0, 3)))  # any moment of two rounds, about
+            found.ingress.kill()
+            look()
+            found.ingress.start()
+        moved = replace(found, groups=groups)
+        site.wait("every group", moved.all_continue)
+        look()
 
 
 @pytest.mark.long
