@@ -43,10 +43,10 @@ class Overtaken:
     end: int
 
 
-Step = Marker | Fillers | Overtaken | None
+FillStep = Marker | Fillers | Overtaken | None
 
 
-def next_step(end: int, wanted: int) -> Step:
+def next_step(end: int, wanted: int) -> FillStep:
     """What is to be done next while the log ends at `end`; None: it ends where it is to. Both are next offsets."""
     if not end >= 0 or not wanted >= 0:
         raise ValueError(f"not offsets: {end}, {wanted}")

@@ -24,11 +24,11 @@ from replicator.terminal.output import (
 
 failback_app = group("Go back to the region that was failed over from.")
 
-To = Annotated[
+HandTo = Annotated[
     str | None,
     typer.Option("--to", metavar="REGION", help="Hand the groups that moved here over to that region."),
 ]
-From = Annotated[
+TakeFrom = Annotated[
     str | None,
     typer.Option("--from", metavar="REGION", help="Take back the groups that had moved to that region."),
 ]
@@ -36,7 +36,7 @@ From = Annotated[
 
 @failback_app.command(short_help="Show what a failback would do, in either region.")
 @interruptible(NOTHING_CHANGED)
-def plan(to: To = None, from_: From = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
+def plan(to: HandTo = None, from_: TakeFrom = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Show what a failback would do: with --to where the groups are now, with --from where they go.
 
     Exit code 3 when something is missing, or a group would not continue exactly.
@@ -67,8 +67,8 @@ def plan(to: To = None, from_: From = None, config: ConfigFile = None, as_json: 
 @failback_app.command(short_help="Fail back: hand the groups over, then take them back.")
 @interruptible("what was done is recorded; the same command goes on")
 def execute(  # noqa: PLR0917 -- options of a command
-    to: To = None,
-    from_: From = None,
+    to: HandTo = None,
+    from_: TakeFrom = None,
     wait: Wait = "10m",
     give_up: GiveUp = False,
     config: ConfigFile = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 failover_app = group("Continue here when a source region is lost.")
 
-From = Annotated[
+FromRegion = Annotated[
     str | None,
     typer.Option("--from", metavar="REGION", help="The source region; default: the only one of the file."),
 ]
@@ -44,7 +44,7 @@ GiveUp = Annotated[
 
 @failover_app.command(short_help="Show what a failover would do, and what would be lost.")
 @interruptible(NOTHING_CHANGED)
-def plan(from_: From = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
+def plan(from_: FromRegion = None, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Show what a failover from a source region would do, and what would be lost.
 
     Reads this region's bucket and cluster only. Exit code 3 when something is lost, or a group would not continue
@@ -70,7 +70,7 @@ def plan(from_: From = None, config: ConfigFile = None, as_json: AsJson = False)
 @failover_app.command(short_help="Fail over: deliver what has arrived, then move the groups.")
 @interruptible("what was done is recorded; the same command goes on")
 def execute(
-    from_: From = None,
+    from_: FromRegion = None,
     wait: Wait = "10m",
     give_up: GiveUp = False,
     config: ConfigFile = None,
@@ -113,7 +113,7 @@ def execute(
 @failover_app.command(short_help="Rehearse a failover into topics and groups of its own.")
 @interruptible("the topics of the rehearsal stay, and the next rehearsal makes them anew")
 def rehearse(  # noqa: PLR0917 -- options of a command
-    from_: From = None,
+    from_: FromRegion = None,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Of the names of its topics and groups.")
     ] = "replicator.rehearsal.",

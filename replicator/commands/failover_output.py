@@ -13,7 +13,7 @@ from replicator.terminal.output import count_text, table
 
 if TYPE_CHECKING:
     from replicator.failover.execute import Executed
-    from replicator.failover.plan import FailoverPlan, PartitionState, PlannedPosition
+    from replicator.failover.plan import ArrivingPartition, FailoverPlan, PlannedPosition
     from replicator.failover.rehearse import Rehearsed
 
 MOST = 20  # lines of one kind in the text; JSON has all
@@ -46,7 +46,7 @@ def failover_text(plan: FailoverPlan) -> Iterator[str]:
     yield from _first([f"! {one}" for one in plan.problems])
 
 
-def partitions_table(partitions: Iterable[PartitionState]) -> str:
+def partitions_table(partitions: Iterable[ArrivingPartition]) -> str:
     rows = [
         (str(one.source), str(one.target), one.delivered, one.to_deliver, one.source_end, one.missing)
         for one in partitions
@@ -148,7 +148,7 @@ def rehearsed_json(done: Rehearsed) -> Mapping[str, object]:
     }
 
 
-def partition_json(one: PartitionState) -> Mapping[str, object]:
+def partition_json(one: ArrivingPartition) -> Mapping[str, object]:
     return {
         "source": str(one.source),
         "topic": one.target.topic,

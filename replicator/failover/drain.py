@@ -9,7 +9,7 @@ from formats.errors import CheckpointConflict, ReplicatorError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.lifecycle import Deadline, Stop
-from replicator.failover.plan import FailoverPlan, PartitionState
+from replicator.failover.plan import ArrivingPartition, FailoverPlan
 
 ASK_AGAIN = timedelta(seconds=1)
 
@@ -35,11 +35,11 @@ def wait_until_delivered(plan: FailoverPlan, checkpoints: CheckpointStore, deadl
         behind = [one for one in behind if not _is_reached(found.get(CheckpointKey(one.source, one.target.topic)), one)]
 
 
-def _is_reached(found: Checkpoint | CheckpointConflict | None, state: PartitionState) -> bool:
+def _is_reached(found: Checkpoint | CheckpointConflict | None, state: ArrivingPartition) -> bool:
     return isinstance(found, Checkpoint) and found.next_offset >= state.reach
 
 
-def _not_delivered(plan: FailoverPlan, behind: Sequence[PartitionState], waited: timedelta) -> str:
+def _not_delivered(plan: FailoverPlan, behind: Sequence[ArrivingPartition], waited: timedelta) -> str:
     first = behind[0]
     why = f"it was waited for {waited.total_seconds():.0f} s"
     why = why if plan.members else f"{why}, and no ingress ran at the beginning"

@@ -24,7 +24,7 @@ from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
 from ingress.groups.translation import Exactness
-from replicator.failover.plan import FailoverPlan, PartitionState, planned_groups
+from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
 from replicator.group_sync import target_groups
 from replicator.offsets import TranslatedOffsets
@@ -95,7 +95,7 @@ class FailoverSources:
 
     def _partitions(
         self, delivered: Sequence[IngressPartition], report: SourceReport, found: Routed
-    ) -> Sequence[PartitionState]:
+    ) -> Sequence[ArrivingPartition]:
         """Those that are stored or delivered, and those that the source has besides."""
         history = WatermarkHistory(self.clients.objects, self.clients.config.s3.prefix, self.region)
         reached = {
@@ -105,7 +105,7 @@ class FailoverSources:
         unseen = [one for one in _known_here(self.clients, self.region, report, found) if one[0] not in reached]
         complete = history.complete_as_of(report, reached | dict.fromkeys((one for one, _ in unseen), 0))
         states = [
-            PartitionState(
+            ArrivingPartition(
                 source=p.key.source,
                 target=TopicPartition(p.key.destination_topic, p.key.source.partition),
                 delivered=_next_offset(p),
@@ -118,7 +118,7 @@ class FailoverSources:
             for p in delivered
         ]
         states += [
-            PartitionState(
+            ArrivingPartition(
                 source=SourcePartition(self.region, topic, partition),
                 target=TopicPartition(destination, partition),
                 delivered=None,
@@ -147,7 +147,7 @@ class FailoverSources:
         return GroupReport(snapshot, state.snapshot, snapshot.observed_at)
 
     def _positions(
-        self, snapshot: GroupSnapshot, translated: TranslatedOffsets, partitions: Sequence[PartitionState]
+        self, snapshot: GroupSnapshot, translated: TranslatedOffsets, partitions: Sequence[ArrivingPartition]
     ) -> Sequence[GroupPosition]:
         """As translated; where no record ever arrived, and none is here, a group begins at 0."""
         states = {(str(one.source), one.target): one for one in partitions}

@@ -27,7 +27,7 @@ from replicator.failover.streams import StreamsApplication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class ArrivingPartition:
     """One partition on its way here. Offsets of the source, each the next one."""
 
     source: SourcePartition
@@ -55,7 +55,7 @@ class PartitionState:
         return None if self.source_end is None else max(self.source_end - self.reach, 0)
 
 
-class Verdict(StrEnum):
+class GroupVerdict(StrEnum):
     """Where a group continues in one partition."""
 
     EXACT = "exact"
@@ -69,36 +69,40 @@ class Verdict(StrEnum):
 
     @property
     def is_exact(self) -> bool:
-        return self in (Verdict.EXACT, Verdict.WAITING)
+        return self in (GroupVerdict.EXACT, GroupVerdict.WAITING)
 
 
-def verdict(decision: SyncDecision, state: PartitionState | None) -> Verdict:
+def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVerdict:
     """`state`: of the partition that the position is in; None: not known."""
     position = decision.position
     if decision.outcome in (SyncOutcome.ACTIVE, SyncOutcome.UNKNOWN_STATE):
-        return Verdict.ACTIVE
+        return GroupVerdict.ACTIVE
     can_arrive = state is not None and state.to_deliver > 0
     if position.downstream is None:
-        return Verdict.WAITING if can_arrive and state is not None and state.delivered is None else Verdict.UNKNOWN
+        return (
+            GroupVerdict.WAITING
+            if can_arrive and state is not None and state.delivered is None
+            else GroupVerdict.UNKNOWN
+        )
     if position.exactness is Exactness.CLAMPED:
         if state is not None and can_arrive and position.upstream <= state.reach:
-            return Verdict.WAITING
-        return Verdict.BEYOND
+            return GroupVerdict.WAITING
+        return GroupVerdict.BEYOND
     if decision.outcome in (SyncOutcome.AHEAD, SyncOutcome.MOVED, SyncOutcome.HELD):
-        return Verdict.AHEAD
+        return GroupVerdict.AHEAD
     match position.exactness:
         case Exactness.TRIMMED:
-            return Verdict.TRIMMED
+            return GroupVerdict.TRIMMED
         case Exactness.REPEATED:
-            return Verdict.REPEATED
+            return GroupVerdict.REPEATED
         case _:
-            return Verdict.EXACT
+            return GroupVerdict.EXACT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPosition:
     decision: SyncDecision
-    verdict: Verdict
+    verdict: GroupVerdict
     beyond: int = 0  # offsets that it had passed at the source, and that did not arrive
 
     @property
@@ -117,7 +121,7 @@ class FailoverPlan:
     watermarks_at: datetime | None  # when the ends of the source's logs were those that are counted
     snapshot_at: datetime | None  # when the groups stood where they are counted to stand
     snapshot: int = 0  # its generation
-    partitions: Sequence[PartitionState] = ()
+    partitions: Sequence[ArrivingPartition] = ()
     groups: Mapping[str, Sequence[PlannedPosition]] = field(default_factory=dict)
     not_known: Mapping[str, str] = field(default_factory=dict)  # groups whose offsets are not known, and why
     refused: Mapping[str, str] = field(default_factory=dict)  # topics of the source that are not delivered, and why
@@ -173,7 +177,7 @@ class FailoverPlan:
         is_done = self.state is not None and self.state.phase is FailoverPhase.ACTIVE
         for group, positions in self.groups.items():
             for one in positions:
-                if one.verdict.is_exact or (is_done and one.verdict in (Verdict.AHEAD, Verdict.ACTIVE)):
+                if one.verdict.is_exact or (is_done and one.verdict in (GroupVerdict.AHEAD, GroupVerdict.ACTIVE)):
                     continue  # it is used here, as it should be
                 where = f"group {group} in {one.decision.position.source}: {one.verdict.value}"
                 if one.beyond:
@@ -188,7 +192,7 @@ class FailoverPlan:
 
 
 def planned_groups(
-    decisions: Mapping[str, Sequence[SyncDecision]], partitions: Sequence[PartitionState]
+    decisions: Mapping[str, Sequence[SyncDecision]], partitions: Sequence[ArrivingPartition]
 ) -> Mapping[str, Sequence[PlannedPosition]]:
     """By group, in order."""
     states = {(str(one.source), one.target): one for one in partitions}
@@ -198,9 +202,9 @@ def planned_groups(
     }
 
 
-def _planned(decision: SyncDecision, state: PartitionState | None) -> PlannedPosition:
+def _planned(decision: SyncDecision, state: ArrivingPartition | None) -> PlannedPosition:
     found = verdict(decision, state)
-    beyond = decision.position.upstream - state.reach if found is Verdict.BEYOND and state is not None else 0
+    beyond = decision.position.upstream - state.reach if found is GroupVerdict.BEYOND and state is not None else 0
     return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0))
 
 
@@ -229,5 +233,7 @@ def next_step(state: Failover | None, *, to_deliver: int, give_up: bool) -> Next
 def left_over(groups: Mapping[str, Sequence[PlannedPosition]]) -> tuple[str, ...]:
     """Groups for which another run may do more: they had members, or records of theirs were not delivered yet."""
     return tuple(
-        group for group, some in groups.items() if any(one.verdict in (Verdict.ACTIVE, Verdict.WAITING) for one in some)
+        group
+        for group, some in groups.items()
+        if any(one.verdict in (GroupVerdict.ACTIVE, GroupVerdict.WAITING) for one in some)
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,8 +29,9 @@ from infra.runtime.lifecycle import Clock, Stop
 from ingress.catalog.creator import TopicCreator
 from ingress.groups.positions import GroupPosition
 from replicator.failover.drain import FailoverStopped
+from replicator.failover.execute import Tell
 from replicator.failover.facts import FailoverSources
-from replicator.failover.plan import FailoverPlan, PartitionState
+from replicator.failover.plan import ArrivingPartition, FailoverPlan
 from replicator.services.clients import Clients
 from replicator.services.ledger import BROKERS_DEFAULT
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 REHEARSAL = "replicator.rehearsal."
 RECORD = ("key", "value", "headers", "timestamp")
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Rehearsal:
             raise FailoverStopped("stopped: the same command begins the rehearsal anew")
 
     def _rehearsed(
-        self, position: GroupPosition, state: PartitionState | None, copies: Mapping[TopicPartition, array[int]]
+        self, position: GroupPosition, state: ArrivingPartition | None, copies: Mapping[TopicPartition, array[int]]
     ) -> RehearsedPosition:
         copied = copies.get(position.target, array("q"))
         offset: int | None = bisect_left(copied, position.downstream or 0)

@@ -18,7 +18,7 @@ from ingress.groups.translation import Exactness
 from replicator.failover.drain import NotDelivered, wait_until_delivered
 from replicator.failover.facts import FailoverFacts, FailoverSources
 from replicator.failover.failback import newest_handover
-from replicator.failover.plan import FailoverPlan, PlannedPosition, Verdict, left_over, planned_groups
+from replicator.failover.plan import FailoverPlan, GroupVerdict, PlannedPosition, left_over, planned_groups
 from replicator.group_sync import target_groups
 from replicator.services.clients import Clients
 
@@ -62,7 +62,9 @@ class TakeBackPlan:
             yield f"group {group} was not handed over: {why}"
         for group, some in self.groups.items():
             for one in some:
-                if not one.verdict.is_exact and not (self.is_done and one.verdict in (Verdict.AHEAD, Verdict.ACTIVE)):
+                if not one.verdict.is_exact and not (
+                    self.is_done and one.verdict in (GroupVerdict.AHEAD, GroupVerdict.ACTIVE)
+                ):
                     where = f"group {group} in {one.decision.position.target}: {one.verdict.value}"
                     yield f"{where}: {one.reason}" if one.reason else where
 

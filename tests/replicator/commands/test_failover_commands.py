@@ -16,12 +16,12 @@ from ingress.groups.sync_plan import sync_plan
 from ingress.groups.translation import Exactness
 from replicator import main
 from replicator.commands.failover_output import failover_json, failover_text
-from replicator.failover.plan import FailoverPlan, PartitionState, planned_groups
+from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import StreamsApplication
 
 NOW = datetime(2026, 11, 21, 16, 40, 5, tzinfo=UTC)
 HERE = TopicPartition("us.orders", 0)
-STATE = PartitionState(
+STATE = ArrivingPartition(
     source=SourcePartition("us", "orders", 0),
     target=HERE,
     delivered=260,

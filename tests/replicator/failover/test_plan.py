@@ -17,10 +17,10 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import sync_plan
 from ingress.groups.translation import Exactness
 from replicator.failover.plan import (
+    ArrivingPartition,
     FailoverPlan,
+    GroupVerdict,
     NextStep,
-    PartitionState,
-    Verdict,
     left_over,
     next_step,
     planned_groups,
@@ -34,8 +34,8 @@ EMPTY, STABLE = (
 HERE = TopicPartition("us.orders", 0)
 
 
-def partition(delivered: int, arrived: int, end: int | None) -> PartitionState:
-    return PartitionState(
+def partition(delivered: int, arrived: int, end: int | None) -> ArrivingPartition:
+    return ArrivingPartition(
         source=SourcePartition("us", "orders", 0),
         target=HERE,
         delivered=delivered,
@@ -58,7 +58,7 @@ def position(group: str, upstream: int, delivered: int) -> GroupPosition:
     )
 
 
-def plan(state: PartitionState, groups: Mapping[str, int], facts: GroupFacts | None = EMPTY) -> FailoverPlan:
+def plan(state: ArrivingPartition, groups: Mapping[str, int], facts: GroupFacts | None = EMPTY) -> FailoverPlan:
     decisions = {
         group: sync_plan(
             [position(group, at, state.delivered or 0)], facts=facts, committed={}, written={}, allow_rewind=False
@@ -91,9 +91,15 @@ def test_the_numbers_are_what_is_seen_later(log: list[int], at: Mapping[str, int
     after = plan(partition(arrived, arrived, end), at)  # once all is delivered
     for group, offset in at.items():
         [one], [then] = found.groups[group], after.groups[group]
-        expected = Verdict.EXACT if offset <= delivered else Verdict.WAITING if offset <= arrived else Verdict.BEYOND
+        expected = (
+            GroupVerdict.EXACT
+            if offset <= delivered
+            else GroupVerdict.WAITING
+            if offset <= arrived
+            else GroupVerdict.BEYOND
+        )
         assert (one.verdict, one.beyond) == (expected, max(offset - arrived, 0))
-        assert then.verdict is (Verdict.EXACT if one.verdict.is_exact else one.verdict)
+        assert then.verdict is (GroupVerdict.EXACT if one.verdict.is_exact else one.verdict)
         assert then.beyond == one.beyond
     lost = end > arrived or any(offset > arrived for offset in at.values())
     assert found.is_exact is not lost
@@ -104,7 +110,7 @@ def test_the_numbers_are_what_is_seen_later(log: list[int], at: Mapping[str, int
 @pytest.mark.parametrize("facts", [STABLE, None])
 def test_a_group_in_use_is_left(facts: GroupFacts | None) -> None:
     found = plan(partition(5, 5, 5), {"g": 3}, facts)
-    assert [one.verdict for one in found.groups["g"]] == [Verdict.ACTIVE]
+    assert [one.verdict for one in found.groups["g"]] == [GroupVerdict.ACTIVE]
     assert left_over(found.groups) == ("g",)
     assert not found.is_exact
     active = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
