@@ -21,7 +21,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import current_claim
 from infra.runtime.lifecycle import SystemClock
-from replicator.commands.checkpoints_export import export
+from replicator.commands.checkpoints_export import ConnectCluster, export
 from replicator.commands.repair import operator_of
 from replicator.selection import SourceName
 from replicator.services.clients import Clients
@@ -163,12 +163,7 @@ def seed(
             "--connect-offsets", metavar="TOPIC", help="Read MirrorMaker 2's Connect offsets topic in this cluster."
         ),
     ] = None,
-    connect_cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--connect-cluster", metavar="ALIAS", help="Set MirrorMaker 2's alias of the source; default: REGION."
-        ),
-    ] = None,
+    connect_cluster: ConnectCluster = None,
     force: Annotated[bool, typer.Option("--force", help="Write even while ingress runs.")] = False,
     config: ConfigFile = None,
     yes: Yes = False,

@@ -18,6 +18,13 @@ from replicator.terminal.source_names import is_delivered, source_name
 
 ANCESTOR_GROUP = "replicator.ingress"  # its default
 
+ConnectCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--connect-cluster", metavar="ALIAS", help="Set MirrorMaker 2's alias of the source; default: REGION."
+    ),
+]
+
 
 @interruptible(WRITES_ONCE)
 def export(
@@ -38,12 +45,7 @@ def export(
     destination: Annotated[
         str | None, typer.Option("--destination", metavar="TOPIC", help="Of several destinations, this one's position.")
     ] = None,
-    connect_cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--connect-cluster", metavar="ALIAS", help="Set MirrorMaker 2's alias of the source; default: REGION."
-        ),
-    ] = None,
+    connect_cluster: ConnectCluster = None,
     connector: Annotated[
         str | None,
         typer.Option(

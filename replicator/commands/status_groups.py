@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST = 10  # groups in the text; JSON has all
 SHOWN = {"write": "to write in the next round", "same": "as at the source"}
-"""Outcomes that need nobody, in other words than their values."""
+"""Outcomes that need no operator, as text."""
 
 
 def groups_status(settings: Config, reach: Clients) -> Sequence[GroupsStatus]:

@@ -13,12 +13,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from formats.coverage import Gap, steps
 from formats.errors import TargetError
-from formats.segment import SourcePartition
+from formats.segment import SegmentInfo, SourcePartition
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.contracts.internal_topics import Ledger
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
@@ -83,6 +83,8 @@ class Rehearsal:
     most: int = 1_000_000  # records of a partition
     keep: bool = False  # topics and groups stay, to start applications on
     tell: Tell = lambda _: None
+    _segments: dict[SourcePartition, Sequence[SegmentInfo]] = field(default_factory=dict, init=False)
+    _same: dict[tuple[TopicPartition, int, int], bool] = field(default_factory=dict, init=False)  # of many groups
 
     def run(self) -> Rehearsed:
         """Raises TargetError when a topic of that name is not a rehearsal's; FailoverStopped; and what the sources
@@ -172,8 +174,7 @@ class Rehearsal:
         if offset == len(copied) == self.most:
             offset, reason = None, f"only {self.most} records of the partition were copied: see --records"
         elif offset is not None and offset < len(copied) and state is not None:
-            here = read_partition(self._clients.config.cluster.properties("consumer"), target, offset, offset + 1)
-            is_next = _contents(next(here, None)) == self._archived(state.source, position.upstream)
+            is_next = self._is_same(target, offset, state.source, position.upstream)
             reason = "" if is_next else "the record there is not the one of the source"
         return RehearsedPosition(
             group=self.prefix + position.group,
@@ -184,10 +185,20 @@ class Rehearsal:
             reason=reason,
         )
 
+    def _is_same(self, target: TopicPartition, offset: int, source: SourcePartition, upstream: int) -> bool:
+        """Whether the record of the rehearsal is the one of the archive."""
+        key = (target, offset, upstream)
+        if key not in self._same:
+            here = read_partition(self._clients.config.cluster.properties("consumer"), target, offset, offset + 1)
+            self._same[key] = _contents(next(here, None)) == self._archived(source, upstream)
+        return self._same[key]
+
     def _archived(self, source: SourcePartition, offset: int) -> Mapping[str, object] | None:
         """The first record at this offset or after it."""
         archive = self._clients.archive
-        segments = [info.segment for info in archive.segments.list(source) if info.segment.offsets.end >= offset]
+        if source not in self._segments:
+            self._segments[source] = archive.segments.list(source)
+        segments = [info.segment for info in self._segments[source] if info.segment.offsets.end >= offset]
         for step in steps(segments, offset):
             if isinstance(step, Gap):
                 return None

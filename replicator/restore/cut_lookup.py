@@ -24,7 +24,7 @@ MOST_READ = 5_000  # generations: half a week when something is written every mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedCut:
-    """A cut, and how far the archive reaches by what egress said last."""
+    """A cut, and how far the archive reaches as of the last report of egress."""
 
     cut: Cut
     positions: Mapping[str, Column]  # next offset that is to be archived, by topic; of the same incarnation

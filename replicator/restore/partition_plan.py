@@ -18,7 +18,7 @@ class PartitionCut:
     """Where a partition ended at the moment that is restored to."""
 
     end: int | None  # next offset; None: not known
-    archived_until: int = 0  # next offset of the archive, by what egress said last
+    archived_until: int = 0  # next offset of the archive, as of the last report of egress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

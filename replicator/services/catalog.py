@@ -11,7 +11,6 @@ from infra.contracts.storage import ObjectStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.catalog_admin import KafkaCatalogAdmin
 from infra.kafka.internal_topics.heartbeats import KafkaHeartbeatWriter
-from infra.kafka.internal_topics.ledger import KafkaLedger
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
 from infra.settings.kafka import ROLES
@@ -28,15 +27,6 @@ from ingress.heartbeats import HeartbeatRound, Heartbeats
 from ingress.settings import IngressSettings
 from replicator.config import Config
 from replicator.services.wiring import ServiceContext
-
-
-def ledger_of(config: Config, settings: IngressSettings) -> KafkaLedger:
-    """To be closed. Raises ConfigError."""
-    return KafkaLedger(
-        settings.ledger_topic,
-        consumer=config.cluster.properties("consumer"),
-        producer=config.cluster.properties("producer"),
-    )
 
 
 def creator_of(settings: IngressSettings, admin: KafkaAdmin, ledger: Ledger, clock: Clock) -> TopicCreator:

@@ -47,8 +47,9 @@ from ingress.source_metrics import SourceMetrics
 from replicator.config import Config, IngressSettings, SettingsFile
 from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
-from replicator.services.catalog import applier_of, creator_of, heartbeats_of, ledger_of
+from replicator.services.catalog import applier_of, creator_of, heartbeats_of
 from replicator.services.groups import groups_of
+from replicator.services.ledger import ledger_of
 from replicator.services.preserving import preserving_writer
 from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
@@ -83,7 +84,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             replication_factor=settings.internal_replication_factor,
         )
         cluster_id = admin.cluster_id()
-        ledger = ledger_of(config, settings)
+        ledger = ledger_of(config, settings.ledger_topic)
         around.resources.callback(ledger.close)
         malformed = _MalformedKeys(around.metrics)
         objects = around.objects(config.s3, threads=16)

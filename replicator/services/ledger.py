@@ -1,4 +1,4 @@
-"""The ledger of this cluster, for commands."""
+"""The ledger of this cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from infra.contracts.internal_topics import Ledger
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
 from infra.kafka.internal_topics.ledger import KafkaLedger
 from ingress.catalog.ownership import DryLedger
+from replicator.config import Config
 from replicator.services.clients import Clients
 
 BROKERS_DEFAULT = -1  # replication factor
+
+
+def ledger_of(config: Config, topic: str) -> KafkaLedger:
+    """To be closed. Raises ConfigError."""
+    return KafkaLedger(
+        topic, consumer=config.cluster.properties("consumer"), producer=config.cluster.properties("producer")
+    )
 
 
 def ledger_in(clients: Clients, *, create: bool) -> Ledger:
@@ -22,8 +30,6 @@ def ledger_in(clients: Clients, *, create: bool) -> Ledger:
         ensure_checkpoint_topic(clients.admin, topic, replication_factor=factor)
     elif topic not in clients.admin.describe([topic]):
         return DryLedger(None)
-    ledger = KafkaLedger(
-        topic, consumer=config.cluster.properties("consumer"), producer=config.cluster.properties("producer")
-    )
+    ledger = ledger_of(config, topic)
     clients.close_later(ledger.close)
     return ledger if create else DryLedger(ledger)

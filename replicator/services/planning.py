@@ -12,10 +12,10 @@ from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
 from ingress.catalog.desired import is_left_gone
-from ingress.catalog.ownership import DryLedger
 from ingress.routing.archived import kept_like_sources
-from replicator.services.catalog import applier_of, ledger_of
+from replicator.services.catalog import applier_of
 from replicator.services.clients import Clients
+from replicator.services.ledger import ledger_in
 from replicator.services.preserve_plan import preserve_plan
 from replicator.services.routing import Routed
 from replicator.status.destinations import DestinationsStatus
@@ -36,25 +36,20 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
     """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable and TargetError."""
     config, settings = reach.config, reach.ingress
     found, routing = routed.catalogs, routed.routing
-    ledger = ledger_of(config, settings)
-    has_ledger = settings.ledger_topic in reach.admin.describe([settings.ledger_topic])
-    try:
-        applier = applier_of(
-            config,
-            Current(settings),
-            admin=reach.admin,
-            ledger=DryLedger(ledger if has_ledger else None),
-            archive=reach.archive,
-            watermarks=watermarks_in(reach.objects, config.s3.prefix).refresh,
-            clock=SystemClock(),
-        )
-        plan = applier.plan(
-            kept_like_sources(routing.chosen),
-            found,
-            reach.checkpoints.read(),
-        )
-    finally:
-        ledger.close()
+    applier = applier_of(
+        config,
+        Current(settings),
+        admin=reach.admin,
+        ledger=ledger_in(reach, create=False),
+        archive=reach.archive,
+        watermarks=watermarks_in(reach.objects, config.s3.prefix).refresh,
+        clock=SystemClock(),
+    )
+    plan = applier.plan(
+        kept_like_sources(routing.chosen),
+        found,
+        reach.checkpoints.read(),
+    )
     unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
     existing = reach.admin.describe(unlisted) if unlisted else {}
     created = [

@@ -52,8 +52,8 @@ class KafkaPlacement:
         return self._member.disturbances()
 
     def is_kept_up(self) -> bool:
-        """Whether this member has polled in time, so that it has all partitions that it was not told to give up. From
-        any thread; never waits."""
+        """Whether this member has polled in time, so that it still owns every partition whose revocation was not
+        delivered to it. From any thread; never waits."""
         return self._fence is not None and self._polls.is_kept_up(time.monotonic())
 
     def assignment(self) -> frozenset[TopicPartition]:

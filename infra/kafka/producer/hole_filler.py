@@ -34,7 +34,7 @@ UNSENT = {"linger.ms": 5_000}  # longer than any step: a flush sends the fillers
 REGISTERED_AFTER, AT_MOST = timedelta(milliseconds=3), timedelta(seconds=1)  # for the client to register a partition
 MARKED_WITHIN = timedelta(milliseconds=500)  # the marker of an aborted transaction is in the log, else there is none
 VISIBLE_WITHIN = timedelta(seconds=20)  # the high watermark follows the replicas
-LOOK = timedelta(milliseconds=1)  # between two looks at the log's end
+LOOK = timedelta(milliseconds=1)  # between two requests for the log's end
 
 
 class NotAsExpected(ReplicatorError):

@@ -46,7 +46,7 @@ from infra.runtime.log_fields import COUNT, DESTINATION, NEXT, REASON
 METADATA_WITHIN = timedelta(seconds=5)
 OPEN_FILLERS = 32  # partitions with a producer for holes; each has a thread for each broker
 FILL_FOR = timedelta(seconds=2)  # of one call: other partitions wait meanwhile
-MOST_AT_ONCE = 300_000  # offsets of a hole between two looks at the time
+MOST_AT_ONCE = 300_000  # offsets of a hole before the deadline is checked again
 LONG = timedelta(seconds=10)  # a hole that takes so long is announced
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class _Call:
     deadline: Deadline | None = None  # for filling holes, from the first one on
     producer: IdempotentProducer[TopicPartition] | None = None
     queued: list[tuple[TopicPartition, RunReports, int]] = field(default_factory=list)  # with the first offset expected
-    seen: set[TopicPartition] = field(default_factory=set)  # whose end was looked at
+    seen: set[TopicPartition] = field(default_factory=set)  # whose end was requested
     failed: dict[TopicPartition, RunFailed] = field(default_factory=dict)
     sent: list[TargetRun] = field(default_factory=list)  # whole, once they are settled
     found: list[TargetRun] = field(default_factory=list)  # in the target already, of partitions that failed after them

@@ -55,25 +55,23 @@ def publish(place: Place, number: int, at: datetime, principal: str, **configs: 
         topics={"orders": topic},
         acls=frozenset({acl(principal, "READ", "orders"), acl(principal, "WRITE", "orders")}),
     )
-    data = encode_catalog(catalog)
-    key = Generations(place.objects, catalog_prefix("data", REGION)).key(number)
-    place.objects.put_new(key, io.BytesIO(data), len(data))
+    _put(place.objects, catalog_prefix("data", REGION), number, encode_catalog(catalog))
 
 
 def publish_watermarks(
     objects: ObjectStore, number: int, found: SourceWatermarks, *, prefix: str = "data", region: str = REGION
 ) -> None:
-    data = encode_watermarks(found)
-    key = Generations(objects, watermarks_prefix(prefix, region)).key(number)
-    objects.put_new(key, io.BytesIO(data), len(data))
+    _put(objects, watermarks_prefix(prefix, region), number, encode_watermarks(found))
 
 
 def publish_groups(
     objects: ObjectStore, number: int, found: GroupSnapshot, *, prefix: str = "data", region: str = REGION
 ) -> None:
-    data = encode_group_snapshot(found)
-    key = Generations(objects, groups_prefix(prefix, region)).key(number)
-    objects.put_new(key, io.BytesIO(data), len(data))
+    _put(objects, groups_prefix(prefix, region), number, encode_group_snapshot(found))
+
+
+def _put(objects: ObjectStore, prefix: str, number: int, data: bytes) -> None:
+    objects.put_new(Generations(objects, prefix).key(number), io.BytesIO(data), len(data))
 
 
 def watermarks(
