@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.messages.ledger import WrittenOffset
+from formats.messages.ledger import GroupHold, WrittenOffset
 from infra.archive.generation_history import group_history
 from infra.archive.group_reports import GroupReports
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
@@ -60,10 +60,10 @@ class TranslatedOffset:
 def release(ledger: Ledger, group: str) -> Sequence[str]:
     """The group follows its sources again. Returns the topics on which it was held. Raises BrokerUnavailable,
     TargetError."""
-    held = [one for (name, _), one in ledger.read().groups.items() if name == group and one.is_held]
-    if held:
-        ledger.write([replace(one, is_held=False) for one in held])
-    return sorted(one.topic for one in held)
+    topics = sorted(topic for name, topic in ledger.read().held if name == group)
+    if topics:
+        ledger.write([GroupHold(group=group, topic=topic, is_held=False, at=datetime.now(UTC)) for topic in topics])
+    return topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +198,10 @@ class TranslatedOffsets:
             for one in chosen
             if one.position.downstream is not None
         }
-        entries = group_writes(group, offsets, ledger.read().groups, datetime.now(UTC))
-        ledger.write([replace(one, is_held=one.is_held or hold) for one in entries])
+        now = datetime.now(UTC)
+        entries = group_writes(group, offsets, ledger.read().groups, now)
+        held = [GroupHold(group=group, topic=one.topic, is_held=True, at=now) for one in entries if hold]
+        ledger.write([*held, *entries])
 
     def with_times(self, some: Sequence[TranslatedOffset]) -> Sequence[TranslatedOffset]:
         """The same with the timestamps of their records here. Raises BrokerUnavailable, TargetError."""

@@ -5,6 +5,7 @@
     {"kind":"topic","name":T,"id":ID}              T was created, with this id: another T is somebody else's
     {"kind":"acl", …each field of the binding}     before the ACL is created; without a value once it is removed
     {"group":G,"kind":"group","topic":T}           before offsets are committed for G on T: what it had from us
+    {"group":G,"kind":"hold","topic":T}            an operator chose the offsets of G on T, or has released them
     {"kind":"failover","region":R}                 how far a failover from source region R has come, or its failback
     {"kind":"takeback","region":R}                 which groups that had moved to R continue in this cluster again
 
@@ -26,7 +27,7 @@ from formats.policies.acls import AclBinding
 
 DEFAULT_LEDGER = "replicator.ledger"
 INTENT, TOPIC, ACL, GROUP = "intent", "topic", "acl", "group"  # kinds, as written in the keys
-FAILOVER, TAKEBACK = "failover", "takeback"
+HOLD, FAILOVER, TAKEBACK = "hold", "failover", "takeback"
 _ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
 
 
@@ -79,7 +80,6 @@ class GroupWrite:
     offsets: tuple[int, ...]
     at: datetime  # UTC
     upstream: tuple[int, ...] = ()  # of each partition, where the group stood at the source then; empty: not known
-    is_held: bool = False  # an operator chose the offsets: the group is not synchronised on this topic
 
     def by_partition(self) -> Mapping[int, WrittenOffset]:
         upstream = self.upstream or (None,) * len(self.partitions)
@@ -96,6 +96,17 @@ class GroupWrite:
             upstream=tuple(upstream) if len(upstream) == len(merged) else (),
             at=at,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHold:
+    """An operator chose the offsets of a group on a topic: it is not synchronised there. An entry of its own, since
+    offsets of the group may be recorded at the same moment."""
+
+    group: str
+    topic: str
+    is_held: bool  # False: released
+    at: datetime  # UTC
 
 
 class FailoverPhase(StrEnum):
@@ -133,7 +144,7 @@ class TakenBack:
     left: tuple[str, ...] = ()  # groups whose offsets could not be committed yet
 
 
-LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite | Failover | TakenBack
+LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite | GroupHold | Failover | TakenBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,7 @@ class Ownership:
     entered: Mapping[str, datetime] = field(default_factory=dict)  # by name of a topic: when its last entry was written
     failovers: Mapping[str, Failover] = field(default_factory=dict)  # by source region: the last one
     taken_back: Mapping[str, TakenBack] = field(default_factory=dict)  # by region: the last time
+    held: frozenset[tuple[str, str]] = frozenset()  # groups with the topics on which they are held
 
     def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
         """None for a topic that somebody else created, or created anew."""
@@ -172,7 +184,8 @@ _TOPIC = Codec(
     omitted=("lineage", "is_copied", "copied_at", "oldest_at", "configs"),
 )
 _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
-_GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"), omitted=("upstream", "is_held"))
+_GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"), omitted=("upstream",))
+_HOLD = Codec(GroupHold, "a group that is held", outside=("group", "topic"))
 _FAILOVER = Codec(Failover, "a failover", outside=("region",), omitted=("snapshot", "left", "handover"))
 _TAKEBACK = Codec(TakenBack, "groups that were taken back", outside=("region",), omitted=("left",))
 
@@ -187,6 +200,8 @@ def encode_key(entry: LedgerEntry) -> bytes:
             return acl_key(binding)
         case GroupWrite(group=group, topic=topic):
             return dump({"group": group, "kind": GROUP, "topic": topic})
+        case GroupHold(group=group, topic=topic):
+            return dump({"group": group, "kind": HOLD, "topic": topic})
         case Failover(region=region):
             return dump({"kind": FAILOVER, "region": region})
         case TakenBack(region=region):
@@ -207,6 +222,8 @@ def encode(entry: LedgerEntry) -> bytes:
             return _ACL.encode(entry)
         case GroupWrite():
             return _GROUP.encode(entry)
+        case GroupHold():
+            return _HOLD.encode(entry)
         case Failover():
             return _FAILOVER.encode(entry)
         case TakenBack():
@@ -226,6 +243,7 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
     topics: dict[tuple[str, str], OwnedTopic] = {}
     acls: set[AclBinding] = set()
     groups: dict[tuple[str, str], GroupWrite] = {}
+    held: set[tuple[str, str]] = set()
     failovers: dict[str, Failover] = {}
     taken_back: dict[str, TakenBack] = {}
     problem = ""
@@ -240,6 +258,9 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
                     acls.add(binding)
                 case GroupWrite() as written:
                     groups[written.group, written.topic] = written
+                case GroupHold() as hold:
+                    if hold.is_held:
+                        held.add((hold.group, hold.topic))
                 case Failover() as failover:
                     failovers[failover.region] = failover
                 case TakenBack() as taken:
@@ -249,7 +270,7 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
     entered: dict[str, datetime] = {}
     for topic in topics.values():
         entered[topic.name] = max(topic.at, entered.get(topic.name, topic.at))
-    return Ownership(intents, topics, frozenset(acls), groups, entered, failovers, taken_back), problem
+    return Ownership(intents, topics, frozenset(acls), groups, entered, failovers, taken_back, frozenset(held)), problem
 
 
 def _decode(key: bytes, value: bytes) -> LedgerEntry:
@@ -266,6 +287,8 @@ def _decode(key: bytes, value: bytes) -> LedgerEntry:
             return _ACL.decode(value, binding=binding)
         if kind == GROUP:
             return _GROUP.decode(value, group=str(names["group"]), topic=str(names["topic"]))
+        if kind == HOLD:
+            return _HOLD.decode(value, group=str(names["group"]), topic=str(names["topic"]))
         if kind == FAILOVER:
             return _FAILOVER.decode(value, region=str(names["region"]))
         if kind == TAKEBACK:

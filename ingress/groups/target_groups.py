@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.ledger import Failover, GroupWrite, WrittenOffset
+from formats.messages.ledger import Failover, GroupWrite, Ownership, WrittenOffset
 from infra.contracts.cluster import Committed, ConsumerGroups, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupIsActive, GroupWriter
 from infra.contracts.internal_topics import Ledger
@@ -28,6 +28,15 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
 
 GroupWrites = Mapping[tuple[str, str], GroupWrite]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A group in this cluster."""
+
+    facts: GroupFacts | None  # None: not known, for the problem
+    committed: Mapping[TopicPartition, Committed] = field(default_factory=dict)
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,43 +61,52 @@ class TargetGroups:
         done; None: an operator decides, also after a failover. Raises BrokerUnavailable, and TargetError when the
         ledger may not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
         owned = self.ledger.read()
-        failover = None if region is None else owned.failover_in_force(region)
-        if failover is not None:
-            return {group: _held(some, failover) for group, some in sorted(positions.items())}
-        writes = owned.groups
-        found = {
-            group: self.pool.submit(self._planned, group, some, writes) for group, some in sorted(positions.items())
-        }
-        planned = {group: future.result() for group, future in found.items()}
-        if not dry_run:
+        if (failover := _in_force(owned, region)) is not None:
+            return _failed_over(positions, failover)
+        asked = {group: self.pool.submit(self._look, group, some) for group, some in sorted(positions.items())}
+        found = {group: future.result() for group, future in asked.items()}
+        planned = self._planned(positions, found, owned)
+        if not dry_run and any(map(_to_write, planned.values())):
+            # read again after the offsets were: a hold or a failover is recorded before the offsets that it is about
+            owned = self.ledger.read()
+            if (failover := _in_force(owned, region)) is not None:
+                return _failed_over(positions, failover)
+            planned = self._planned(positions, found, owned)
             due = {group: some for group, some in planned.items() if _to_write(some)}
             # what is recorded and not written is taken for moved by somebody, and never moved back: the safe side
-            self.ledger.write([entry for group, some in due.items() for entry in _entries(group, some, writes, now)])
+            self.ledger.write(
+                [entry for group, some in due.items() for entry in _entries(group, some, owned.groups, now)]
+            )
             done = {group: self.pool.submit(self._written, group, some) for group, some in due.items()}
             planned |= {group: future.result() for group, future in done.items()}
         return planned
 
+    def _planned(
+        self, positions: Mapping[str, Sequence[GroupPosition]], found: Mapping[str, _Found], owned: Ownership
+    ) -> dict[str, Sequence[SyncDecision]]:
+        planned: dict[str, Sequence[SyncDecision]] = {}
+        for group, one in found.items():
+            plan = sync_plan(
+                positions[group],
+                facts=one.facts,
+                committed={partition: each.next_offset for partition, each in one.committed.items()},
+                written=_written_before(group, positions[group], owned.groups),
+                held={topic for name, topic in owned.held if name == group},
+                allow_rewind=self.allow_rewind,
+            )
+            planned[group] = [replace(each, reason=one.problem) for each in plan] if one.problem else plan
+        return planned
+
     # --- on the pool ---
 
-    def _planned(self, group: str, positions: Sequence[GroupPosition], writes: GroupWrites) -> Sequence[SyncDecision]:
-        facts: GroupFacts | None = None
-        problem = ""
-        committed: Mapping[TopicPartition, Committed] = {}
+    def _look(self, group: str, positions: Sequence[GroupPosition]) -> _Found:
         try:
             facts = self.groups.facts(group)
-            if not facts.members:
-                committed = self.groups.committed(group, [one.target for one in positions])
+            if facts.members:
+                return _Found(facts)
+            return _Found(facts, self.groups.committed(group, [one.target for one in positions]))
         except (BrokerUnavailable, TargetError) as error:
-            facts, problem = None, str(error)
-        plan = sync_plan(
-            positions,
-            facts=facts,
-            committed={partition: one.next_offset for partition, one in committed.items()},
-            written=_written_before(group, positions, writes),
-            held={topic for (name, topic), one in writes.items() if name == group and one.is_held},
-            allow_rewind=self.allow_rewind,
-        )
-        return [replace(one, reason=problem) for one in plan] if problem else plan
+            return _Found(None, problem=str(error))
 
     def _written(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
         try:
@@ -121,10 +139,19 @@ class TargetGroups:
         ]
 
 
-def _held(positions: Sequence[GroupPosition], failover: Failover) -> Sequence[SyncDecision]:
+def _in_force(owned: Ownership, region: str | None) -> Failover | None:
+    return None if region is None else owned.failover_in_force(region)
+
+
+def _failed_over(
+    positions: Mapping[str, Sequence[GroupPosition]], failover: Failover
+) -> Mapping[str, Sequence[SyncDecision]]:
     since = failover.at.isoformat(timespec="seconds")
     reason = f"failed over from {failover.region} at {since}: its groups are not moved by it until the failback"
-    return [SyncDecision(position=one, outcome=SyncOutcome.FAILED_OVER, here=None, reason=reason) for one in positions]
+    return {
+        group: [SyncDecision(position=one, outcome=SyncOutcome.FAILED_OVER, here=None, reason=reason) for one in some]
+        for group, some in sorted(positions.items())
+    }
 
 
 def _instead(decision: SyncDecision, outcome: SyncOutcome, reason: str) -> SyncDecision:

@@ -238,6 +238,7 @@ def examples() -> Mapping[str, str]:
     group_write = ledger.GroupWrite(
         group="shop.billing", topic="us.orders", partitions=(0, 1), offsets=(1200, 1180), at=AT, upstream=(1310, 1290)
     )
+    group_hold = ledger.GroupHold(group="shop.billing", topic="us.orders", is_held=True, at=AT)
     failover = ledger.Failover(
         region="us-east-1",
         epoch=1,
@@ -304,6 +305,8 @@ def examples() -> Mapping[str, str]:
         "offset map key": encode_map_key(MapKey(KEY_OF_CHECKPOINT, "Vd0iJ2bDSQeHnCqZBfSb4w"), 977),
         "group write key": ledger.encode_key(group_write),
         "group write": ledger.encode(group_write),
+        "group hold key": ledger.encode_key(group_hold),
+        "group hold": ledger.encode(group_hold),
         "failover key": ledger.encode_key(failover),
         "failover": ledger.encode(failover),
         "taken back key": ledger.encode_key(taken_back),

@@ -15,11 +15,13 @@ class MemoryGroups:
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)  # groups whose coordinator does not answer
+    on_facts: Callable[[], None] = lambda: None
     before_commit: Callable[[], None] = lambda: None
     commits: list[tuple[str, Mapping[TopicPartition, Committed]]] = field(default_factory=list)
 
     def facts(self, group_id: str) -> GroupFacts:
         self._ask(group_id)
+        self.on_facts()
         members = self.members.get(group_id, 0)
         state = "stable" if members else "empty" if group_id in self.offsets else "dead"
         return GroupFacts(state=state, members=members, partitions=frozenset())

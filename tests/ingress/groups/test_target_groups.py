@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from formats.errors import BrokerUnavailable
-from formats.messages.ledger import Failover, FailoverPhase, WrittenOffset
+from formats.messages.ledger import Failover, FailoverPhase, GroupHold, WrittenOffset
 from infra.contracts.cluster import Committed, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
@@ -50,6 +49,12 @@ class World:
             by_group.setdefault(one.group, []).append(one)
         return self.target.sync(by_group, NOW, dry_run=dry_run)
 
+    def hold(self, group: str, target: TopicPartition, offset: int) -> None:
+        """As an operator does: recorded, then committed."""
+        entries = group_writes(group, {target: (offset, offset + 100)}, self.ledger.read().groups, NOW)
+        self.ledger.write([*entries, GroupHold(group=group, topic=target.topic, is_held=True, at=NOW)])
+        self.groups.offsets[group][target] = Committed(offset, "")
+
     def outcomes(self, *positions: GroupPosition) -> list[SyncOutcome]:
         return [one.outcome for some in self.sync(*positions).values() for one in some]
 
@@ -65,14 +70,23 @@ def test_offsets_with_the_metadata_of_the_source() -> None:
 def test_a_group_is_held_until_it_is_released() -> None:
     world = World()
     world.sync(position("g", FIRST, 5), position("h", FIRST, 5))
-    [entry] = group_writes("g", {FIRST: (2, 102)}, world.ledger.read().groups, NOW)
-    world.ledger.write([replace(entry, is_held=True)])
-    world.groups.offsets["g"][FIRST] = Committed(2, "")
+    world.hold("g", FIRST, 2)
     assert world.outcomes(position("g", FIRST, 9), position("h", FIRST, 9)) == [SyncOutcome.HELD, SyncOutcome.WRITE]
     assert world.groups.offsets["g"][FIRST].next_offset == 2
     assert release(world.ledger, "g") == ["us.orders"]
     assert release(world.ledger, "h") == []
     assert world.outcomes(position("g", FIRST, 9)) == [SyncOutcome.WRITE]
+
+
+@pytest.mark.parametrize("offset", [2, 5])
+def test_a_group_that_is_held_while_a_round_runs_stays(offset: int) -> None:
+    """After the round has read the ledger, before it reads the group's offsets."""
+    world = World(allow_rewind=True)
+    world.sync(position("g", FIRST, 5))
+    world.groups.on_facts = lambda: world.hold("g", FIRST, offset)
+    assert world.outcomes(position("g", FIRST, 9)) == [SyncOutcome.HELD]
+    assert world.groups.offsets["g"][FIRST].next_offset == offset
+    assert world.ledger.read().held == {("g", FIRST.topic)}
 
 
 def test_a_dry_run_writes_nothing() -> None:
