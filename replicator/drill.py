@@ -152,7 +152,7 @@ class Drill:
         if file.kafka is None:
             return None, f"{file.source} names no cluster: add [kafka], or give another file"
         cluster = f"the cluster of {file.source} ({file.kafka.servers})"
-        probe = KafkaLogProbe(file.kafka.properties("consumer"))
+        probe = KafkaLogProbe(file.kafka.properties("consumer"), admin=file.kafka.properties("admin"))
         with Verification(self.config, self.selection, stop=stop) as verification:
             wanted = {
                 TopicPartition(source.topic, source.partition): next_offset

@@ -119,7 +119,7 @@ class Clients:
     def probe(self) -> KafkaLogProbe:
         from infra.kafka.cluster.log_probe import KafkaLogProbe
 
-        return KafkaLogProbe(self.config.cluster.properties("consumer"))
+        return KafkaLogProbe(self.config.cluster.properties("consumer"), admin=self.config.cluster.properties("admin"))
 
     @cached_property
     def checkpoints(self) -> CheckpointStore:

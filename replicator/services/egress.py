@@ -94,7 +94,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service
             cluster_id=cluster_id,
             consumer=consumer,
             admin=admin,
-            probe=KafkaLogProbe(config.cluster.properties("consumer")),
+            probe=KafkaLogProbe(config.cluster.properties("consumer"), admin=config.cluster.properties("admin")),
             archive=ArchiveLookup(archive),
             control=archive.control,
             claims=claims,

@@ -30,16 +30,19 @@ class KafkaLogProbe:
         self,
         properties: Mapping[str, str],
         *,
+        admin: Mapping[str, str] | None = None,
         timeout: timedelta = timedelta(seconds=30),
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
-        """`read_within`: time limit of `timestamps` and of `truncated`."""
+        """`properties`: of consumers. `admin`: of admin clients, which warn of a consumer's; default: the same.
+        `read_within`: time limit of `timestamps` and of `truncated`."""
+        self._admin_properties = properties if admin is None else admin
         self._properties, self._timeout, self._read_within = properties, timeout, read_within
 
     @cached_property
     def _admin(self) -> KafkaAdmin:
         """Created on first use: it keeps connections to all brokers."""
-        return KafkaAdmin(self._properties, timeout=self._timeout)
+        return KafkaAdmin(self._admin_properties, timeout=self._timeout)
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return self._admin.ends(partitions)
