@@ -72,6 +72,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
         raise config.without("ingress", "; add [ingress] with at least one source, and [sqs]")
     settings, around = config.ingress, ServiceContext(config)
     current = Current(settings)
+    needs_ledger = settings.alters_cluster or config.groups.sync
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         ensure_internal_topics(
@@ -80,7 +81,7 @@ def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | N
             segment_events_retention=settings.segment_events_retention,
             checkpoint_topic=settings.checkpoint_topic,
             offset_map_topic=settings.offset_map_topic,
-            ledger_topic=settings.ledger_topic if settings.alters_cluster else "",
+            ledger_topic=settings.ledger_topic if needs_ledger else "",
             replication_factor=settings.internal_replication_factor,
         )
         cluster_id = admin.cluster_id()

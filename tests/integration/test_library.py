@@ -67,7 +67,7 @@ class Flow:
             },
         )
 
-    def ingress(self) -> Config:
+    def ingress(self, *, groups: dict[str, object] | None = None, **settings: object) -> Config:
         return self.config(
             "b",
             sqs={"queue": self.queue, "wait": "1s", **self.aws()},
@@ -79,7 +79,9 @@ class Flow:
                 "topic_refresh_interval": "1s",
                 "relist_interval": "3s",
                 "sources": [{"region": "a", "topic": self.topic, "first_segment_delay": "0s"}],
+                **settings,
             },
+            groups=groups or {},
         )
 
     def produce(self, count: int) -> None:
@@ -201,3 +203,16 @@ def test_no_broker_is_one_clear_error(flow: Flow, monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         build_egress(config)
+
+
+ALTERS_NOTHING = {"create_topics": False, "add_partitions": False, "configs": "off", "acls": "off", "protect": False}
+
+
+@pytest.mark.parametrize("groups", [{}, {"sync": True}])
+def test_the_ledger_is_created_only_where_something_is_written_down(
+    stack: LocalStack, unique: Callable[[str], str], groups: dict[str, object]
+) -> None:
+    flow, ledger = Flow(stack, unique), unique("ledger")
+    with running_services() as start:
+        start(build_ingress(flow.ingress(groups=groups, ledger_topic=ledger, **ALTERS_NOTHING)))
+    assert (ledger in KafkaAdmin({"bootstrap.servers": stack.brokers["b"].bootstrap}).topics()) == bool(groups)
