@@ -70,7 +70,7 @@ class IngressSettings(CatalogSettings):
     internal_replication_factor: int = field(
         default=-1,
         metadata=setting(
-            "replicas of those three topics when we create them; -1 = the broker's default", minimum=-1, maximum=32767
+            "replicas of our own topics when we create them; -1 = the broker's default", minimum=-1, maximum=32767
         ),
     )
     replication_factor: int = field(

@@ -141,22 +141,28 @@ class BrokerCluster:
         """Wait until of every partition exactly the replicas on these brokers are in sync, and one of them leads.
         `topics`: only those; empty: all topics. Raises LocalStackError."""
         wanted, names = frozenset(node_ids), frozenset(topics)
+        behind: list[str] = []
 
         def are_in_sync() -> bool:
             found = self._topics()
-            return (
-                found is not None
-                and names <= found.keys()
-                and all(
-                    set(each.isrs) == wanted & set(each.replicas) and each.leader in wanted
-                    for name, topic in found.items()
-                    if not names or name in names
-                    for each in topic.partitions.values()
-                )
+            if found is None:
+                behind[:] = ["no broker answers"]
+                return False
+            behind[:] = [f"{name}: missing" for name in sorted(names - found.keys())]
+            behind.extend(
+                f"{name}/{each.id}: replicas {each.replicas}, in sync {each.isrs}, leader {each.leader}"
+                for name, topic in found.items()
+                if not names or name in names
+                for each in topic.partitions.values()
+                if set(each.isrs) != wanted & set(each.replicas) or each.leader not in wanted
             )
+            return not behind
 
         if not wait_until(are_in_sync, IN_SYNC_WITHIN, interval=RETRY_INTERVAL):
-            raise LocalStackError(f"the replicas on brokers {sorted(wanted)} were not in sync within {IN_SYNC_WITHIN}")
+            raise LocalStackError(
+                f"the replicas on brokers {sorted(wanted)} were not in sync within {IN_SYNC_WITHIN}: "
+                + "; ".join(behind[:10])
+            )
 
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
         """Elect the partition's preferred replica; `unclean`: if no in-sync replica is alive, elect any live replica,

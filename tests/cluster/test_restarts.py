@@ -25,7 +25,7 @@ PATIENCE = timedelta(seconds=90)
 
 def start_all(site: Site, flow: Flow) -> Sequence[Worker]:
     workers = [site.egress(f"egress-{n}", {flow.topic: {}}) for n in range(2)]
-    workers += [site.ingress(f"ingress-{n}", {"topic": flow.topic}) for n in range(2)]
+    workers += [site.ingress(f"ingress-{n}", {"topic": flow.topic}, replication_factor=3) for n in range(2)]
     return [worker.start() for worker in workers]
 
 

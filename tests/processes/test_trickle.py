@@ -27,7 +27,7 @@ MIB = 1 << 20
 VALUE = b"x" * 500
 SECOND = {"max_segment_age": "1s", "max_segment_messages": 1_000_000, "max_segment_size": "100MiB"}
 HUNDRED = {"max_segment_age": "1h", "max_segment_messages": 100, "max_segment_size": "100MiB"}
-SETTLES_WITHIN = timedelta(seconds=90)
+SETTLES_WITHIN = timedelta(minutes=5)  # what it costs is judged in CPU-seconds
 
 
 @dataclass(frozen=True, slots=True)
