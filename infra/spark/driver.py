@@ -36,6 +36,7 @@ from infra.runtime.java import find_java
 from infra.runtime.process_exit import on_exit
 from infra.spark.driver_folder import driver_folder
 from infra.spark.packages import pack
+from infra.spark.task_failures import LOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class SparkSettings:
 END_SECONDS = 20.0
 LAST_LINES = 20
 LOOPBACK = "127.0.0.1"
+PASSED_ON = "\x1e"  # begins a line of a worker's stderr that goes to ours as it is: it is a log line of ours already
 INTERPRETER = "spark.pyspark.python"
 _LOG4J = """\
 status = error
@@ -84,9 +86,10 @@ log = logging.getLogger(__name__)
 class SparkDriver:
     """Runs from its construction to `close`."""
 
-    def __init__(self, settings: SparkSettings) -> None:
-        """Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
-        self._settings = settings
+    def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
+        """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
+        to this process when Java ends. Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
+        self._settings, self._own_session = settings, own_session
         self._output = _Output()
         with ExitStack() as stack:
             self.context = self._start(stack)
@@ -102,6 +105,11 @@ class SparkDriver:
             return self.unavailable(f"its Java ended with {self._java.wait(END_SECONDS)}")
         except subprocess.TimeoutExpired:
             return self.unavailable(repr(error))
+
+    @property
+    def last_lost_task(self) -> str:
+        """Spark's last log line about a failed attempt of a task; empty when there was none."""
+        return self._output.lost_task
 
     def unavailable(self, what: str) -> SparkUnavailable:
         return SparkUnavailable(self._settings.master, what.partition("\n")[0], wrote=self._output.last())
@@ -141,7 +149,7 @@ class SparkDriver:
         if bind := conf.get("spark.driver.bindAddress"):
             variables["SPARK_LOCAL_IP"] = bind  # the address of Spark's web UI, for which there is no property
         with self._output.writer() as writer, _environment(variables):
-            return launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+            return launch_gateway(conf, {"stdout": writer, "stderr": writer, "start_new_session": self._own_session})  # type: ignore[no-untyped-call]
 
     def _end_java(self, gateway: Any) -> None:
         with suppress(Py4JError, OSError):
@@ -212,6 +220,7 @@ class _Output:
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader: threading.Thread | None = None
+        self.lost_task = ""
 
     def last(self) -> str:
         return "\n".join(f"  {line}" for line in self._lines if not line.startswith("\tat "))
@@ -234,6 +243,11 @@ class _Output:
     def _read(self, reading: int) -> None:
         with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
             for line in map(str.rstrip, lines):
+                if line.startswith(PASSED_ON):
+                    print(line.removeprefix(PASSED_ON), file=sys.stderr, flush=True)  # noqa: T201
+                    continue
                 self._lines.append(line)
+                if LOST in line:
+                    self.lost_task = line
                 level = logging.WARNING if line.startswith(_WARNINGS) else logging.DEBUG
                 log.log(level, "spark_output", extra={log_fields.OUTPUT: line})
