@@ -168,7 +168,7 @@ class LongJob:
     def _cores(self, driver: SparkDriver) -> int:
         """Of all executors: the sum grows while they register."""
         patience, cores = Deadline(timedelta(seconds=30)), 0
-        while not (self.settings.is_local or patience.expired):
+        while not (driver.settings.is_local or patience.expired):
             before, cores = cores, _executors(driver)
             if cores and cores == before:
                 break

@@ -7,6 +7,7 @@ service.start(); …; service.stop(); service.join(timedelta(seconds=30))
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack
 from datetime import timedelta
 
@@ -18,7 +19,7 @@ from infra.runtime.metrics import MetricName
 from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
-from infra.spark.driver import SparkSettings
+from infra.spark.driver import SUBMITTED, SparkSettings
 from infra.spark.long_job import LongJob
 from replicator.config import Config
 from replicator.services.compaction import spark_settings
@@ -44,7 +45,8 @@ def build_on_spark(
     if section is None:
         raise config.without(flow, f"; add [{flow}]")
     settings = spark or spark_settings(config)
-    builder = FlowTask(flow=flow, config=config, passes_logs=settings.is_local)
+    # the workers of a local master share the output of the Java that this process has started
+    builder = FlowTask(flow=flow, config=config, passes_logs=settings.is_local and SUBMITTED not in os.environ)
     builder.config_of(0)  # its problems belong to the start
     drain_within = section.shutdown_timeout + GRACE + HEARING
     clock, metrics, stop, resources = SystemClock(), PrometheusMetrics(), Stop(), ExitStack()

@@ -10,7 +10,7 @@ from typing import Literal, TextIO, assert_never, cast
 
 from infra.runtime import log_fields
 from infra.runtime.logs import configure
-from infra.spark.driver import PASSED_ON
+from infra.spark.java_output import PASSED_ON
 from infra.spark.service_task import WatchedService
 from replicator.config import Config, MetricsSettings
 from replicator.services.egress import build_egress

@@ -37,6 +37,7 @@ SPECULATION = {
     "spark.speculation.interval": "200ms",
     "spark.speculation.minTaskRuntime": "1s",
     "spark.speculation.task.duration.threshold": "2s",
+    "spark.executor.cores": "2",  # the threshold counts only where one executor has a core for each task
     "spark.cores.max": "4",  # room for the copies
 }
 
