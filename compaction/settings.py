@@ -131,13 +131,17 @@ class CompactionJob:
             yield "min_segment_size", "must be at most max_segment_size"
 
 
+LOCAL = "local[*,4]"
+NO_JOBS = "missing: without a [[compaction.jobs]] nothing is merged"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSettings:
-    """Merging of archived segments, level by level, on Spark."""
+    """Merging of archived segments, level by level, on Spark; and where Spark works, for everything that runs on it."""
 
-    jobs: tuple[CompactionJob, ...] = field(metadata=setting("jobs, each under [[compaction.jobs]]"))
+    jobs: tuple[CompactionJob, ...] = field(default=(), metadata=setting("jobs, each under [[compaction.jobs]]"))
     master: str = field(
-        default="local[*,4]",
+        default=LOCAL,
         metadata=setting("Spark master: local[cores,attempts], spark://host:port, yarn, k8s://…", check=not_blank),
     )
     spark: Mapping[str, str] = field(
@@ -159,8 +163,8 @@ class CompactionSettings:
         enforce(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[Problem]:
-        if not self.jobs:
-            yield "jobs", "missing: without a [[compaction.jobs]] nothing is merged"
+        if not (self.jobs or self.spark or self.ship_packages or self.master != LOCAL):
+            yield "jobs", NO_JOBS
         seen: set[str] = set()
         for n, job in enumerate(self.jobs):
             if job.name in seen:

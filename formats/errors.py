@@ -26,6 +26,7 @@
     │ └ WriterRefused        the target rejects every write of this process, whatever the records
     ├ RegistryRefused        the schema registry rejects a request: the operator
     ├ PlanFailed             a plan failed on Spark in every attempt
+    ├ TasksNotStarted        Spark cannot begin a task on any executor: the operator
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
 
 An error never stands for absence: only a plain "not found" answer becomes `SegmentNotFound`.
@@ -189,6 +190,15 @@ class PlanFailed(ReplicatorError):
     def __init__(self, index: int, reason: str) -> None:
         self.index, self.reason = index, reason
         super().__init__(f"plan {index} failed each time it was tried: {reason}\nfix the cause and run again")
+
+
+class TasksNotStarted(ReplicatorError):
+    """Python, our packages or their dependencies are not what the executors need. The message says which, and what to
+    do."""
+
+    def __init__(self, master: str, reason: str) -> None:
+        self.master, self.reason = master, reason
+        super().__init__(f"Spark on {master}: no task begins: {reason}")
 
 
 class ShutdownExpired(ReplicatorError):

@@ -84,6 +84,7 @@ class SparkCluster:
         self._owner = owner
         self._web_port = 0
         self._workers: list[Process] = []
+        self._commands: list[tuple[str, Sequence[str]]] = []  # host and arguments of each worker
         self._master = Server(
             name="spark-master",
             log=log_dir / "spark-master.log",
@@ -106,8 +107,8 @@ class SparkCluster:
             given = ("--cores", str(cores), "--memory", memory, "--work-dir", str(self._folder / name))
             # The system chooses the worker's ports, so no other process can take them first. No client needs them.
             ports = ("--port", "0", "--webui-port", "0")
-            host = hosts[(number - 1) % len(hosts)]
-            self._workers.append(self._launch(name, "worker.Worker", *given, *ports, self.master, host=host))
+            self._commands.append((hosts[(number - 1) % len(hosts)], (*given, *ports, self.master)))
+            self._workers.append(self._launch_worker(number))
         if not wait_until(self._all_registered, START_TIMEOUT):
             raise LocalStackError(
                 with_log(f"{workers} workers have not registered with {self.master}", self._master.log)
@@ -126,6 +127,19 @@ class SparkCluster:
         worker.kill()
         if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
             raise LocalStackError(with_log(f"the Spark master did not notice the end of {worker.name}", worker.log))
+
+    def start_worker(self, number: int) -> None:
+        """Start worker `number` again, after `kill_worker`. It is registered when this returns."""
+        before = self.alive_workers()
+        self._workers[number - 1] = self._launch_worker(number)
+        if not wait_until(lambda: self.alive_workers() > before, START_TIMEOUT):
+            raise LocalStackError(
+                with_log(f"worker {number} has not registered with {self.master}", self._workers[number - 1].log)
+            )
+
+    def _launch_worker(self, number: int) -> Process:
+        host, arguments = self._commands[number - 1]
+        return self._launch(f"spark-worker-{number}", "worker.Worker", *arguments, host=host)
 
     def _launch_master(self, ports: tuple[int, ...]) -> Process:
         port, self._web_port = ports

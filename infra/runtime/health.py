@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,11 @@ class HealthSnapshot:
     def is_ready(self) -> bool:
         """Started, nothing stopped, and no problem."""
         return self.is_started and not self.stopped and not self.problems
+
+
+class HealthSource(Protocol):
+    def snapshot(self) -> HealthSnapshot:
+        """The state now. Called from any thread."""
 
 
 class Health:

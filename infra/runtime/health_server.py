@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from formats.errors import ConfigError
-from infra.runtime.health import Health, HealthSnapshot
+from infra.runtime.health import HealthSnapshot, HealthSource
 from infra.runtime.http_server import HttpServer, Response
 from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
@@ -26,7 +26,13 @@ class HealthServer(Closing):
     """Serves on a thread of its own until it is closed."""
 
     def __init__(
-        self, listen: str, registry: CollectorRegistry, health: Health, *, clock: Clock, metrics: Metrics | None = None
+        self,
+        listen: str,
+        registry: CollectorRegistry,
+        health: HealthSource,
+        *,
+        clock: Clock,
+        metrics: Metrics | None = None,
     ) -> None:
         """Binds the port and serves. `listen`: "host:port"; port 0 chooses a free port. `metrics`: those of `registry`;
         each scrape sets their gauge `ready`. Raises ConfigError."""

@@ -30,3 +30,6 @@ SETTINGS = "settings"  # their paths in the configuration file
 COUNT = "count"
 OUTPUT = "said"  # a line of another program's output
 NEXT = "next"  # what an operator has to do
+TASK = "task"  # number of a long-lived Spark task
+PROCESS = "pid"  # its id, on its own machine
+INSTANCE = "instance"  # group.instance.id of a member of a consumer group

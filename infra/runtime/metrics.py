@@ -51,6 +51,9 @@ CounterName = Literal[
     "compaction_merged_segments",
     "compaction_deleted_segments",
     "compaction_failures",
+    # egress and ingress on Spark
+    "spark_lost_attempts",
+    "spark_failed_jobs",
     # all
     "store_requests",
     "store_errors",
@@ -77,6 +80,9 @@ GaugeName = Literal[
     "assigned_partitions",
     "stopped_partitions",
     "quarantined_segments",
+    # egress and ingress on Spark
+    "spark_tasks",
+    "spark_running_tasks",
     # drill
     "drill_timestamp_seconds",
     "drill_restore_seconds",
@@ -179,6 +185,13 @@ TABLE: dict[MetricName, Metric] = {
         ("job",), "segments deleted after all their records were proven to be in a larger one"
     ),
     "compaction_failures": Metric(("job",), "failed plans, or whole runs; the log has the reason"),
+    # egress and ingress on Spark
+    "spark_lost_attempts": Metric(
+        NONE, "attempts of tasks that ended without being told to; growing = executors die, or the service fails there"
+    ),
+    "spark_failed_jobs": Metric(NONE, "jobs that failed as a whole, and were begun again; the log has the reason"),
+    "spark_tasks": Metric(NONE, "long-lived tasks wanted: --tasks"),
+    "spark_running_tasks": Metric(NONE, "tasks that run; fewer than spark_tasks = executors are missing"),
     # all
     "store_requests": Metric(("operation",), "requests to the object store; label operation"),
     "store_errors": Metric(("operation",), "failed requests; label operation; growing = the object store has problems"),

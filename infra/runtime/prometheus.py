@@ -10,6 +10,7 @@ from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, write_to_textfile
 from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -68,6 +69,10 @@ class PrometheusMetrics:
         for name in sorted({name for name, _ in self._gauge_children}):
             registry.register(self._gauges[name])
         write_to_textfile(str(file), registry)
+
+    def text(self) -> str:
+        """Everything, in the text format of OpenMetrics, which keeps what belongs together."""
+        return bytes(generate_latest(self.registry)).decode()  # type: ignore[no-untyped-call]
 
     def forget(self, name: GaugeName, **labels: str) -> None:
         """No error when it was never set."""

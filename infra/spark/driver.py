@@ -17,10 +17,9 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,10 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from formats.errors import SparkUnavailable
-from infra.runtime import log_fields
 from infra.runtime.java import find_java
 from infra.runtime.process_exit import on_exit
 from infra.spark.driver_folder import driver_folder
+from infra.spark.java_output import JavaOutput
 from infra.spark.packages import pack
 
 
@@ -60,8 +59,8 @@ class SparkSettings:
         return re.match(r"local(\[|$)", self.master) is not None
 
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # environment variable of a driver that spark-submit has started
 END_SECONDS = 20.0
-LAST_LINES = 20
 LOOPBACK = "127.0.0.1"
 INTERPRETER = "spark.pyspark.python"
 _LOG4J = """\
@@ -76,7 +75,6 @@ rootLogger.appenderRef.out.ref = out
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 """
-_WARNINGS = ("WARN ", "ERROR ", "FATAL ")  # line prefixes of the pattern above
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +82,12 @@ log = logging.getLogger(__name__)
 class SparkDriver:
     """Runs from its construction to `close`."""
 
-    def __init__(self, settings: SparkSettings) -> None:
-        """Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
-        self._settings = settings
-        self._output = _Output()
+    def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
+        """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
+        to this process when Java ends. Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
+        self._settings, self._own_session = settings, own_session
+        self._output = JavaOutput()
+        self._java: subprocess.Popen[bytes] | None = None  # that this process has started
         with ExitStack() as stack:
             self.context = self._start(stack)
             self._ending = stack.pop_all()
@@ -98,15 +98,29 @@ class SparkDriver:
 
     def lost(self, error: Exception) -> SparkUnavailable:
         """The exception for an `error` of the connection to Java."""
+        if self._java is None:
+            return self.unavailable(repr(error))
         try:
             return self.unavailable(f"its Java ended with {self._java.wait(END_SECONDS)}")
         except subprocess.TimeoutExpired:
             return self.unavailable(repr(error))
 
+    @property
+    def settings(self) -> SparkSettings:
+        """Those in force: under spark-submit, the master is the submitted one."""
+        return self._settings
+
+    @property
+    def last_lost_task(self) -> str:
+        """Spark's last log line about a failed attempt of a task; empty when there was none."""
+        return self._output.lost_task
+
     def unavailable(self, what: str) -> SparkUnavailable:
         return SparkUnavailable(self._settings.master, what.partition("\n")[0], wrote=self._output.last())
 
     def _start(self, stack: ExitStack) -> SparkContext:
+        if SUBMITTED in os.environ:
+            return self._join_submitted(stack)
         java = find_java()
         if SparkContext._gateway is not None:
             raise SparkUnavailable(self._settings.master, "this process already runs a Spark driver: close it first")
@@ -117,9 +131,9 @@ class SparkDriver:
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
         try:
             gateway = self._launch(conf, str(java.home))
-            self._java: subprocess.Popen[bytes] = gateway.proc
-            stack.callback(self._end_java, gateway)
-            stack.enter_context(on_exit(self._java.kill))  # its workers end with it
+            self._java = java_process = gateway.proc
+            stack.callback(self._end_java, gateway, java_process)
+            stack.enter_context(on_exit(java_process.kill))  # its workers end with it
             with _restored_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
         except Py4JJavaError as error:
@@ -136,24 +150,42 @@ class SparkDriver:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
         return context
 
+    def _join_submitted(self, stack: ExitStack) -> SparkContext:
+        """Under spark-submit: Java runs already, and has the master and the properties that were submitted. Those of
+        the settings stand over them."""
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]  # connects to it
+        folder = stack.enter_context(driver_folder())
+        conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm).setAll(list(self._settings.properties.items()))
+        if (master := conf.get("spark.master")) is not None:
+            self._settings = replace(self._settings, master=master)
+        try:
+            with _restored_interrupt():
+                context = SparkContext(conf=conf, gateway=gateway)
+        except (Py4JError, PySparkException, OSError) as error:
+            raise self.unavailable(str(getattr(error, "java_exception", error))) from None
+        stack.callback(_stop, context, SparkFiles.getRootDirectory())
+        if self._settings.ship_packages:
+            context.addPyFile(str(pack(folder / "replicator-packages.zip")))
+        return context
+
     def _launch(self, conf: SparkConf, java_home: str) -> Any:
         variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}
         if bind := conf.get("spark.driver.bindAddress"):
             variables["SPARK_LOCAL_IP"] = bind  # the address of Spark's web UI, for which there is no property
         with self._output.writer() as writer, _environment(variables):
-            return launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+            return launch_gateway(conf, {"stdout": writer, "stderr": writer, "start_new_session": self._own_session})  # type: ignore[no-untyped-call]
 
-    def _end_java(self, gateway: Any) -> None:
+    def _end_java(self, gateway: Any, java: subprocess.Popen[bytes]) -> None:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None  # the next driver starts its own
-        if self._java.stdin is not None:
-            self._java.stdin.close()
+        if java.stdin is not None:
+            java.stdin.close()
         try:
-            self._java.wait(END_SECONDS)
+            java.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._java.kill()
-            self._java.wait()
+            java.kill()
+            java.wait()
         self._output.join()
 
 
@@ -204,36 +236,3 @@ def _restored_interrupt() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
-
-
-class _Output:
-    """Output of Java, and of the workers of a local master: written to our log; the last lines are kept for errors."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._reader: threading.Thread | None = None
-
-    def last(self) -> str:
-        return "\n".join(f"  {line}" for line in self._lines if not line.startswith("\tat "))
-
-    @contextmanager
-    def writer(self) -> Iterator[int]:
-        """The writing end of a pipe, for a process. The reader thread ends when the last such process has ended."""
-        reading, writing = os.pipe()
-        self._reader = threading.Thread(target=self._read, args=(reading,), name="spark-output", daemon=True)
-        self._reader.start()
-        try:
-            yield writing
-        finally:
-            os.close(writing)
-
-    def join(self) -> None:
-        if self._reader is not None:
-            self._reader.join(END_SECONDS)
-
-    def _read(self, reading: int) -> None:
-        with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
-            for line in map(str.rstrip, lines):
-                self._lines.append(line)
-                level = logging.WARNING if line.startswith(_WARNINGS) else logging.DEBUG
-                log.log(level, "spark_output", extra={log_fields.OUTPUT: line})

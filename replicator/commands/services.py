@@ -15,6 +15,7 @@ from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
 from replicator.terminal.output import (
     DIFFERENCES,
+    FAILED,
     ConfigFile,
     complain,
     count_text,
@@ -30,9 +31,19 @@ if TYPE_CHECKING:
     from egress.bucket_sync import SyncResult
     from infra.runtime.service import Service
     from replicator.config import Config
+    from replicator.services.spark_task import Flow
 
 
-def egress(config: ConfigFile = None) -> None:
+OnSpark = Annotated[
+    bool, typer.Option("--spark", help="Run on compaction.master: each task is a member of the consumer group.")
+]
+Tasks = Annotated[
+    int | None,
+    typer.Option("--tasks", metavar="N", min=1, help="With --spark: how many tasks; default: the cluster's cores."),
+]
+
+
+def egress(config: ConfigFile = None, spark: OnSpark = False, tasks: Tasks = None) -> None:
     """Archive this region's topics in its bucket.
 
     A service: it runs until SIGTERM or Ctrl-C. It takes over what changes in the file, where no restart is needed:
@@ -41,6 +52,9 @@ def egress(config: ConfigFile = None) -> None:
     file = settings_file(config)
     settings = file.load()
     set_up_service_logs(settings)
+    if _is_on_spark(spark, tasks):
+        _run_on_spark(settings, "egress", tasks)
+        return
     from replicator.services.egress import build_egress
 
     _run(lambda: build_egress(settings, file=file))
@@ -56,6 +70,8 @@ def ingress(
             help="Take the checkpoint topic over from this group, for good.",
         ),
     ] = "",
+    spark: OnSpark = False,
+    tasks: Tasks = None,
 ) -> None:
     """Deliver archived topics to this region's cluster.
 
@@ -65,6 +81,11 @@ def ingress(
     file = settings_file(config)
     settings = file.load()
     set_up_service_logs(settings)
+    if _is_on_spark(spark, tasks):
+        if take_over:
+            raise typer.BadParameter("--take-over is done once, by one process: run it without --spark, then with it")
+        _run_on_spark(settings, "ingress", tasks)
+        return
     from replicator.services.ingress import build_ingress
 
     _run(lambda: build_ingress(settings, take_over=take_over, file=file))
@@ -109,6 +130,23 @@ def _sync_once(settings: Config) -> None:
         if result.difference:
             complain(result.difference)
             raise typer.Exit(DIFFERENCES)
+
+
+def _is_on_spark(spark: bool, tasks: int | None) -> bool:
+    if tasks is not None and not spark:
+        raise typer.BadParameter("--tasks is of --spark: without it, start another process for another member")
+    return spark
+
+
+def _run_on_spark(settings: Config, flow: Flow, tasks: int | None) -> None:
+    try:
+        from replicator.services.on_spark import build_on_spark
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        complain(f"--spark needs PySpark, which is not installed here ({error}): pip install 'pyspark>=4.1'")
+        raise typer.Exit(FAILED) from None
+    _run(lambda: build_on_spark(settings, flow, tasks=tasks))
 
 
 def _run(build: Callable[[], Service]) -> None:

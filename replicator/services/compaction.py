@@ -22,6 +22,7 @@ from compaction.planner import CompactionPlan
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
+from compaction.settings import NO_JOBS
 from compaction.task_rows import PlanOutcome, decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.thinning import GenerationThinner
 from compaction.worker import Worker
@@ -68,6 +69,8 @@ class Compaction(Closing):
         if config.compaction is None:
             raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
         self.settings = config.compaction
+        if not self.settings.jobs:  # the section says where Spark works, which other commands use
+            raise ConfigError([f"compaction.jobs: {NO_JOBS}"], source=config.source)
         if self.settings.group_id is not None:
             log.info(
                 "setting_obsolete", extra={REASON: "compaction.group_id: merges are placed by Spark, not by a group"}

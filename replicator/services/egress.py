@@ -40,12 +40,13 @@ log = logging.getLogger(__name__)
 LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finished uploads wait for it
 
 
-def build_egress(config: Config, *, file: SettingsFile | None = None) -> Service:
-    """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over. Raises
+def build_egress(config: Config, *, file: SettingsFile | None = None, around: ServiceContext | None = None) -> Service:
+    """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over.
+    `around`: made of `config`, by a caller that watches the service. Raises
     ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise config.without("egress", "; add [egress] with at least one topic")
-    settings, around = config.egress, ServiceContext(config)
+    settings, around = config.egress, around or ServiceContext(config)
     current = Current(settings)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)

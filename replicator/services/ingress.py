@@ -64,13 +64,15 @@ PRODUCER_BYTES = 64 * MIB
 OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, for the broker to abort it
 
 
-def build_ingress(config: Config, *, take_over: str = "", file: SettingsFile | None = None) -> Service:
+def build_ingress(
+    config: Config, *, take_over: str = "", file: SettingsFile | None = None, around: ServiceContext | None = None
+) -> Service:
     """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
     replaces. `file`: where `config` is from; its changes are taken over. Raises ConfigError,
     BrokerUnavailable, TargetError."""
     if config.ingress is None or config.sqs is None:  # [sqs] is there where [ingress] is
         raise config.without("ingress", "; add [ingress] with at least one source, and [sqs]")
-    settings, around = config.ingress, ServiceContext(config)
+    settings, around = config.ingress, around or ServiceContext(config)
     current = Current(settings)
     needs_ledger = settings.alters_cluster or config.groups.sync
     with around.building():

@@ -17,6 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -252,6 +253,25 @@ class Worker:
         return self._process
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnSpark:
+    """A service runs as so many tasks on a master."""
+
+    tasks: int
+    master: str = "local[2,4]"
+    properties: Tables = field(default_factory=dict)
+
+    @property
+    def options(self) -> Sequence[str]:
+        return ["--spark", "--tasks", str(self.tasks)]
+
+    @property
+    def tables(self) -> Tables:
+        java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time to start
+        ours = {"spark.driver.extraJavaOptions": java, "spark.executor.extraJavaOptions": java}
+        return {"compaction": {"master": self.master, "spark": {**ours, **self.properties}}}
+
+
 # --- sites -----------------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +330,7 @@ class Site:
         session_ms: int = 3000,
         kafka: Tables | None = None,
         s3: Tables | None = None,
+        spark: OnSpark | None = None,
         **egress: Any,
     ) -> Worker:
         """`topics`: settings by name or expression, over those that suit a test; `kafka` and `s3` likewise. Not
@@ -328,8 +349,9 @@ class Site:
             **self._cluster(A, session_ms, kafka),
             "s3": {**self.s3(endpoint_url), **(s3 or {})},
             "egress": {**settings, **egress},
+            **(spark.tables if spark else {}),
         }
-        return self._worker(name, ["egress"], tables)
+        return self._worker(name, ["egress", *(spark.options if spark else ())], tables)
 
     def ingress(
         self,
@@ -342,6 +364,7 @@ class Site:
         queue_endpoint_url: str = "",
         kafka: Tables | None = None,
         command: Sequence[str] = (),
+        spark: OnSpark | None = None,
         **ingress: Any,
     ) -> Worker:
         """`sources`: over those that suit a test; `kafka` likewise; `command`: what stands behind "ingress". Not
@@ -368,8 +391,9 @@ class Site:
             "s3": self.s3(endpoint_url, bucket),
             "sqs": {**self._endpoint(queue_endpoint_url), "queue": queue or self.queue, "wait": "1s"},
             "ingress": {**settings, **ingress},
+            **(spark.tables if spark else {}),
         }
-        return self._worker(name, ["ingress", *command], tables)
+        return self._worker(name, ["ingress", *command, *(spark.options if spark else ())], tables)
 
     def sync(
         self,

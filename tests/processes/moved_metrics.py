@@ -28,6 +28,7 @@ NEEDED = frozenset({
     "test_drill.py",
     "test_dropped_at_source.py",
     "test_found_later.py",
+    "test_on_spark.py",
     "test_replicated_buckets.py",
     "test_shutdown.py",
 })  # fmt: skip

@@ -87,6 +87,19 @@ class TestUsage:
         assert all(word in result.out for word in wanted)
 
     @pytest.mark.parametrize(
+        ("arguments", "advice"),
+        [
+            (("egress", "--tasks", "2"), "--tasks is of --spark"),
+            (("egress", "--spark", "--tasks", "0"), "--tasks"),
+            (("ingress", "--spark", "--take-over", "old"), "run it without --spark"),
+        ],
+    )
+    def test_options_of_services_on_spark(self, run: Run, file: Path, arguments: tuple[str, ...], advice: str) -> None:
+        result = run(*arguments, "--config", str(file))
+        assert result.code == 2
+        assert advice in " ".join(result.err.split())
+
+    @pytest.mark.parametrize(
         "arguments",
         [
             ("nope",),

@@ -193,6 +193,16 @@ class TestReading:
         assert config.ingress is not None
 
 
+@pytest.mark.parametrize(
+    "given",
+    ['[compaction]\nmaster = "spark://h:1"', "[compaction]\nship_packages = true", '[compaction.spark]\n"a.b" = "c"'],
+)
+def test_where_spark_works_needs_no_jobs(given: str) -> None:
+    compaction = parse(SMALL + given).compaction
+    assert compaction is not None
+    assert compaction.jobs == ()
+
+
 class TestProblems:
     def test_all_at_once(self) -> None:
         assert problems(

@@ -1,0 +1,265 @@
+"""A Spark application of N tasks that run until they are stopped, each a service.
+
+    start Spark ──> job: N tasks ──all drained, as ordered──> end
+        ^             │ fails as a whole: its Java or the whole cluster ended
+        └── a pause, longer each time ──┘
+
+Spark tries a lost task again in the same job, without end (`spark.task.maxFailures`); pauses between attempts are the
+roster's. The first start that fails ends the run: an operator is there. Later ones are tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from formats.errors import SparkUnavailable, TasksNotStarted
+from infra.runtime import log_fields
+from infra.runtime.health import HealthSnapshot
+from infra.runtime.lifecycle import Clock, Deadline, Stop
+from infra.runtime.metrics import Metrics
+from infra.runtime.retry import Backoff
+from infra.spark.driver import SparkDriver, SparkSettings
+from infra.spark.gathered import gather
+from infra.spark.roster import Roster
+from infra.spark.service_task import ServiceBuilder, ServiceTask
+from infra.spark.task_failures import explain
+from infra.spark.task_port import TaskPort
+
+MOST_TASKS = 16  # by default: each is a member of a group, a Python process and a core
+NEVER = "1000000"  # failures of a task until its job fails
+PORT = "spark.replicator.port"  # property of ours
+TRIES = 4  # failed attempts before the first one connects, until the run ends
+TURN = timedelta(milliseconds=200)
+METRICS_WITHIN = timedelta(seconds=2)
+STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
+PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
+
+log = logging.getLogger(__name__)
+
+
+def long_settings(settings: SparkSettings, tasks: int | None) -> SparkSettings:
+    """`settings` for tasks that do not end. A property of the user's stands over ours."""
+    ours = {
+        "spark.task.maxFailures": NEVER,
+        "spark.python.worker.reuse": "false",  # a lost attempt may leave threads behind in its process
+    }
+    if tasks is not None and not settings.is_local:
+        ours["spark.cores.max"] = str(tasks * int(settings.properties.get("spark.task.cpus", "1")))
+    master = settings.master
+    if found := re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master):
+        master = f"local[{found[1] or 1},{NEVER}]"  # its own limit is in its name
+    return replace(settings, master=master, properties=ours | dict(settings.properties))
+
+
+@dataclass(slots=True, kw_only=True)
+class LongJob:
+    """`run` on a thread of its own, until `stop` is set; everything else may be called from any thread."""
+
+    settings: SparkSettings
+    tasks: int | None  # None: as many as the cluster has cores, at most MOST_TASKS
+    builder: ServiceBuilder
+    drain_within: timedelta
+    clock: Clock
+    metrics: Metrics
+    stop: Stop
+    resources: ExitStack
+    _port: TaskPort | None = None
+    _job: int = 0
+    _problem: str = ""  # why no job runs
+    _spark_error: str = ""  # of the last task that did not begin
+    _turned_at: datetime = field(init=False)
+    _counted: int = 0  # lost attempts in the metric
+
+    def __post_init__(self) -> None:
+        if self.tasks is not None and self.tasks < 1:
+            raise ValueError(f"at least one task is needed, not {self.tasks}")
+        self._turned_at = self.clock.now()
+
+    def run(self) -> None:
+        """Raises JavaMissing, SparkUnavailable, ConfigError and TasksNotStarted at the first start."""
+        failures = 0
+        while not self.stop.is_set():
+            began_at = self.clock.now()
+            try:
+                driver = SparkDriver(long_settings(self.settings, self.tasks), own_session=True)
+                try:
+                    self._run_job(driver)
+                finally:
+                    driver.close()
+            except SparkUnavailable as error:
+                if self._port is None or not self._port.has_met:
+                    raise
+                if self.clock.now() - began_at >= STEADY:
+                    failures = 0
+                pause = PAUSES.delay(failures)
+                failures += 1
+                self._problem = f"the job ended, and the next one begins after {pause.total_seconds():.0f} s: {error}"
+                self.metrics.count("spark_failed_jobs")
+                log.error("spark_job_failed", extra={log_fields.ERROR: str(error)})
+                self._pause(pause)
+
+    # --- what can be seen
+
+    def snapshot(self) -> HealthSnapshot:
+        states = [] if self._port is None else self._port.states()
+        problem = self._problem or ("" if self._port is not None else "Spark is starting")
+        return gather(
+            states,
+            self.clock.now(),
+            driver_turn=self._turned_at,
+            job_problem=problem,
+            spark_error=self._spark_error,
+        )
+
+    def metrics_by_task(self) -> Mapping[int, str]:
+        return {} if self._port is None else self._port.metrics(METRICS_WITHIN)
+
+    # --- one job
+
+    def _run_job(self, driver: SparkDriver) -> None:
+        """Returns once every task has drained. Raises SparkUnavailable and TasksNotStarted."""
+        tasks = self._wanted(driver)
+        port = self._opened_port(driver, tasks)
+        self._job += 1
+        port.job_begins(self._job)
+        task = ServiceTask(
+            host=_conf(driver, "spark.driver.host"),
+            port=port.port,
+            secret=port.secret,
+            job=self._job,
+            builder=self.builder,
+        )
+        job = _Job(driver, tasks, task)
+        self._problem = self._spark_error = ""
+        log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{task.host}:{task.port}"})
+        deadline: Deadline | None = None
+        try:
+            while job.runs:
+                self._turn(port)
+                if self.stop.is_set() and deadline is None:
+                    deadline = Deadline(self.drain_within)
+                    port.drain("the driver was told to stop")
+                if deadline is not None and deadline.expired:
+                    log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
+                    return
+                self._look_for_failed_starts(driver, job, port)
+                job.join(TURN)
+        finally:
+            job.cancel()
+        if deadline is None:
+            raise driver.unavailable(job.error or "the job ended although nothing ordered it to")
+
+    def _wanted(self, driver: SparkDriver) -> int:
+        if self.tasks is None:
+            self.tasks = max(1, min(self._cores(driver), MOST_TASKS))
+        self.metrics.gauge("spark_tasks", self.tasks)
+        return self.tasks
+
+    def _cores(self, driver: SparkDriver) -> int:
+        """Of all executors: the sum grows while they register."""
+        patience, cores = Deadline(timedelta(seconds=30)), 0
+        while not (driver.settings.is_local or patience.expired):
+            before, cores = cores, _executors(driver)
+            if cores and cores == before:
+                break
+            if self.stop.wait(timedelta(seconds=2)):
+                break
+        return int(driver.context.defaultParallelism)
+
+    def _opened_port(self, driver: SparkDriver, tasks: int) -> TaskPort:
+        if self._port is None:
+            host = self.settings.properties.get("spark.driver.bindAddress") or _conf(driver, "spark.driver.host")
+            port = int(self.settings.properties.get(PORT, "0"))
+            self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.clock)
+            self.resources.callback(self._port.close)
+        return self._port
+
+    def _look_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
+        """A task that cannot even connect has no other way to tell why."""
+        if driver.last_lost_task:
+            self._spark_error = explain(driver.last_lost_task)
+        if not port.has_met and job.failed_attempts() >= TRIES:
+            raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
+
+    def _turn(self, port: TaskPort) -> None:
+        self._turned_at = self.clock.now()
+        self.metrics.gauge("spark_running_tasks", sum(state.hello is not None for state in port.states()))
+        if port.error is not None:
+            raise port.error
+        lost = port.lost
+        if lost > self._counted:
+            self.metrics.count("spark_lost_attempts", lost - self._counted)
+            self._counted = lost
+
+    def _pause(self, pause: timedelta) -> None:
+        deadline = Deadline(pause)
+        while not deadline.expired and not self.stop.wait(min(deadline.left, timedelta(seconds=1))):
+            self._turned_at = self.clock.now()
+
+
+class _Job:
+    """One Spark job on a thread of its own."""
+
+    def __init__(self, driver: SparkDriver, tasks: int, task: ServiceTask) -> None:
+        self._driver, self._tasks, self._task = driver, tasks, task
+        self.error = ""
+        self._thread = threading.Thread(target=self._run, name="spark-job", daemon=True)
+        self._thread.start()
+
+    @property
+    def runs(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: timedelta) -> None:
+        self._thread.join(timeout.total_seconds())
+
+    def failed_attempts(self) -> int:
+        """Of all its tasks, by Spark's count; 0 while it is not known."""
+        tracker = self._driver.context.statusTracker()
+        with suppress(Py4JError, OSError):
+            for job in tracker.getActiveJobsIds():
+                information = tracker.getJobInfo(job)
+                for stage in () if information is None else information.stageIds:
+                    if (found := tracker.getStageInfo(stage)) is not None:
+                        return int(found.numFailedTasks)
+        return 0
+
+    def cancel(self) -> None:
+        if self.runs:
+            with suppress(Py4JError, OSError):  # Java has ended, and the job with it
+                self._driver.context.cancelAllJobs()
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        try:
+            rows = self._driver.context.parallelize(range(self._tasks), self._tasks)
+            rows.mapPartitionsWithIndex(self._task).collect()
+        except (Py4JError, PySparkException, OSError, EOFError) as error:
+            with suppress(Py4JError, OSError):
+                self.error = _message(error)
+            self.error = self.error or repr(error).partition("\n")[0]
+
+
+def _message(error: Exception) -> str:
+    java: Any = getattr(error, "java_exception", None)
+    return str(error if java is None else java).partition("\n")[0]
+
+
+def _conf(driver: SparkDriver, name: str) -> str:
+    return str(driver.context.getConf().get(name))
+
+
+def _executors(driver: SparkDriver) -> int:
+    """How many are registered, the driver not counted."""
+    scala: Any = driver.context._jsc
+    return int(scala.sc().getExecutorMemoryStatus().size()) - 1

@@ -1,0 +1,190 @@
+"""Which attempt of which task works: at most one of each task, at any time.
+
+    hello ──> waiting ──the task has no worker, and its pause is over──> working ──drained──> gone
+                 └──────────────────────── connection ends ─────────────────┴── lost, failed ──> gone; a pause begins
+
+Rules
+  1. An attempt that finds its task at work waits: a speculative copy, or one that Spark begins for a worker which it
+     holds for lost. It never ends without an error, since Spark would then end the one that works.
+  2. An attempt that was lost or that failed after less than STEADY is followed after a pause that doubles with each
+     such attempt in a row. The first of a row is followed at once: an executor was killed, most likely.
+  3. Attempts of an earlier job are told to end.
+  4. Once the drain has begun, those that work are told to end, and no other attempt begins. Those that wait are told
+     when their task has no worker any more, for the reason of rule 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from infra.runtime.health import HealthSnapshot
+from infra.runtime.retry import Backoff
+from infra.spark.messages import Hello
+
+STEADY = timedelta(seconds=60)
+PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
+
+Connection = int  # number of a connection, unique in a driver
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAttempt:
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAttempt:
+    connection: Connection
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndAttempt:
+    connection: Connection
+    reason: str
+
+
+Effect = BeginAttempt | HoldAttempt | EndAttempt
+
+
+@dataclass(slots=True)
+class _Task:
+    worker: Connection | None = None
+    waiting: list[Connection] = field(default_factory=list)  # in the order of their hellos
+    began_at: datetime | None = None
+    quick_failures: int = 0
+    not_before: datetime | None = None
+    error: str = ""  # why the last attempt is gone
+    health: HealthSnapshot | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """One task as it is seen from outside. `hello`: of the attempt that works. `health`: None before its first report.
+    `next_at`: when the next attempt may begin."""
+
+    task: int
+    hello: Hello | None
+    health: HealthSnapshot | None
+    error: str
+    next_at: datetime | None
+
+
+class Roster:
+    """Pure: facts and `now` in, effects out. `now` never goes back."""
+
+    def __init__(self, tasks: int) -> None:
+        if tasks < 1:
+            raise ValueError(f"at least one task is needed, not {tasks}")
+        self._tasks = [_Task() for _ in range(tasks)]
+        self._hellos: dict[Connection, Hello] = {}
+        self._job = 0
+        self._draining = ""  # why
+        self.lost = 0  # attempts that worked and did not drain
+        self.has_met = False  # whether any attempt has ever connected
+
+    @property
+    def working(self) -> int:
+        return sum(task.worker is not None for task in self._tasks)
+
+    @property
+    def connected(self) -> int:
+        return len(self._hellos)
+
+    def states(self) -> Sequence[TaskState]:
+        return [
+            TaskState(
+                task=number,
+                hello=None if task.worker is None else self._hellos[task.worker],
+                health=task.health,
+                error=task.error,
+                next_at=task.not_before,
+            )
+            for number, task in enumerate(self._tasks)
+        ]
+
+    def job_begins(self, job: int) -> list[Effect]:
+        """Attempts of earlier jobs are told to end."""
+        self._job = job
+        return [
+            EndAttempt(connection, "the job is over")
+            for connection, hello in self._hellos.items()
+            if hello.job != self._job
+        ]
+
+    def joined(self, connection: Connection, hello: Hello, now: datetime) -> list[Effect]:
+        self.has_met = True
+        if hello.job != self._job:
+            return [EndAttempt(connection, "its job is over")]
+        if not 0 <= hello.task < len(self._tasks):
+            return [EndAttempt(connection, f"there are {len(self._tasks)} tasks")]
+        self._hellos[connection] = hello
+        self._tasks[hello.task].waiting.append(connection)
+        effects = self.turn(now)
+        if {BeginAttempt(connection), EndAttempt(connection, self._draining)}.isdisjoint(effects):
+            effects.append(HoldAttempt(connection, self._why_waiting(hello.task)))
+        return effects
+
+    def reported(self, connection: Connection, health: HealthSnapshot) -> None:
+        if (task := self._worked_on(connection)) is not None:
+            task.health = health
+
+    def left(self, connection: Connection, now: datetime, *, error: str, drained: bool = False) -> list[Effect]:
+        """The connection has ended. `error`: why, if the attempt told. `drained`: its service ended as ordered."""
+        task = self._worked_on(connection)
+        hello = self._hellos.pop(connection, None)
+        if hello is None:
+            return []
+        if task is None:
+            self._tasks[hello.task].waiting.remove(connection)
+            return self.turn(now)
+        task.worker, task.health = None, None
+        if not drained:
+            self.lost += 1
+            task.error = f"{error or 'its worker was lost'} (host {hello.host}, process {hello.pid})"
+            if task.began_at is None or now - task.began_at >= STEADY:
+                task.quick_failures = 0
+            task.not_before = now + PAUSES.delay(task.quick_failures - 1) if task.quick_failures else now
+            task.quick_failures += 1
+        return self.turn(now)
+
+    def drain(self, reason: str) -> list[Effect]:
+        self._draining = reason
+        working = [EndAttempt(task.worker, reason) for task in self._tasks if task.worker is not None]
+        return [*working, *self._released()]
+
+    def turn(self, now: datetime) -> list[Effect]:
+        """Let attempts begin whose turn it is."""
+        if self._draining:
+            return self._released()
+        started: list[Effect] = []
+        for task in self._tasks:
+            if task.worker is None and (task.not_before is None or now >= task.not_before):
+                mine = next((one for one in task.waiting if self._hellos[one].job == self._job), None)
+                if mine is not None:
+                    task.waiting.remove(mine)
+                    task.worker, task.began_at = mine, now
+                    task.not_before = None
+                    started.append(BeginAttempt(mine))
+        return started
+
+    def _released(self) -> list[Effect]:
+        """In a drain: attempts that wait for a task without a worker. An order may be repeated."""
+        return [EndAttempt(one, self._draining) for task in self._tasks if task.worker is None for one in task.waiting]
+
+    def next_turn(self) -> datetime | None:
+        """When a pause ends that an attempt waits for."""
+        return min(
+            (task.not_before for task in self._tasks if task.waiting and task.not_before is not None), default=None
+        )
+
+    def _worked_on(self, connection: Connection) -> _Task | None:
+        return next((task for task in self._tasks if task.worker == connection), None)
+
+    def _why_waiting(self, number: int) -> str:
+        worker = self._tasks[number].worker
+        if worker is None:
+            return f"a pause after a failure: {self._tasks[number].error}"
+        return f"task {number} works on {self._hellos[worker].host}, process {self._hellos[worker].pid}"

@@ -1,0 +1,68 @@
+"""Builds egress and ingress as Spark applications: the driver's side.
+
+service = build_on_spark(load(Path("replicator.toml")), "egress", tasks=4)
+service.start(); …; service.stop(); service.join(timedelta(seconds=30))
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import ExitStack
+from datetime import timedelta
+
+from infra.runtime import log_fields
+from infra.runtime.gathered_metrics import gathered_registry
+from infra.runtime.health_server import HealthServer
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.metrics import MetricName
+from infra.runtime.prometheus import PrometheusMetrics
+from infra.runtime.service import Service
+from infra.runtime.threaded_service import ThreadedService
+from infra.spark.driver import SUBMITTED, SparkSettings
+from infra.spark.long_job import LongJob
+from replicator.config import Config
+from replicator.services.compaction import spark_settings
+from replicator.services.spark_task import Flow, FlowTask
+from replicator.services.wiring import GRACE
+
+DRIVERS_OWN: tuple[MetricName, ...] = (
+    *("ready", "spark_tasks", "spark_running_tasks", "spark_lost_attempts", "spark_failed_jobs"),
+)
+HEARING = timedelta(seconds=2)  # until the last task has heard of the drain, and the driver of its end
+JAVA_ENDS = timedelta(seconds=10)
+
+log = logging.getLogger(__name__)
+
+
+def build_on_spark(
+    config: Config, flow: Flow, *, tasks: int | None = None, spark: SparkSettings | None = None
+) -> Service:
+    """A service whose N tasks on Spark each run `flow`. `tasks`: None: as many as the cluster has cores. `spark`: by
+    default the settings of [compaction]. Raises ConfigError; the run raises JavaMissing, SparkUnavailable and
+    TasksNotStarted."""
+    section = config.egress if flow == "egress" else config.ingress
+    if section is None:
+        raise config.without(flow, f"; add [{flow}]")
+    settings = spark or spark_settings(config)
+    # the workers of a local master share the output of the Java that this process has started
+    builder = FlowTask(flow=flow, config=config, passes_logs=settings.is_local and SUBMITTED not in os.environ)
+    builder.config_of(0)  # its problems belong to the start
+    drain_within = section.shutdown_timeout + GRACE + HEARING
+    clock, metrics, stop, resources = SystemClock(), PrometheusMetrics(), Stop(), ExitStack()
+    job = LongJob(
+        settings=settings,
+        tasks=tasks,
+        builder=builder,
+        drain_within=drain_within,
+        clock=clock,
+        metrics=metrics,
+        stop=stop,
+        resources=resources,
+    )
+    if config.metrics.listen is not None:
+        registry = gathered_registry(metrics.registry, DRIVERS_OWN, job.metrics_by_task)
+        server = HealthServer(config.metrics.listen, registry, job, clock=clock, metrics=metrics)
+        resources.callback(server.close)
+        log.info("listening", extra={log_fields.ADDRESS: server.address})
+    return ThreadedService({flow: job.run}, stop, resources, grace=drain_within + JAVA_ENDS)

@@ -1,0 +1,104 @@
+"""One long-lived Spark task is one service: egress or ingress, unchanged, as a member of its consumer group."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Literal, TextIO, assert_never, cast
+
+from infra.runtime import log_fields
+from infra.runtime.logs import configure
+from infra.spark.java_output import PASSED_ON
+from infra.spark.service_task import WatchedService
+from replicator.config import Config, MetricsSettings
+from replicator.services.egress import build_egress
+from replicator.services.ingress import build_ingress
+from replicator.services.wiring import ServiceContext, for_workers
+
+Flow = Literal["egress", "ingress"]
+INSTANCE = "group.instance.id"
+NEEDED = ("kafka", "egress", "sqs", "ingress", "schema_registry")  # each service leaves the other's topics alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTask:
+    """An `infra.spark.service_task.ServiceBuilder`. Pickled with its configuration, which includes credentials.
+
+    `passes_logs`: the worker's stderr comes to the driver, which writes our lines to its own.
+    """
+
+    flow: Flow
+    config: Config = field(repr=False)
+    passes_logs: bool = False
+
+    def instance(self, task: int) -> str:
+        return f"{instance_base(self.config, self.flow)}-{task}"
+
+    def set_up(self, task: int) -> None:
+        style = self.config.log.format or "json"
+        stream = cast("TextIO", _PassedOn(sys.stderr)) if self.passes_logs else sys.stderr
+        configure(self.config.log.level or "info", style, stream).addFilter(_TaskField(task))
+
+    def build(self, task: int) -> WatchedService:
+        config = self.config_of(task)
+        around = ServiceContext(config)
+        match self.flow:
+            case "egress":
+                service = build_egress(config, around=around)
+            case "ingress":
+                service = build_ingress(config, around=around)
+            case _:
+                assert_never(self.flow)
+
+        def metrics_text() -> str:
+            around.metrics.gauge("ready", float(around.health.snapshot().is_ready))
+            return around.metrics.text()
+
+        return WatchedService(service=service, health=around.health, metrics_text=metrics_text)
+
+    def config_of(self, task: int) -> Config:
+        """The configuration with an instance id of the task's own, and without a port: the driver serves for all."""
+        config = for_workers(self.config, *NEEDED)
+        cluster = config.cluster
+        consumer = {**cluster.consumer, INSTANCE: self.instance(task)}
+        return replace(config, kafka=replace(cluster, consumer=consumer), metrics=MetricsSettings())
+
+
+def instance_base(config: Config, flow: Flow) -> str:
+    """The configured `group.instance.id`, else the group's id: task numbers are added to it."""
+    configured = config.cluster.properties("consumer").get(INSTANCE)
+    if configured:
+        return configured
+    section = config.egress if flow == "egress" else config.ingress
+    if section is None:
+        raise config.without(flow, "")
+    return section.group_id
+
+
+class _TaskField(logging.Filter):
+    """Adds the task's number to each line."""
+
+    def __init__(self, task: int) -> None:
+        super().__init__()
+        self._task = task
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        setattr(record, log_fields.TASK, self._task)
+        return True
+
+
+class _PassedOn(io.TextIOBase):
+    """Marks each line for the driver. Written at once: lines of several processes share the pipe."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write("".join(f"{PASSED_ON}{line}\n" for line in text.splitlines()))
+        self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()

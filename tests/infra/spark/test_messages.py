@@ -1,0 +1,123 @@
+"""Messages between a task and the driver: cut anywhere, of any content, and not theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.errors import MalformedEvent
+from infra.spark.messages import (
+    HEAD_BYTES,
+    MEMBER_BYTES,
+    STRANGER_BYTES,
+    AttemptDrained,
+    AttemptFailed,
+    Frames,
+    Hello,
+    Message,
+    MetricsText,
+    Order,
+    State,
+    Welcome,
+    decode,
+    encode,
+    is_proven,
+    proof_of,
+)
+
+NUMBERS = st.integers(-(2**40), 2**40)
+TEXTS = st.text(max_size=60)
+HELLOS = st.builds(
+    Hello, job=NUMBERS, task=NUMBERS, attempt=NUMBERS, host=TEXTS, pid=NUMBERS, instance=TEXTS, proof=TEXTS
+)
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Welcome, nonce=TEXTS),
+    HELLOS,
+    st.builds(Order, what=st.sampled_from(["wait", "run", "ping", "metrics", "end"]), reason=TEXTS),
+    st.builds(State, health=TEXTS),
+    st.builds(MetricsText, text=TEXTS),
+    st.builds(AttemptFailed, error=TEXTS),
+    st.just(AttemptDrained()),
+)
+HELLO = Hello(job=1, task=0, attempt=7, host="worker-1", pid=4711, instance="replicator.egress-0")
+
+
+@given(st.lists(MESSAGES, max_size=8), st.data())
+def test_messages_arrive_whole_wherever_the_bytes_are_cut(messages: list[Message], data: st.DataObject) -> None:
+    sent = b"".join(map(encode, messages))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=20)))
+    frames = Frames(MEMBER_BYTES)
+    received = [m for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True) for m in frames.feed(sent[a:b])]
+    assert received == messages
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_a_message_or_refused(garbage: bytes) -> None:
+    frames = Frames()
+    try:
+        frames.feed(garbage)
+        frames.feed(garbage)
+    except MalformedEvent:
+        return
+
+
+@given(st.binary(max_size=60) | MESSAGES.map(encode).map(lambda sent: sent[HEAD_BYTES:-1]))
+def test_no_other_error_leaves_the_decoder(body: bytes) -> None:
+    try:
+        decode(body)
+    except MalformedEvent:
+        return
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"kind": []}',
+        b'{"kind": "unknown"}',
+        b'{"kind": "order", "what": "format"}',
+        b'{"kind": "order", "what": 1}',
+        b'{"kind": "welcome"}',
+        b'{"kind": "welcome", "nonce": "a", "more": "b"}',
+        b'{"kind": "failed", "error": true}',
+        b"[" * 100_000,
+    ],
+)
+def test_refused(body: bytes) -> None:
+    with pytest.raises(MalformedEvent):
+        decode(body)
+
+
+@pytest.mark.parametrize("length", [0, STRANGER_BYTES + 1, 2**32 - 1])
+def test_a_length_beyond_the_limit_is_refused_before_its_bytes_arrive(length: int) -> None:
+    with pytest.raises(MalformedEvent, match=str(length)):
+        Frames().feed(length.to_bytes(HEAD_BYTES, "big"))
+
+
+@given(HELLOS, TEXTS, TEXTS)
+def test_only_the_secret_proves(hello: Hello, secret: str, nonce: str) -> None:
+    proven = replace(hello, proof=proof_of(secret, nonce, hello))
+    assert is_proven(secret, nonce, proven)
+    assert not is_proven(f"{secret}x", nonce, proven)
+    assert not is_proven(secret, f"{nonce}x", proven), "recorded from another connection"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"job": 2},
+        {"task": 1},
+        {"attempt": 8},
+        {"host": "worker-2"},
+        {"pid": 1},
+        {"instance": "replicator.egress-1"},
+    ],
+)
+def test_a_proof_holds_for_its_attempt_only(other: dict[str, object]) -> None:
+    proven = replace(HELLO, proof=proof_of("secret", "nonce", HELLO))
+    assert not is_proven("secret", "nonce", replace(proven, **other))  # type: ignore[arg-type]

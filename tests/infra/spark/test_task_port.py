@@ -1,0 +1,200 @@
+"""Tasks and their driver over real sockets: who is let in, who works, how each learns of the other's end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from formats.errors import ConfigError, ReplicatorError
+from infra.local.waiting import wait_until
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.threaded_service import ThreadedService
+from infra.spark import service_task, task_port
+from infra.spark.messages import STRANGER_BYTES, Hello, Order, encode
+from infra.spark.roster import Roster
+from infra.spark.service_task import ServiceInterrupted, TaskAttempt, WatchedService
+from infra.spark.task_port import TaskPort
+
+HOST = "127.0.0.1"
+PATIENCE = timedelta(seconds=20)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A task's attempt on a thread, whose service works until it is stopped or told to fail."""
+
+    port: TaskPort
+    number: int
+    task: int = 0
+    secret: str = ""
+    stop: Stop = field(default_factory=Stop)
+    health: Health = field(default_factory=Health)
+    begun: threading.Event = field(default_factory=threading.Event)
+    fails: threading.Event = field(default_factory=threading.Event)
+    raised: list[BaseException] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connection = socket.create_connection((HOST, self.port.port))
+        hello = Hello(job=0, task=self.task, attempt=self.number, host="here", pid=self.number, instance="a")
+        self.attempt = TaskAttempt(
+            self.connection, self.secret or self.port.secret, hello, SystemClock(), self.left.append
+        )
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.attempt.run(self._build)
+        except BaseException as error:
+            self.raised.append(error)
+        finally:
+            self.connection.close()
+
+    def _build(self) -> WatchedService:
+        service = ThreadedService({"work": self._work}, self.stop, ExitStack(), timedelta(seconds=5))
+        return WatchedService(service=service, health=self.health, metrics_text=lambda: f"metrics of {self.number}")
+
+    def _work(self) -> None:
+        self.begun.set()
+        self.health.started(True)
+        while not self.stop.wait(timedelta(milliseconds=5)):
+            if self.fails.is_set():
+                raise ReplicatorError("no such bucket")
+
+    def works(self) -> bool:
+        return self.begun.wait(PATIENCE.total_seconds())
+
+    def ended(self) -> bool:
+        self.thread.join(PATIENCE.total_seconds())
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def port() -> Iterator[TaskPort]:
+    port = TaskPort(Roster(2), host=HOST, port=0, clock=SystemClock())
+    yield port
+    port.close()
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    assert wait_until(check, PATIENCE)
+
+
+def test_works_reports_and_drains(port: TaskPort) -> None:
+    first, second = Attempt(port, 1), Attempt(port, 2, task=1)
+    assert first.works()
+    assert second.works()
+    eventually(lambda: all(s.health is not None and s.health.is_started for s in port.states()))
+    assert port.metrics(PATIENCE) == {0: "metrics of 1", 1: "metrics of 2"}
+    port.drain("SIGTERM")
+    assert first.ended()
+    assert second.ended()
+    assert first.raised + second.raised == []
+    eventually(lambda: all(state.hello is None for state in port.states()))
+    assert port.lost == 0
+
+
+def test_a_copy_waits_until_the_worker_is_gone(port: TaskPort) -> None:
+    worker = Attempt(port, 1)
+    assert worker.works()
+    copy = Attempt(port, 2)
+    eventually(lambda: port._roster.connected == 2)
+    assert not copy.begun.is_set()
+    worker.fails.set()
+    assert worker.ended()
+    assert copy.works()
+    (state, _) = port.states()
+    assert state.error.startswith("no such bucket (host here")
+    assert port.lost == 1
+
+
+def test_without_the_secret_nothing_is_heard(port: TaskPort) -> None:
+    stranger = Attempt(port, 1, secret="guessed")
+    assert stranger.ended()
+    assert isinstance(stranger.raised[0], ServiceInterrupted)
+    assert not stranger.begun.is_set()
+    assert not port.has_met
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        (STRANGER_BYTES + 1).to_bytes(4, "big"),
+        encode(Order(what="end")),
+        b"\x00\x00\x00\x02{}",
+    ],
+    ids=["http", "too long", "an order", "no message"],
+)
+def test_garbage_ends_its_own_connection_only(port: TaskPort, sent: bytes) -> None:
+    worker = Attempt(port, 1)
+    assert worker.works()
+    with socket.create_connection((HOST, port.port)) as other:
+        other.settimeout(PATIENCE.total_seconds())
+        other.sendall(sent)
+        try:
+            while other.recv(4096):  # the welcome, then the end
+                pass
+        except ConnectionResetError:
+            pass
+    assert port.error is None
+    assert port.states()[0].hello is not None
+
+
+def test_a_crowd_of_strangers_does_not_keep_a_task_out(port: TaskPort) -> None:
+    with ExitStack() as strangers:
+        for _ in range(task_port.STRANGERS + 20):
+            strangers.enter_context(socket.create_connection((HOST, port.port)))
+        assert Attempt(port, 1).works()
+
+
+def test_the_end_of_the_driver_drains_the_service(port: TaskPort) -> None:
+    worker, copy = Attempt(port, 1), Attempt(port, 2)
+    assert worker.works()
+    port.close()
+    assert worker.ended()
+    assert copy.ended()
+    assert worker.stop.is_set()
+    assert isinstance(worker.raised[0], ServiceInterrupted)
+    assert isinstance(copy.raised[0], ServiceInterrupted), "else Spark would take the task for done"
+    assert not copy.begun.is_set()
+
+
+def test_a_driver_that_is_silent_counts_as_gone(port: TaskPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_task, "SILENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(service_task, "END_WITHIN", timedelta(seconds=0.3))
+    worker = Attempt(port, 1)
+    assert worker.works()
+    assert worker.ended(), "pings come once a second only"
+    assert "silent" in str(worker.raised[0])
+    eventually(lambda: worker.left == [1])
+
+
+def test_a_task_that_is_silent_counts_as_gone(port: TaskPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_port, "SILENCE", timedelta(seconds=0.2))
+    worker = Attempt(port, 1)
+    assert worker.works()
+    assert worker.ended()
+    assert "silent" in port.states()[0].error
+
+
+def test_a_signal_drains_as_the_drivers_end_does(port: TaskPort) -> None:
+    worker = Attempt(port, 1)
+    assert worker.works()
+    worker.attempt.interrupt("SIGTERM")
+    assert worker.ended()
+    assert "SIGTERM" in str(worker.raised[0])
+    eventually(lambda: "SIGTERM" in port.states()[0].error)
+
+
+def test_a_taken_port_is_a_problem_of_the_configuration(port: TaskPort) -> None:
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port.port} for the tasks"):
+        TaskPort(Roster(1), host=HOST, port=port.port, clock=SystemClock())

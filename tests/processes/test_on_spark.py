@@ -1,0 +1,240 @@
+"""Egress and ingress as tasks on Spark, against real brokers: nothing is lost, nothing comes twice.
+
+region a ──egress: 2 tasks──> bucket ──> queue ──ingress: 2 tasks──> region b      on one machine, or on a cluster
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.local.aws import CREDENTIALS
+from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
+from infra.local.waiting import wait_until
+from tests.processes.flow import Flow
+from tests.processes.harness import OnSpark, Site, Worker
+
+if TYPE_CHECKING:
+    from tests.processes.harness import Tables
+
+pytestmark = [pytest.mark.integration]
+
+TASKS = 2
+GONE_WITHIN = timedelta(seconds=30)  # after the driver's death
+PATIENCE = timedelta(seconds=120)
+HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark speculates on another host only
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.task.duration.threshold": "2s",
+    "spark.executor.cores": "2",  # the threshold counts only where one executor has a core for each task
+    "spark.cores.max": "4",  # room for the copies
+}
+
+
+def tasks_of(worker: Worker) -> Mapping[int, int]:
+    """The process id of each task that was begun last."""
+    return {int(line["task"]): int(line["pid"]) for line in worker.logged("task_runs")}
+
+
+def wait_until_ready(site: Site, *workers: Worker) -> None:
+    site.wait("ready", lambda: all(worker.readiness().get("ready") for worker in workers), PATIENCE)
+
+
+def is_gone(pid: int) -> bool:
+    """Or a zombie that nothing has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def java_of(worker: Worker) -> int:
+    """The process id of the driver's Java: the only one that its process has begun and that still runs."""
+    (driver,) = {one for one in (parent_of(pid) for pid in java_pids()) if one and is_command(one, worker)}
+    (java,) = [pid for pid in java_pids() if parent_of(pid) == driver]
+    return java
+
+
+def java_pids() -> list[int]:
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if "java" in command_of(pid)[:1]]
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except FileNotFoundError:
+        return 0
+
+
+def command_of(pid: int) -> list[str]:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [words[0].rpartition("/")[2], *words[1:]]
+
+
+def is_command(pid: int, worker: Worker) -> bool:
+    return any(word.endswith(f"/{worker.name}.toml") for word in command_of(pid))
+
+
+def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    with Flow(site, partitions=4) as flow:
+        egress = site.egress("egress", {flow.topic: {}}, spark=OnSpark(tasks=TASKS))
+        ingress = site.ingress("ingress", {"topic": flow.topic}, spark=OnSpark(tasks=TASKS))
+        for worker in (egress, ingress):
+            worker.start()
+        with flow.traffic(seed=seed, most=60) as traffic:
+            flow.wait_for_more(100)
+            wait_until_ready(site, egress, ingress)
+            for worker in (egress, ingress):
+                os.kill(tasks_of(worker)[1], signal.SIGKILL)  # a Python worker
+            flow.wait_for_more(100)
+            site.wait("another attempt", lambda: all(len(w.logged("task_runs")) == TASKS + 1 for w in site.workers))
+            wait_until_ready(site, egress, ingress)
+            site.stop(egress)  # in the middle of the flow: every task drains
+            assert {line["task"] for line in egress.logged("task_drained")} == {0, 1}
+            egress.start()
+            flow.wait_for_more(50)
+            words = traffic.finish()
+        flow.wait_for(words)
+        flow.wait_for_archive()
+        metrics = ingress.metrics()
+        assert metrics.value("spark_running_tasks") == TASKS
+        assert metrics.value("assigned_partitions", task="0") > 0
+        assert metrics.value("assigned_partitions", task="1") > 0
+        site.stop(*site.workers)
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+
+
+# ---------- on a cluster of two workers
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    with pytest.MonkeyPatch.context() as machines:
+        machines.setenv("AWS_ACCESS_KEY_ID", CREDENTIALS["aws_access_key_id"])
+        machines.setenv("AWS_SECRET_ACCESS_KEY", CREDENTIALS["aws_secret_access_key"])
+        with spark_cluster(workers=2, cores=4, memory="4g", hosts=HOSTS) as running:
+            yield running
+
+
+class Pair:
+    """Egress and ingress on a cluster, under load."""
+
+    def __init__(self, site: Site, flow: Flow, cluster: SparkCluster, properties: Tables) -> None:
+        self.site, self.flow, self.cluster = site, flow, cluster
+        spark = OnSpark(
+            tasks=TASKS,
+            master=cluster.master,
+            properties={**DRIVER_PROPERTIES, "spark.executor.memory": "512m", **properties},
+        )
+        self.egress = site.egress("egress", {flow.topic: {}}, spark=spark)
+        self.ingress = site.ingress("ingress", {"topic": flow.topic}, spark=spark)
+        self.workers = (self.egress, self.ingress)
+
+    def ready(self) -> None:
+        wait_until_ready(self.site, *self.workers)
+
+
+def workers_are_killed(pair: Pair, random: Random) -> None:
+    never = threading.Event()
+    for _ in range(3):
+        number = random.choice((1, 2))
+        pair.cluster.kill_worker(number)
+        pair.flow.wait_for_more(50, PATIENCE)  # on the other one
+        pair.cluster.start_worker(number)
+        never.wait(random.uniform(10, 20))
+    pair.ready()
+
+
+def pythons_are_killed(pair: Pair, random: Random) -> None:
+    for _ in range(4):
+        for worker in pair.workers:
+            os.kill(tasks_of(worker)[random.randrange(TASKS)], signal.SIGKILL)
+        pair.flow.wait_for_more(50, PATIENCE)
+        pair.ready()
+
+
+def drivers_are_killed(pair: Pair, random: Random) -> None:
+    for worker in random.sample(pair.workers, 2):
+        pids = tasks_of(worker).values()
+        worker.kill()
+        assert wait_until(lambda pids=pids: all(map(is_gone, pids)), GONE_WITHIN)  # type: ignore[misc]
+        worker.start()
+        pair.ready()
+        pair.flow.wait_for_more(50, PATIENCE)
+
+
+def javas_are_killed(pair: Pair, _random: Random) -> None:
+    for worker in pair.workers:
+        os.kill(java_of(worker), signal.SIGKILL)
+        pair.site.wait("another job", lambda worker=worker: len(worker.logged("spark_job_begins")) == 2, PATIENCE)  # type: ignore[misc]
+        pair.ready()
+        assert worker.metrics().value("spark_failed_jobs") == 1
+        pair.flow.wait_for_more(50, PATIENCE)
+
+
+def services_are_stopped(pair: Pair, _random: Random) -> None:
+    for worker in pair.workers:
+        worker.stop()
+        assert {line["task"] for line in worker.logged("task_drained")} == {0, 1}
+        worker.start()
+        pair.flow.wait_for_more(50, PATIENCE)
+    pair.ready()
+
+
+def copies_take_over(pair: Pair, _random: Random) -> None:
+    for worker in pair.workers:
+        pair.site.wait("copies", lambda worker=worker: worker.logged("task_waits"), PATIENCE)  # type: ignore[misc]
+        copied = {int(line["task"]) for line in worker.logged("task_waits")}
+        os.kill(tasks_of(worker)[min(copied)], signal.SIGKILL)
+        pair.flow.wait_for_more(50, PATIENCE)
+    pair.ready()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("disturb", "properties"),
+    [
+        pytest.param(workers_are_killed, {}, id="workers"),
+        pytest.param(pythons_are_killed, {}, id="python"),
+        pytest.param(drivers_are_killed, {}, id="drivers"),
+        pytest.param(javas_are_killed, {}, id="java"),
+        pytest.param(services_are_stopped, {}, id="stopped"),
+        pytest.param(copies_take_over, SPECULATION, id="speculation"),
+    ],
+)
+def test_on_a_cluster(
+    site: Site, cluster: SparkCluster, disturb: Callable[[Pair, Random], None], properties: Tables
+) -> None:
+    seed = secrets.randbelow(2**32)
+    print(f"seed {seed}")
+    with Flow(site, partitions=4) as flow:
+        pair = Pair(site, flow, cluster, properties)
+        for worker in pair.workers:
+            worker.start()
+        with flow.traffic(seed=seed, most=60) as traffic:
+            flow.wait_for_more(100, PATIENCE)
+            pair.ready()
+            disturb(pair, Random(seed))
+            words = traffic.finish()
+        flow.wait_for(words, PATIENCE)
+        flow.wait_for_archive(PATIENCE)
+        site.stop(*site.workers)
+        print(flow.judge_target(rewinds=0))
+        flow.judge_archive()

@@ -1,0 +1,217 @@
+"""Egress on Spark where something is missing: each says what, and what to do. Nothing listens where Kafka should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.find_spark_home import _find_spark_home
+
+from formats.errors import ConfigError, TasksNotStarted
+from infra.local.ports import free_ports
+from infra.local.waiting import wait_until
+from infra.runtime.java import JavaMissing
+from infra.runtime.service import Service
+from replicator.config import parse
+from replicator.services.compaction import Compaction
+from replicator.services.on_spark import build_on_spark
+from replicator.services.spark_task import INSTANCE, FlowTask
+
+PATIENCE = timedelta(seconds=90)
+ROOT = Path(__file__).resolve().parents[3]
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+FILE = """
+region = "a"
+[kafka]
+"bootstrap.servers" = "127.0.0.1:{kafka}"
+{consumer}
+[s3]
+bucket = "bucket"
+[egress]
+group_id = "replicator.egress"
+shutdown_timeout = "1s"
+[egress.topics."a"]
+[metrics]
+listen = "127.0.0.1:{metrics}"
+[compaction]
+master = "local[1]"
+[compaction.spark]
+"spark.driver.extraJavaOptions" = "{java}"
+{spark}
+"""
+
+
+def service(*, spark: str = "", metrics: int = 0, tasks: int = 1) -> Service:
+    (kafka,) = free_ports(1)
+    text = FILE.format(kafka=kafka, metrics=metrics, consumer="", java=QUICK_JAVA, spark=spark)
+    return build_on_spark(parse(text), "egress", tasks=tasks)
+
+
+def failure(of: Service) -> BaseException:
+    of.start()
+    with pytest.raises(Exception) as raised:  # noqa: PT011 -- the caller looks at it
+        of.join(PATIENCE)
+    return raised.value
+
+
+# ---------- the configuration of a task
+
+
+def config_of(consumer: str = "", task: int = 1) -> Mapping[str, str]:
+    text = FILE.format(kafka=1, metrics=1, consumer=consumer, java=QUICK_JAVA, spark="")
+    built = FlowTask(flow="egress", config=parse(text)).config_of(task)
+    assert built.metrics.listen is None, "the driver serves for all"
+    assert built.compaction is None
+    return built.cluster.properties("consumer")
+
+
+def test_each_task_is_a_member_of_its_own() -> None:
+    assert config_of()[INSTANCE] == "replicator.egress-1"
+    assert config_of(task=2)[INSTANCE] == "replicator.egress-2"
+
+
+def test_a_configured_instance_is_the_beginning_of_each() -> None:
+    assert config_of(f'[kafka.consumer]\n"{INSTANCE}" = "site-7"')[INSTANCE] == "site-7-1"
+
+
+def test_without_the_section_nothing_starts() -> None:
+    text = FILE.format(kafka=1, metrics=1, consumer="", java=QUICK_JAVA, spark="")
+    with pytest.raises(ConfigError, match=r"ingress: missing; add \[ingress\]"):
+        build_on_spark(parse(text), "ingress")
+
+
+def test_where_spark_works_is_no_job_to_run() -> None:
+    text = FILE.format(kafka=1, metrics=1, consumer="", java=QUICK_JAVA, spark="")
+    with pytest.raises(ConfigError, match=r"compaction\.jobs: missing"):
+        Compaction(parse(text))
+
+
+def test_no_pyspark() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from replicator.main import main; main()"
+    file = ROOT / "infra" / "deploy" / "us-east-1.toml"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "egress", "--spark", "--config", str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KAFKA_PASSWORD": "x"},
+        check=False,
+    )
+    assert "pip install" in done.stderr, done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+# ---------- Spark
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert isinstance(failure(service()), JavaMissing)
+
+
+def interpreter(folder: Path, body: str) -> str:
+    """A property that makes the workers run a shell script as their Python."""
+    script = folder / "python"
+    script.write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return f'"spark.pyspark.python" = "{script}"'
+
+
+def without_packages(python: str) -> str:
+    """A script: `python` without what is installed beside it, and without this repository."""
+    return (
+        f'unset PYTHONHOME; PYTHONPATH=$(echo "$PYTHONPATH" | tr : "\\n" | grep spark | paste -sd :) exec {python} "$@"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "part"),
+    [
+        (lambda folder: f'"spark.pyspark.python" = "{folder}/none"', "cannot run the Python"),
+        (
+            lambda folder: interpreter(folder, without_packages(f"{sys.base_prefix}/bin/python3 -S")),
+            "does not have our packages",
+        ),
+    ],
+    ids=["no such python", "no packages"],
+)
+def test_a_task_that_cannot_begin_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Callable[[Path], str], part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # Python imports from there, too
+    error = failure(service(spark=script(tmp_path)))
+    assert isinstance(error, TasksNotStarted), error
+    assert part in str(error)
+    assert "spark" in str(error)
+
+
+def readiness(port: int) -> Mapping[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        with error:
+            return dict(json.load(error))
+    except OSError:
+        return {}
+
+
+def test_a_cluster_too_small_and_a_broker_that_is_not_there() -> None:
+    (port,) = free_ports(1)
+    running = service(metrics=port, tasks=2)
+    running.start()
+
+    def problems() -> Mapping[str, str]:
+        return dict(readiness(port).get("problems", {}))
+
+    try:
+        assert wait_until(lambda: "1 of 2 tasks run" in problems().get("tasks", ""), PATIENCE)
+        assert wait_until(lambda: "127.0.0.1" in problems().get("task 0", ""), PATIENCE), problems()
+    finally:
+        running.stop()
+        running.join(PATIENCE)
+
+
+def test_by_spark_submit(tmp_path: Path) -> None:
+    kafka, port = free_ports(2)
+    file = tmp_path / "submitted.toml"
+    file.write_text(FILE.format(kafka=kafka, metrics=port, consumer="", java=QUICK_JAVA, spark=""), encoding="ascii")
+    command = [
+        *(str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--master", "local[2]"),
+        *(str(ROOT / "replicator" / "__main__.py"), "egress", "--spark", "--config", str(file)),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log, env=environment) as submitted:
+        try:
+            assert wait_until(lambda: "127.0.0.1" in readiness(port).get("problems", {}).get("task 1", ""), PATIENCE), (
+                tmp_path / "log"
+            ).read_text()
+            os.kill(_python_of(str(file)), signal.SIGTERM)
+            assert submitted.wait(PATIENCE.total_seconds()) == 0, (tmp_path / "log").read_text()
+        finally:
+            submitted.kill()
+
+
+def _python_of(file: str) -> int:
+    """The process that runs with a configuration file, and is no Java."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):
+                words = (process / "cmdline").read_text().split("\0")
+                if file in words and "java" not in words[0]:
+                    found.append(int(process.name))
+    return max(found)
