@@ -8,8 +8,16 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 
 
+class RunEnded(Exception):
+    """The partition's part of a call of `deliver` ends here."""
+
+    def __init__(self, failure: RunFailed) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
 def taken_over(partition: TopicPartition, left: timedelta) -> RunFailed:
-    reason = f"records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
+    reason = f"taken over: records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
     return RunFailed(partition, "TAKEN_OVER", reason, FailureKind.RETRY_LATER)
 
 
