@@ -37,6 +37,7 @@ def preserving_writer(
             take_over_wait=settings.preserve_wait,
             expires_after=settings.preserve_wait,
             hole_limit=settings.preserve_hole_limit,
+            holes_per_second=settings.preserve_holes_per_second,
         ),
         checkpoint_topic=settings.checkpoint_topic,
         offset_map_topic=settings.offset_map_topic,

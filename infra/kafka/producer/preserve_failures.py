@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from formats.records.hole_rate import BEHIND, HoleBacklog
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 
@@ -48,3 +49,13 @@ def too_long(partition: TopicPartition, hole: int, takes: timedelta) -> RunFaile
         "ingress.preserve_hole_limit, or set offsets = 'map' for it"
     )
     return RunFailed(partition, "LONG_HOLE", reason, FailureKind.DENIED)
+
+
+def too_many(partition: TopicPartition, backlog: HoleBacklog) -> RunFailed:
+    reason = (
+        f"the source makes more than {backlog.per_second} holes a second, such as markers of transactions, which is "
+        f"what this partition is to fill: {backlog.waiting:.0f} of them would wait, more than in "
+        f"{BEHIND.total_seconds() / 60:.0f} minutes are filled. Set offsets = 'map' for it; or, if this cluster fills "
+        "more, raise ingress.preserve_holes_per_second; and start this process again"
+    )
+    return RunFailed(partition, "TOO_MANY_HOLES", reason, FailureKind.DENIED)

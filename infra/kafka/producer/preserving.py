@@ -26,6 +26,7 @@ from functools import partial
 from formats.errors import BrokerUnavailable, TargetError, WriterRefused
 from formats.holes import time_to_fill
 from formats.messages.delivery_checkpoint import Author, CheckpointKey, Skipped
+from formats.records.hole_rate import HoleBacklog
 from formats.records.offset_runs import contiguous
 from formats.records.statistics import records_within
 from formats.segment import OffsetRange
@@ -38,7 +39,7 @@ from infra.kafka.producer.hole_filler import NotAsExpected
 from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.owned_logs import OwnedLogs
-from infra.kafka.producer.preserve_failures import RunEnded, broken, moved, too_long, unfinished
+from infra.kafka.producer.preserve_failures import RunEnded, broken, moved, too_long, too_many, unfinished
 from infra.kafka.producer.preserved_log import PreservedLog, TargetLogs
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
@@ -58,6 +59,7 @@ class PreserveLimits:
     take_over_wait: timedelta  # an owner begins when the end of the log has stood still for it
     expires_after: timedelta  # a record that is not acknowledged; not longer than `take_over_wait`
     hole_limit: int  # offsets; a larger hole waits for an operator
+    holes_per_second: int  # of a partition; a source that has more, all the time, is refused
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class PreservingWriter:
         self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._producers = AcknowledgedProducers({**properties, **expires}, self._topics, memory_bytes=memory_bytes)
         self._target, self._owns, self._limits, self._memory_bytes = logs, owns, limits, memory_bytes
+        self._backlogs = defaultdict[TopicPartition, HoleBacklog](lambda: HoleBacklog(limits.holes_per_second))
         self._logs = OwnedLogs(
             transactional_properties(
                 properties, memory_bytes=memory_bytes, transaction_timeout=limits.transaction_timeout
@@ -119,7 +122,7 @@ class PreservingWriter:
         fence: object = None,  # noqa: ARG002 -- records outside transactions have none
     ) -> Sequence[RunFailed]:
         """See TargetWriter. A partition that was taken over fails with RETRY_LATER until its log has stood still, one
-        with a long hole with RETRY_NOW until that is filled, and a broken one with DENIED."""
+        with a long hole with RETRY_NOW until that is filled; a broken one, or one with too many holes, with DENIED."""
         call = _Call(partial(_check, should_stop, self._owns), lambda: should_stop() or not self._owns())
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         try:
@@ -160,6 +163,10 @@ class PreservingWriter:
             until = min(target.end, run.checkpoint.next_offset)
             self._compare(target, run, until, call)
             run = _cut(run, until, run.checkpoint.next_offset)
+        backlog = self._backlogs[run.partition]
+        backlog.add(run.batches, position=run.position, next_offset=run.checkpoint.next_offset)
+        if backlog.is_endless:
+            raise RunEnded(too_many(run.partition, backlog))
         stretches = contiguous([b.column("offset") for b in run.batches], 0).rows() if run.count else []
         for source, _, count in stretches:
             self._fill(target, source, run, call)

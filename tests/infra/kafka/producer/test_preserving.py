@@ -19,7 +19,7 @@ from infra.kafka.producer.preserved_log import Stillness, TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
 from infra.runtime.crash_points import Step, observe
-from tests.contracts.target import never, row, run_of
+from tests.contracts.target import STAMP, never, row, run_of
 from tests.infra.cluster import Cluster
 from tests.infra.target_on_broker import OnBroker
 
@@ -73,7 +73,11 @@ class TestPreservingWriter(OnBroker):
         name = unique("ids")
 
         def make(
-            *, owns: Callable[[], bool] = lambda: True, wait: timedelta = WAIT, hole_limit: int = 10**6
+            *,
+            owns: Callable[[], bool] = lambda: True,
+            wait: timedelta = WAIT,
+            hole_limit: int = 10**6,
+            holes_per_second: int = 10**6,
         ) -> PreservingWriter:
             given = cluster.properties | {"log_level": 0}
             made.append(
@@ -87,6 +91,7 @@ class TestPreservingWriter(OnBroker):
                         take_over_wait=wait,
                         expires_after=timedelta(seconds=10),
                         hole_limit=hole_limit,
+                        holes_per_second=holes_per_second,
                     ),
                     checkpoint_topic=checkpoint_topic,
                     offset_map_topic=offset_map_topic,
@@ -182,6 +187,21 @@ class TestPreservingWriter(OnBroker):
         (failed,) = deliver(make(hole_limit=10), run_to(partition, [11], position=0, next_offset=12))
         assert (failed.code, failed.kind) == ("LONG_HOLE", FailureKind.DENIED)
         assert "preserve_hole_limit" in failed.reason
+        assert self.end(partition) == 0
+
+    def test_a_source_with_too_many_holes_stops_and_stays_stopped(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        """Two holes in each second of the source; of one in a second, ten minutes' worth may wait."""
+        rows = [row(offset, b"%d" % offset, stamp=STAMP + 250 * offset) for offset in range(0, 2500, 2)]
+        run = run_to(partition, [0], position=0, next_offset=2500)
+        run = replace(run, batches=run_of(partition, rows).batches, count=len(rows))
+        writer = make(holes_per_second=1)
+        for _ in range(2):
+            (failed,) = deliver(writer, run)
+            assert (failed.code, failed.kind) == ("TOO_MANY_HOLES", FailureKind.DENIED)
+            assert "preserve_holes_per_second" in failed.reason
+            assert "offsets = 'map'" in failed.reason
         assert self.end(partition) == 0
 
     def test_nothing_is_sent_by_a_process_that_may_have_lost_its_partitions(
