@@ -31,7 +31,7 @@ from tests.ingress.world import source_settings
 
 FORMAT = ParquetFormat()
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-SETTINGS = IngressSettings(sources=(source_settings(offsets="preserve"),), preserve_hole_limit=1_000)
+SETTINGS = IngressSettings(sources=(source_settings(offsets="preserve"),))
 REGION = SETTINGS.sources[0].region
 SOURCE = SourcePartition(REGION, "t", 0)
 PRESERVED, MAPPED = (
@@ -60,10 +60,17 @@ def archive_with(*segments: Iterable[int], begin: int | None = None) -> Archive:
 
 
 def plan(
-    archive: Archive, *, route: ArchivedTopic = PRESERVED, position: int | None = None, **settings: int
+    archive: Archive,
+    *,
+    route: ArchivedTopic = PRESERVED,
+    position: int | None = None,
+    limit: int = 1_000,
+    most: int = 40,
 ) -> PreservePlan:
+    """`position`: of its checkpoint, if it has one."""
     checkpoints = {} if position is None else {CheckpointKey(SOURCE, "copy"): Checkpoint(position, "id", AT)}
-    return preserve_plan(archive, {"copy": [route]}, checkpoints, replace(SETTINGS, **settings))
+    settings = replace(SETTINGS, preserve_hole_limit=limit, preserve_holes_per_second=most)
+    return preserve_plan(archive, {"copy": [route]}, checkpoints, settings)
 
 
 @pytest.mark.parametrize("begin", [None, 0])
@@ -84,21 +91,21 @@ def test_a_long_prefix_is_refused_until_the_limit_is_raised() -> None:
     found = plan(archive)
     assert found.notes == ()
     assert "takes about 20 s, and ingress.preserve_hole_limit is 1000: raise it" in found.problems[str(SOURCE)]
-    assert len(plan(archive, preserve_hole_limit=3_000_000).notes) == 1
+    assert len(plan(archive, limit=3_000_000).notes) == 1
 
 
 def test_the_newest_segment_shows_how_many_holes_there_are() -> None:
     """Ten in a second there, and none in the one before."""
     archive = archive_with(range(100), range(100, 300, 2))
     assert plan(archive) == PreservePlan()
-    found = plan(archive, preserve_holes_per_second=9)
+    found = plan(archive, most=9)
     assert found.problems[str(SOURCE)].startswith("its newest segment has 10 holes a second")
-    assert plan(archive_with(range(0, 200, 2), range(200, 300)), preserve_holes_per_second=9) == PreservePlan()
+    assert plan(archive_with(range(0, 200, 2), range(200, 300)), most=9) == PreservePlan()
 
 
 def test_sources_with_a_map_do_not_matter() -> None:
     archive = archive_with(range(3_000_000, 3_000_200, 2), begin=3_000_000)
-    assert plan(archive, route=MAPPED, preserve_holes_per_second=1) == PreservePlan()
+    assert plan(archive, route=MAPPED, most=1) == PreservePlan()
 
 
 @given(st.integers(0, 10**10), st.floats(0, 10**4), st.integers(1, 10**10), st.integers(1, 10**4))
