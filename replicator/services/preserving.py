@@ -25,8 +25,7 @@ def preserving_writer(
 ) -> PreservingWriter:
     """Connects on first use: a source that keeps its offsets may be added by a reload. Raises ConfigError."""
     consumer = config.cluster.properties("consumer")
-    if settings.preserves_offsets:
-        check_session(settings.preserve_wait, consumer)
+    check_preserving(config)
     return PreservingWriter(
         config.cluster.properties("producer"),
         transactional_id=f"{settings.group_id}.preserve",
@@ -43,6 +42,13 @@ def preserving_writer(
         offset_map_topic=settings.offset_map_topic,
         memory_bytes=PRODUCER_BYTES,
     )
+
+
+def check_preserving(config: Config) -> None:
+    """At the start, and before a reload is applied: it may add the first source that keeps its offsets. Raises
+    ConfigError."""
+    if config.ingress is not None and config.ingress.preserves_offsets:
+        check_session(config.ingress.preserve_wait, config.cluster.properties("consumer"))
 
 
 def check_session(wait: timedelta, consumer: Mapping[str, str]) -> None:
