@@ -205,11 +205,20 @@ class PreservingWriter:
         filler = self._logs.filler(run)
         try:
             while target.end < wanted:
-                target.end = filler.fill(target.end, wanted, call.should_stop, most=MOST_AT_ONCE)
+                before = target.end
+                target.end = filler.fill(before, wanted, call.should_stop, most=MOST_AT_ONCE)
+                if filler.has_met_others:
+                    self._check_hole(target, before, run)
                 if target.end < wanted and call.deadline.expired:
                     raise RunEnded(unfinished(target.partition, f"fills a hole up to offset {wanted}"))
         except NotAsExpected as error:
             raise RunEnded(broken(run, target.end, str(error))) from error
+
+    def _check_hole(self, target: PreservedLog, start: int, run: TargetRun) -> None:
+        """Markers of others are no difference; a record that consumers see is one."""
+        at = self._target.first_difference(target.partition, (), start, target.end)
+        if at is not None:
+            raise RunEnded(broken(run, at, "another program has written a record into a hole"))
 
     def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: _Call) -> None:
         """What lies in the target already, up to `until`."""
