@@ -73,7 +73,11 @@ class Bench:
             logs=TargetLogs(self.admin, self.properties),
             owns=lambda: True,
             limits=PreserveLimits(
-                transaction_timeout=TIMEOUT, take_over_wait=timedelta(), expires_after=TIMEOUT, hole_limit=10**9
+                transaction_timeout=TIMEOUT,
+                take_over_wait=timedelta(),
+                expires_after=TIMEOUT,
+                hole_limit=10**9,
+                holes_per_second=10**9,
             ),
             memory_bytes=MEMORY,
             **self.own,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from formats.errors import PluginFailed
+from formats.holes import HOLES_PER_SECOND
 from formats.topic_selection import TopicRule, select_names
 from infra.settings.field import Invalid, Problem, dotted, enforce, not_blank, setting, topic_name
 from ingress.catalog.settings import CatalogSettings
@@ -103,6 +104,15 @@ class IngressSettings(CatalogSettings):
             "with offsets = 'preserve': offsets without a record, in a row, that are filled without asking; a "
             "partition with more of them, such as before the begin of the source's log, stops and says how long it "
             "would take",
+            minimum=1,
+        ),
+    )
+    preserve_holes_per_second: int = field(
+        default=HOLES_PER_SECOND,
+        metadata=setting(
+            "with offsets = 'preserve': holes, such as markers of transactions, that one partition can fill in a "
+            "second here; a source that makes more of them all the time would fall behind for ever, so its partition "
+            "stops",
             minimum=1,
         ),
     )

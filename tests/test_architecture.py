@@ -121,6 +121,7 @@ PURE = (
     "ingress/groups/translation.py",
     "ingress/groups/trimming.py",
     "ingress/routing/copies.py",
+    "ingress/routing/preserved_topic.py",
     "ingress/routing/succession.py",
     "ingress/segment_view.py",
     "ingress/sequencer.py",

@@ -24,7 +24,8 @@ from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.desired import SourceTopic, desired_topics, is_left_gone, lineage_of
-from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic, RoutingPlan
+from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic, RoutingPlan, keeping_offsets
+from ingress.routing.preserved_topic import contradiction, risks
 from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings
 
@@ -113,6 +114,7 @@ class DestinationFinder:
     _calls: int = 0
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
     _kept_away: frozenset[str] = frozenset()  # region/path, logged once
+    _at_risk: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by destination, logged once
     # the topics that expressions may select, and the settings with which they were found
     _searched: Collection[SourceTopic] = frozenset()
     _searched_by: IngressSettings | None = None
@@ -150,10 +152,12 @@ class DestinationFinder:
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
+        contradicting = self._contradicting(chosen, facts, catalogs)
+        refused |= contradicting
         found = {
             name: Destination(routes=archived_topics, facts=facts[name])
             for name, archived_topics in chosen.items()
-            if name in facts
+            if name in facts and not any(one.name in contradicting for one in archived_topics)
         }
         archived_topics = [
             *(archived_topic for some in chosen.values() for archived_topic in some),
@@ -270,6 +274,37 @@ class DestinationFinder:
             archived_topic.name: str(error) for name, error in errors.items() for archived_topic in chosen[name]
         }
         return facts
+
+    def _contradicting(
+        self,
+        chosen: Mapping[str, Sequence[ArchivedTopic]],
+        facts: Mapping[str, TopicFacts],
+        catalogs: Mapping[str, Catalog],
+    ) -> Mapping[str, str]:
+        """Sources whose offsets cannot be kept in the topics that they go to, with the reason. Others that are at risk
+        are logged, once and when that changes."""
+        refused: dict[str, str] = {}
+        at_risk: dict[str, tuple[str, ...]] = {}
+        for name in sorted(keeping_offsets(chosen) & facts.keys()):
+            try:
+                configs = self.admin.configs(name)
+            except TargetError as error:
+                refused |= {one.name: str(error) for one in chosen[name]}
+                continue
+            for one in chosen[name]:
+                topic = one.source.found_in(catalogs)
+                source = None if topic is None else topic.configs
+                if reason := contradiction(configs, source):
+                    refused[one.name] = f"destination topic {name}: {reason}"
+                elif found := tuple(risks(configs, source)):
+                    at_risk[name] = found
+        for name, reasons in at_risk.items():
+            if self._at_risk.get(name) != reasons:
+                log.warning(
+                    "preserve_at_risk", extra={log_fields.DESTINATION: name, log_fields.REASON: "; ".join(reasons)}
+                )
+        self._at_risk = at_risk
+        return refused
 
     def _create(
         self,

@@ -50,7 +50,7 @@ from replicator.services.archive import archive_in
 from replicator.services.catalog import applier_of, creator_of, heartbeats_of
 from replicator.services.groups import groups_of
 from replicator.services.ledger import ledger_of
-from replicator.services.preserving import preserving_writer
+from replicator.services.preserving import check_preserving, preserving_writer
 from replicator.services.reload import reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
@@ -238,6 +238,7 @@ def build_ingress(
             running=config,
             reads=INGRESS,
             apply=lambda changed: current.replace(changed.ingress or settings),  # a section is never taken away
+            check=check_preserving,
         )
 
 

@@ -57,9 +57,7 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
         for name in unlisted
         if name not in existing and not is_left_gone([one.source for one in routing.chosen[name]], found, settings)
     ]
-    preserved = preserve_plan(
-        reach.archive, routing.chosen, reach.checkpoints.read(), hole_limit=settings.preserve_hole_limit
-    )
+    preserved = preserve_plan(reach.archive, routing.chosen, reach.checkpoints.read(), settings)
     refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
     return IngressPlan(
         plan=plan,

@@ -25,8 +25,7 @@ def preserving_writer(
 ) -> PreservingWriter:
     """Connects on first use: a source that keeps its offsets may be added by a reload. Raises ConfigError."""
     consumer = config.cluster.properties("consumer")
-    if settings.preserves_offsets:
-        check_session(settings.preserve_wait, consumer)
+    check_preserving(config)
     return PreservingWriter(
         config.cluster.properties("producer"),
         transactional_id=f"{settings.group_id}.preserve",
@@ -37,11 +36,19 @@ def preserving_writer(
             take_over_wait=settings.preserve_wait,
             expires_after=settings.preserve_wait,
             hole_limit=settings.preserve_hole_limit,
+            holes_per_second=settings.preserve_holes_per_second,
         ),
         checkpoint_topic=settings.checkpoint_topic,
         offset_map_topic=settings.offset_map_topic,
         memory_bytes=PRODUCER_BYTES,
     )
+
+
+def check_preserving(config: Config) -> None:
+    """At the start, and before a reload is applied: it may add the first source that keeps its offsets. Raises
+    ConfigError."""
+    if config.ingress is not None and config.ingress.preserves_offsets:
+        check_session(config.ingress.preserve_wait, config.cluster.properties("consumer"))
 
 
 def check_session(wait: timedelta, consumer: Mapping[str, str]) -> None:

@@ -44,6 +44,7 @@ class ConfigReloader:
     reads: Collection[KeyPath]  # what the service reads of it
     apply: Callable[[Config], None]
     health: Health
+    check: Callable[[Config], None] = lambda _: None  # raises ConfigError: nothing is applied
     stop: Stop
     _requested: threading.Event = field(default_factory=threading.Event)
     _seen: str = ""  # digest at the last look
@@ -83,8 +84,11 @@ class ConfigReloader:
             return _refused(error)
         try:
             found = reload(self.running, changed, self.reads)
+            self.check(found.config)
         except Invalid as error:
             return f"{self.file.path}: nothing of it is applied: {error}, until the service is restarted"
+        except ConfigError as error:
+            return f"{self.file.path}: nothing of it is applied: {'; '.join(error.problems)}"
         if found.applied:
             self.running = found.config
             self.apply(found.config)
@@ -109,12 +113,14 @@ def reloading_service(
     running: Config,
     reads: Collection[KeyPath],
     apply: Callable[[Config], None],
+    check: Callable[[Config], None] = lambda _: None,
 ) -> Service:
-    """The service of `loops`, and of one more that takes over changes of `file`, if there is one."""
+    """The service of `loops`, and of one more that takes over changes of `file`, if there is one. `check` raises
+    ConfigError where a change must not be applied."""
     if file is None:
         return around.service(dict(loops), shutdown_timeout)
     reloader = ConfigReloader(
-        file=file, running=running, reads=reads, apply=apply, health=around.health, stop=around.stop
+        file=file, running=running, reads=reads, apply=apply, health=around.health, stop=around.stop, check=check
     )
     return around.service({**loops, "config": reloader.run}, shutdown_timeout, reloader.request)
 

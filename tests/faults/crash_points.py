@@ -128,6 +128,17 @@ PRESERVE: Mapping[Step, int] = {
     Step.END_HOLE: 2,
     Step.PRODUCE_CHECKPOINT: 2,
 }
+# Of one whose source's log begins later: it fills what is before, in several transactions, and removes it.
+PRESERVE_PREFIX: Mapping[Step, tuple[int, ...]] = {
+    Step.TAKE_OVER: (1,),
+    Step.BEGIN_TRANSACTION: (1, 2),
+    Step.FILL_HOLE: (1, 2),
+    Step.END_HOLE: (1, 2),
+    Step.DELETE_RECORDS: (1,),
+    Step.PRODUCE_RECORDS: (1,),
+    Step.PRODUCE_OFFSET_MAP: (1,),
+    Step.PRODUCE_CHECKPOINT: (1,),
+}
 SYNC: Mapping[Step, tuple[int, ...]] = {
     Step.COPY_OBJECT: (1, 4),
     Step.CREATE_MULTIPART: (1,),

@@ -4,34 +4,38 @@ has its partitions: both logs have the same records at the same offsets."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from formats.holes import MOST_FILLERS
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.runtime.crash_points import AFTER, BEFORE
-from tests.faults.crash_points import PRESERVE
+from infra.runtime.crash_points import AFTER, BEFORE, Step
+from tests.faults.crash_points import PRESERVE, PRESERVE_PREFIX
 from tests.faults.hand import hand
 from tests.faults.victim import CrashPoint
 from tests.infra.cluster import Cluster
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B
 from tests.processes.test_groups_cross import produce_with_holes, values
+from tests.processes.test_preserved_offsets import begin_later
 
 if TYPE_CHECKING:
     from tests.processes.harness import Site, Worker
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
+PREFIX = MOST_FILLERS + 20_000  # two transactions
 SESSION_MS = 9000  # longer than a pause between two polls and the wait after a take-over together
 
 
-def points() -> list[object]:
+def points(registry: Mapping[Step, Sequence[int]]) -> list[object]:
     return [
-        pytest.param(CrashPoint(step=step, when=when, occurrence=occurrence), id=f"{when}-{step.value}")
-        for step, occurrence in PRESERVE.items()
+        pytest.param(CrashPoint(step=step, when=when, occurrence=occurrence), id=f"{when}-{step.value}-{occurrence}")
+        for step, occurrences in registry.items()
+        for occurrence in occurrences
         for when in (BEFORE, AFTER)
     ]
 
@@ -46,17 +50,18 @@ def preserving(site: Site, flow: Flow, name: str, **consumer: str) -> Worker:
 
 
 def logs(site: Site, flow: Flow) -> Mapping[str, object]:
-    """Records by offset of both logs, and where they end."""
+    """Records by offset of both logs, and where they begin and end."""
     found: dict[str, object] = {}
     for region, topic in ((A, flow.topic), (B, flow.target)):
         partition = TopicPartition(topic, 0)
         cluster = Cluster(site.stack.brokers[region])
         found[region] = values(cluster.messages(partition))
-        found[f"{region} ends"] = KafkaAdmin(cluster.properties).watermarks([partition])[partition].high
+        marks = KafkaAdmin(cluster.properties).watermarks([partition])[partition]
+        found[f"{region} ends"] = marks.low, marks.high
     return found
 
 
-@pytest.mark.parametrize("point", points())
+@pytest.mark.parametrize("point", points({step: [occurrence] for step, occurrence in PRESERVE.items()}))
 def test_killed_at(site: Site, point: CrashPoint) -> None:
     with Flow(site, partitions=1) as flow:
         egress = site.egress("egress", {flow.topic: {}}).start()
@@ -71,6 +76,7 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
         victim.worker.stop()
         found = logs(site, flow)
         assert found[A] == found[B]
+        assert found[f"{A} ends"] == found[f"{B} ends"]
 
 
 def test_frozen_until_another_one_has_its_partition(site: Site) -> None:
@@ -92,3 +98,22 @@ def test_frozen_until_another_one_has_its_partition(site: Site) -> None:
         site.stop(egress, other, frozen)
         found = logs(site, flow)
         assert found[A] == found[B]
+        assert found[f"{A} ends"] == found[f"{B} ends"]
+
+
+@pytest.mark.parametrize("point", points(PRESERVE_PREFIX))
+def test_killed_while_it_fills_what_is_before_the_begin(site: Site, point: CrashPoint) -> None:
+    with Flow(site, partitions=1) as flow:
+        begin_later(site.bootstrap(A), TopicPartition(flow.topic, 0), PREFIX)
+        produce_with_holes(site.bootstrap(A), flow.topic)
+        egress = site.egress("egress", {flow.topic: {}}).start()
+        victim = hand(site, preserving(site, flow, "ingress", **{"group.instance.id": "preserving"}))
+        victim.start(point)
+        site.wait(f"it gets to {point.name}", lambda: victim.crashed() == point)
+        victim.start()
+        flow.wait_for(flow.produce([]))
+        site.stop(egress)
+        victim.worker.stop()
+        found = logs(site, flow)
+        assert found[A] == found[B]
+        assert found[f"{A} ends"] == found[f"{B} ends"]

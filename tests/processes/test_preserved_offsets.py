@@ -93,3 +93,41 @@ def test_a_foreign_record_stops_it_and_map_mode_goes_on(site: Site) -> None:
         flow.wait_for(words)
         assert len(values(Cluster(site.stack.brokers[B]).messages(TopicPartition(flow.target, 0)))) == 3, "none twice"
         site.stop(egress, ingress)
+
+
+def test_a_log_that_begins_later_begins_there_here_too(site: Site) -> None:
+    """The plan says how long that takes; above the limit the partition stops until the limit is raised."""
+    with Flow(site, partitions=1) as flow:
+        source, here = TopicPartition(flow.topic, 0), TopicPartition(flow.target, 0)
+        begin_later(site.bootstrap(A), source, 20_000)
+        egress = site.egress("egress", {flow.topic: {}}).start()
+        given = {"topic": flow.topic, "offsets": "preserve"}
+        ingress = site.ingress("ingress", given, session_ms=9000, preserve_wait="1s", preserve_hole_limit=19_999)
+        ingress.start()
+        words = flow.produce([])
+        site.wait("the stop", lambda: "LONG_HOLE: 20000 offsets" in str(ingress.readiness().get("stopped")))
+        _, text = ingress.run("plan")
+        refused = "its archive begins at offset 20000; to fill what is before takes about 0 s, and"
+        assert refused in " ".join(text.split()), text
+        ingress.stop()
+        assert KafkaAdmin({"bootstrap.servers": site.bootstrap(B)}).watermarks([here])[here].high == 0
+
+        ingress.write(site.ingress("raised", given, session_ms=9000, preserve_wait="1s").tables)
+        _, text = ingress.run("plan")
+        assert "up to offset 20000, where its archive begins: about 0 s" in " ".join(text.split()), text
+        ingress.start()
+        flow.wait_for(words)
+        assert KafkaAdmin({"bootstrap.servers": site.bootstrap(B)}).watermarks([here])[here].low == 20_000
+        there, cluster = Cluster(site.stack.brokers[A]), Cluster(site.stack.brokers[B])
+        assert values(cluster.messages(here)) == values(there.messages(source))
+        site.stop(egress, ingress)
+
+
+def begin_later(bootstrap: str, partition: TopicPartition, offset: int) -> None:
+    """So many records at the source that are deleted again: its log begins there."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "queue.buffering.max.messages": offset})
+    for _ in range(offset):
+        producer.produce(partition.topic, partition=partition.partition)
+    assert producer.flush(60) == 0
+    producer.close()
+    KafkaAdmin({"bootstrap.servers": bootstrap}).delete_records({partition: offset})

@@ -1,12 +1,16 @@
 """Fills holes of one target partition by aborted transactions, on a transactional id of its own.
 
     take over: init ─> transactions of earlier owners have ended ─> the log's end stays, unless others write
-    Fillers    begin ─> records ─> all acknowledged, at the offsets expected ─> abort ─> the marker is in the log
+    Fillers    begin ─> one record, then the others ─> acknowledged, where expected ─> abort ─> the marker is in the log
     Marker     begin ─> one record queued, never sent: the client registers its partition ─> abort ─> the same
 
 `EndTxn` answers before the marker is in the log, and a record produced then might land before it (seen): each step
 ends when the end of the stable log shows the marker. An abort that comes before the partition is registered leaves no
 marker, and no trace. Then the transaction is ended for certain by another init, and tried again with more time.
+
+A coordinator that takes the place of one that died writes the marker of an unfinished transaction again. It has done so
+before the next transaction's first record is accepted. So that record shows where the hole really begins: where
+the hole has room for what came in between, the transaction ends at once, and the next step fills what is left.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ class HoleFiller:
         self._id, self._partition = transactional_id, sample.partition
         self._sample, self._stable_end, self._memory_bytes = sample.without_records, stable_end, memory_bytes
         self._pause = REGISTERED_AFTER
+        self.has_met_others = False  # in the last `fill`
         self._producer: TransactionalProducer | None = None
 
     def take_over(self, should_stop: Callable[[], bool]) -> None:
@@ -76,8 +81,8 @@ class HoleFiller:
 
     def fill(self, end: int, wanted: int, should_stop: Callable[[], bool], *, most: int) -> int:
         """Bring the log from `end` to `wanted`, or some way there: at least one step, and until `most` offsets are
-        filled. Returns the new end."""
-        begun_at = end
+        filled. Returns the new end. `has_met_others` says whether others have written into the hole meanwhile."""
+        begun_at, self.has_met_others = end, False
         while (step := next_step(end, wanted)) is not None and end - begun_at < most:
             match step:
                 case Overtaken():
@@ -97,7 +102,22 @@ class HoleFiller:
             self._producer = None
 
     def _fillers(self, end: int, count: int, should_stop: Callable[[], bool]) -> int:
-        producer, run = self._begun(should_stop), self._run(count)
+        producer = self._begun(should_stop)
+        lies = self._sent(producer, end, 1, should_stop)
+        is_ours = lies == end
+        if is_ours and count > 1:
+            is_ours = self._sent(producer, end + 1, count - 1, should_stop) == end + 1
+        self._abort(producer, should_stop)
+        if is_ours:
+            return self._seen(end + count + 1, should_stop)
+        if not end < lies < end + count:
+            raise NotAsExpected(f"fillers lie from {lies} on, and {end} is expected")
+        self.has_met_others = True
+        return self._seen(lies + 2, should_stop)
+
+    def _sent(self, producer: TransactionalProducer, first: int, count: int, should_stop: Callable[[], bool]) -> int:
+        """Where the first of so many fillers lies; -1: not in a row."""
+        run = self._run(count)
         try:
             with durable(Step.FILL_HOLE):
                 reports = producer.send(
@@ -105,12 +125,8 @@ class HoleFiller:
                 )
                 producer.acknowledged(should_stop)
         except (MustAbort, BrokerUnavailable) as error:
-            self._raise(error, f"fill {count + 1} offsets of {self._partition} from {end} on")
-        is_ours = reports.is_contiguous and reports.first_offset == end
-        self._abort(producer, should_stop)
-        if not is_ours:
-            raise NotAsExpected(f"fillers lie from {reports.first_offset} on, and {end} is expected")
-        return self._seen(end + count + 1, should_stop)
+            self._raise(error, f"fill {count} offsets of {self._partition} from {first} on")
+        return reports.first_offset if reports.is_contiguous else -1
 
     def _marker(self, end: int, should_stop: Callable[[], bool]) -> int:
         producer = self._begun(should_stop)

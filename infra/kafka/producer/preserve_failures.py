@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from formats.records.hole_rate import BEHIND, HoleBacklog
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 
 
+class RunEnded(Exception):
+    """The partition's part of a call of `deliver` ends here."""
+
+    def __init__(self, failure: RunFailed) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
 def taken_over(partition: TopicPartition, left: timedelta) -> RunFailed:
-    reason = f"records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
+    reason = f"taken over: records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
     return RunFailed(partition, "TAKEN_OVER", reason, FailureKind.RETRY_LATER)
 
 
@@ -40,3 +49,13 @@ def too_long(partition: TopicPartition, hole: int, takes: timedelta) -> RunFaile
         "ingress.preserve_hole_limit, or set offsets = 'map' for it"
     )
     return RunFailed(partition, "LONG_HOLE", reason, FailureKind.DENIED)
+
+
+def too_many(partition: TopicPartition, backlog: HoleBacklog) -> RunFailed:
+    reason = (
+        f"the source makes more than {backlog.per_second} holes a second, such as markers of transactions, which is "
+        f"what this partition is to fill: {backlog.waiting:.0f} of them would wait, more than in "
+        f"{BEHIND.total_seconds() / 60:.0f} minutes are filled. Set offsets = 'map' for it; or, if this cluster fills "
+        "more, raise ingress.preserve_holes_per_second; and start this process again"
+    )
+    return RunFailed(partition, "TOO_MANY_HOLES", reason, FailureKind.DENIED)

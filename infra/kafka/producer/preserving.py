@@ -17,34 +17,35 @@ the process looks whether it still polls its group in time; `preserved_log` has 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
 from formats.errors import BrokerUnavailable, TargetError, WriterRefused
-from formats.holes import has_lost_its_tail, time_to_fill
+from formats.holes import time_to_fill
 from formats.messages.delivery_checkpoint import Author, CheckpointKey, Skipped
+from formats.records.hole_rate import HoleBacklog
 from formats.records.offset_runs import contiguous
 from formats.records.statistics import records_within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.contracts.producer import RunFailed, TargetRun
 from infra.kafka.client.delivery_reports import RunReports
 from infra.kafka.client.idempotent_producer import IdempotentProducer, transactional_properties
 from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
-from infra.kafka.producer.hole_filler import HoleFiller, NotAsExpected
+from infra.kafka.producer.hole_filler import NotAsExpected
 from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
-from infra.kafka.producer.preserve_failures import broken, moved, too_long, unfinished
-from infra.kafka.producer.preserved_log import PreservedLog, Stillness, TargetLogs
+from infra.kafka.producer.owned_logs import OwnedLogs
+from infra.kafka.producer.preserve_failures import RunEnded, broken, moved, too_long, too_many, unfinished
+from infra.kafka.producer.preserved_log import PreservedLog, TargetLogs
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, DESTINATION, NEXT, REASON
 
 METADATA_WITHIN = timedelta(seconds=5)
-OPEN_FILLERS = 32  # partitions with a producer for holes; each has a thread for each broker
 FILL_FOR = timedelta(seconds=2)  # of one call: other partitions wait meanwhile
 MOST_AT_ONCE = 300_000  # offsets of a hole before the deadline is checked again
 LONG = timedelta(seconds=10)  # a hole that takes so long is announced
@@ -58,6 +59,7 @@ class PreserveLimits:
     take_over_wait: timedelta  # an owner begins when the end of the log has stood still for it
     expires_after: timedelta  # a record that is not acknowledged; not longer than `take_over_wait`
     hole_limit: int  # offsets; a larger hole waits for an operator
+    holes_per_second: int  # of a partition; a source that has more, all the time, is refused
 
 
 @dataclass(slots=True)
@@ -73,12 +75,6 @@ class _Call:
     failed: dict[TopicPartition, RunFailed] = field(default_factory=dict)
     sent: list[TargetRun] = field(default_factory=list)  # whole, once they are settled
     found: list[TargetRun] = field(default_factory=list)  # in the target already, of partitions that failed after them
-
-
-class _Ended(Exception):
-    def __init__(self, failure: RunFailed) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
 
 
 class PreservingWriter:
@@ -103,13 +99,17 @@ class PreservingWriter:
         expires = {"message.timeout.ms": int(limits.expires_after / timedelta(milliseconds=1))}
         self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._producers = AcknowledgedProducers({**properties, **expires}, self._topics, memory_bytes=memory_bytes)
-        self._hole_properties = transactional_properties(
-            properties, memory_bytes=memory_bytes, transaction_timeout=limits.transaction_timeout
+        self._target, self._owns, self._limits, self._memory_bytes = logs, owns, limits, memory_bytes
+        self._backlogs = defaultdict[TopicPartition, HoleBacklog](lambda: HoleBacklog(limits.holes_per_second))
+        self._logs = OwnedLogs(
+            transactional_properties(
+                properties, memory_bytes=memory_bytes, transaction_timeout=limits.transaction_timeout
+            ),
+            transactional_id=transactional_id,
+            target=logs,
+            take_over_wait=limits.take_over_wait,
+            memory_bytes=memory_bytes,
         )
-        self._id, self._target, self._owns, self._limits = transactional_id, logs, owns, limits
-        self._memory_bytes = memory_bytes
-        self._logs: dict[TopicPartition, PreservedLog] = {}
-        self._fillers: OrderedDict[TopicPartition, HoleFiller] = OrderedDict()
 
     def batch_size_class(self, topic: str) -> int:
         return self._producers.sizes.of(topic)
@@ -122,7 +122,7 @@ class PreservingWriter:
         fence: object = None,  # noqa: ARG002 -- records outside transactions have none
     ) -> Sequence[RunFailed]:
         """See TargetWriter. A partition that was taken over fails with RETRY_LATER until its log has stood still, one
-        with a long hole with RETRY_NOW until that is filled, and a broken one with DENIED."""
+        with a long hole with RETRY_NOW until that is filled; a broken one, or one with too many holes, with DENIED."""
         call = _Call(partial(_check, should_stop, self._owns), lambda: should_stop() or not self._owns())
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         try:
@@ -134,7 +134,7 @@ class PreservingWriter:
                     skipped[run.key] += run.skipped
                     try:
                         self._place(run, call)
-                    except _Ended as ended:
+                    except RunEnded as ended:
                         self._fail(call, ended.failure)
                 self._settle(call)
             done = [run for run in call.sent if run.partition not in call.failed] + call.found
@@ -144,27 +144,29 @@ class PreservingWriter:
             with durable(Step.PRODUCE_CHECKPOINT):
                 call.failed |= self._producers.record_checkpoints(list(last.values()), call.wait)
         except (BrokerUnavailable, WriterRefused):
-            self._logs.clear()  # what was sent may still arrive
+            self._logs.forget()  # what was sent may still arrive
             self._producers.close(GRACE)
             raise
         return list(call.failed.values())
 
     def close(self, timeout: timedelta) -> None:
         """Drop records in flight and release everything. May be called twice; the next `deliver` connects again."""
-        self._logs.clear()
         self._producers.close(timeout)
-        while self._fillers:
-            self._fillers.popitem()[1].close()
+        self._logs.close()
 
     # --- one run ---
 
     def _place(self, run: TargetRun, call: _Call) -> None:
         """Bring the log from where it ends to the end of the run, as far as what is queued."""
-        target, whole = self._log(run, call), run
+        target, whole = self._logs.of(run, call.seen, call.should_stop), run
         if target.end > run.position:
             until = min(target.end, run.checkpoint.next_offset)
             self._compare(target, run, until, call)
             run = _cut(run, until, run.checkpoint.next_offset)
+        backlog = self._backlogs[run.partition]
+        backlog.add(run.batches, position=run.position, next_offset=run.checkpoint.next_offset)
+        if backlog.is_endless:
+            raise RunEnded(too_many(run.partition, backlog))
         stretches = contiguous([b.column("offset") for b in run.batches], 0).rows() if run.count else []
         for source, _, count in stretches:
             self._fill(target, source, run, call)
@@ -180,7 +182,7 @@ class PreservingWriter:
             self._topics.check(partial(call.producer.topic_error, within=METADATA_WITHIN))
         if call.producer.fatal is not None:
             self._settle(call)
-            raise _Ended(unfinished(piece.partition, "another run failed"))
+            raise RunEnded(unfinished(piece.partition, "another run failed"))
         reports = call.producer.send(piece, piece.partition, memory_bytes=self._memory_bytes, wait=call.wait)
         call.queued.append((piece.partition, reports, expected))
         target.end = expected + piece.count
@@ -190,24 +192,33 @@ class PreservingWriter:
             return
         self._settle(call)
         if target.partition in call.failed:
-            raise _Ended(call.failed[target.partition])
+            raise RunEnded(call.failed[target.partition])
         hole, takes = wanted - target.end, time_to_fill(wanted - target.end)
         call.deadline = call.deadline or Deadline(FILL_FOR)
         if call.deadline.expired:
-            raise _Ended(unfinished(target.partition, f"fills holes up to offset {wanted}"))
+            raise RunEnded(unfinished(target.partition, f"fills holes up to offset {wanted}"))
         if hole > self._limits.hole_limit:
-            raise _Ended(too_long(target.partition, hole, takes))
+            raise RunEnded(too_long(target.partition, hole, takes))
         if takes > LONG:
             takes_text = f"about {takes.total_seconds():.0f} s until they are filled"
             log.info("long_hole", extra={DESTINATION: str(target.partition), COUNT: hole, NEXT: takes_text})
-        filler = self._filler(run)
+        filler = self._logs.filler(run)
         try:
             while target.end < wanted:
-                target.end = filler.fill(target.end, wanted, call.should_stop, most=MOST_AT_ONCE)
+                before = target.end
+                target.end = filler.fill(before, wanted, call.should_stop, most=MOST_AT_ONCE)
+                if filler.has_met_others:
+                    self._check_hole(target, before, run)
                 if target.end < wanted and call.deadline.expired:
-                    raise _Ended(unfinished(target.partition, f"fills a hole up to offset {wanted}"))
+                    raise RunEnded(unfinished(target.partition, f"fills a hole up to offset {wanted}"))
         except NotAsExpected as error:
-            raise _Ended(broken(run, target.end, str(error))) from error
+            raise RunEnded(broken(run, target.end, str(error))) from error
+
+    def _check_hole(self, target: PreservedLog, start: int, run: TargetRun) -> None:
+        """Markers of others are no difference; a record that consumers see is one."""
+        at = self._target.first_difference(target.partition, (), start, target.end)
+        if at is not None:
+            raise RunEnded(broken(run, at, "another program has written a record into a hole"))
 
     def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: _Call) -> None:
         """What lies in the target already, up to `until`."""
@@ -219,7 +230,7 @@ class PreservingWriter:
             return
         if at > run.position:
             call.found.append(_cut(run, run.position, at))
-        raise _Ended(broken(run, at, "the target has another record there than the source, or only one has any"))
+        raise RunEnded(broken(run, at, "the target has another record there than the source, or only one has any"))
 
     def _remove_prefix(self, target: PreservedLog, run: TargetRun) -> None:
         """Below the begin of the source's log there are fillers only."""
@@ -233,56 +244,7 @@ class PreservingWriter:
             log.warning("prefix_stays", extra={DESTINATION: str(target.partition), REASON: str(error), NEXT: "nothing"})
         target.low = begun_at
 
-    # --- the state of a partition ---
-
-    def _log(self, run: TargetRun, call: _Call) -> PreservedLog:
-        """The log of a partition that is ready."""
-        partition, now = run.partition, self._target.monotonic()
-        target = self._logs.get(partition)
-        if target is None or target.epoch != run.epoch:
-            self._filler(run).take_over(call.should_stop)
-            ends, now = self._target.ends(partition), self._target.monotonic()
-            still = Stillness(ends.high, now)
-            target = PreservedLog(partition, run.epoch, ends.low, ends.high, ends.high, still)
-            self._logs[partition] = target
-        if target.is_ready:
-            if partition not in call.seen:  # before anything is sent: what others wrote is noticed at its offset
-                call.seen.add(partition)
-                end = self._target.stable_end(partition)
-                if end < target.end:
-                    raise _Ended(broken(run, end, f"the target has lost its records up to offset {target.end}"))
-                if end > target.end:
-                    target.end = target.checked_from = end
-            return target
-        ends = self._target.ends(partition)
-        target.still.seen(ends.high, now)
-        left = self._limits.take_over_wait - target.still.lasts(self._target.monotonic())
-        if left > timedelta() or ends.stable != ends.high:
-            reason = (
-                f"taken over: records of an earlier owner may still arrive for {max(left.total_seconds(), 0):.1f} s"
-            )
-            raise _Ended(RunFailed(partition, "TAKEN_OVER", reason, FailureKind.RETRY_LATER))
-        target.low, target.end, target.checked_from = ends.low, ends.high, ends.high
-        if has_lost_its_tail(ends.high, run.delivered):
-            raise _Ended(broken(run, ends.high, f"the target has lost its records up to offset {run.delivered}"))
-        target.is_ready = True
-        call.seen.add(partition)
-        return target
-
-    def _filler(self, run: TargetRun) -> HoleFiller:
-        partition = run.partition
-        if partition not in self._fillers:
-            self._fillers[partition] = HoleFiller(
-                self._hole_properties,
-                transactional_id=f"{self._id}.{partition.topic}.{partition.partition}",
-                sample=run,
-                stable_end=partial(self._target.stable_end, partition),
-                memory_bytes=self._memory_bytes,
-            )
-        self._fillers.move_to_end(partition)
-        while len(self._fillers) > OPEN_FILLERS:
-            self._fillers.popitem(last=False)[1].close()
-        return self._fillers[partition]
+    # --- what is acknowledged ---
 
     def _settle(self, call: _Call) -> None:
         """Wait until all that is queued is acknowledged, and check where it is."""
@@ -299,9 +261,7 @@ class PreservingWriter:
 
     def _fail(self, call: _Call, failure: RunFailed) -> None:
         call.failed.setdefault(failure.partition, failure)
-        target = self._logs.get(failure.partition)
-        if target is not None and target.is_ready and failure.kind is not FailureKind.RETRY_NOW:
-            del self._logs[failure.partition]
+        self._logs.ended(failure)
 
 
 def _cut(run: TargetRun, start: int, next_offset: int) -> TargetRun:

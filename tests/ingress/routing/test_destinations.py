@@ -11,7 +11,7 @@ from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
 from ingress.routing import destinations
 from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
-from tests.ingress.world import HERE, World, key, source_settings
+from tests.ingress.world import HERE, World, key, source_settings, source_topic
 
 
 def finder(world: World) -> DestinationFinder:
@@ -475,3 +475,31 @@ def test_creations_take_limited_time_and_go_on_with_the_next_call(monkeypatch: p
     monkeypatch.undo()
     found = finder(world).find()
     assert (sorted(found.destinations), found.is_unfinished) == (["t.ingress", "u.ingress"], False)
+
+
+def test_a_destination_that_cannot_keep_offsets_is_refused_until_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    """At the first call and at each later one: someone may alter it meanwhile."""
+    world = World(source_settings(offsets="preserve"))
+    world.put(0, 9, partitions=1)
+    world.publish_catalog(source_topic(configs={"cleanup.policy": "delete"}))
+    finder_ = finder(world)
+    assert finder_.find().refused == {}
+    world.admin.settings["copy"]["cleanup.policy"] = "compact"
+    found = finder_.find()
+    assert (found.destinations, list(found.refused_partitions)) == ({}, [key()])
+    assert "Set cleanup.policy = delete here" in found.refused["a/t"]
+    world.admin.settings["copy"] |= {"cleanup.policy": "delete", "unclean.leader.election.enable": "true"}
+    for _ in range(2):
+        found = finder_.find()
+        assert (list(found.destinations), found.refused) == (["copy"], {})
+    assert [record.message for record in caplog.records].count("preserve_at_risk") == 1
+
+
+def test_a_destination_with_a_map_may_be_compacted() -> None:
+    world = World()
+    world.put(0, 9, partitions=1)
+    world.publish_catalog(source_topic(configs={"cleanup.policy": "delete"}))
+    finder_ = finder(world)
+    finder_.find()
+    world.admin.settings["copy"]["cleanup.policy"] = "compact"
+    assert finder_.find().refused == {}

@@ -40,8 +40,15 @@ class Bench:
             apply=self.applied.append,
             health=self.health,
             stop=Stop(),
+            check=self.check,
         )
         self.look()
+
+    @staticmethod
+    def check(config: Config) -> None:
+        egress = config.egress
+        if egress is not None and any(str(rule.pattern) == "forbidden" for rule in egress.topics):
+            raise ConfigError(["egress.topics: forbidden"], source="a check")
 
     def write(self, text: str) -> None:
         """As an editor does: another file takes its place."""
@@ -256,3 +263,13 @@ def test_a_flow_that_changes_is_taken_over_by_its_source(tmp_path: Path) -> None
     assert health.snapshot().problems[SUBJECT] == "needs a restart: egress", "the last flow is gone"
     assert now(FLOWS) == ["orders"]
     assert not health.snapshot().problems.get(SUBJECT)
+
+
+def test_what_a_check_of_the_service_refuses_is_not_applied(bench: Bench) -> None:
+    bench.write(HEAD + '[egress.topics."forbidden"]\n')
+    bench.look()
+    assert (bench.topics, bench.applied) == (["orders"], [])
+    assert bench.problem.endswith("nothing of it is applied: egress.topics: forbidden")
+    bench.write(HEAD + PAYMENTS)
+    bench.look()
+    assert (bench.topics, bench.problem) == (["orders", "payments"], "")

@@ -18,8 +18,8 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.producer.preserved_log import Stillness, TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
-from infra.runtime.crash_points import Step, observe
-from tests.contracts.target import never, row, run_of
+from infra.runtime.crash_points import BEFORE, Step, observe
+from tests.contracts.target import STAMP, never, row, run_of
 from tests.infra.cluster import Cluster
 from tests.infra.target_on_broker import OnBroker
 
@@ -59,6 +59,17 @@ def kill_at(wanted: Step) -> Callable[[Step, str], None]:
     return observer
 
 
+def once_before(wanted: Step, act: Callable[[], None]) -> Callable[[Step, str], None]:
+    done: list[Step] = []
+
+    def observer(step: Step, moment: str) -> None:
+        if step is wanted and moment == BEFORE and not done:
+            done.append(step)
+            act()
+
+    return observer
+
+
 @pytest.mark.integration
 class TestPreservingWriter(OnBroker):
     @pytest.fixture
@@ -73,7 +84,11 @@ class TestPreservingWriter(OnBroker):
         name = unique("ids")
 
         def make(
-            *, owns: Callable[[], bool] = lambda: True, wait: timedelta = WAIT, hole_limit: int = 10**6
+            *,
+            owns: Callable[[], bool] = lambda: True,
+            wait: timedelta = WAIT,
+            hole_limit: int = 10**6,
+            holes_per_second: int = 10**6,
         ) -> PreservingWriter:
             given = cluster.properties | {"log_level": 0}
             made.append(
@@ -87,6 +102,7 @@ class TestPreservingWriter(OnBroker):
                         take_over_wait=wait,
                         expires_after=timedelta(seconds=10),
                         hole_limit=hole_limit,
+                        holes_per_second=holes_per_second,
                     ),
                     checkpoint_topic=checkpoint_topic,
                     offset_map_topic=offset_map_topic,
@@ -184,6 +200,21 @@ class TestPreservingWriter(OnBroker):
         assert "preserve_hole_limit" in failed.reason
         assert self.end(partition) == 0
 
+    def test_a_source_with_too_many_holes_stops_and_stays_stopped(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        """Two holes in each second of the source; of one in a second, ten minutes' worth may wait."""
+        rows = [row(offset, b"%d" % offset, stamp=STAMP + 250 * offset) for offset in range(0, 2500, 2)]
+        run = run_to(partition, [0], position=0, next_offset=2500)
+        run = replace(run, batches=run_of(partition, rows).batches, count=len(rows))
+        writer = make(holes_per_second=1)
+        for _ in range(2):
+            (failed,) = deliver(writer, run)
+            assert (failed.code, failed.kind) == ("TOO_MANY_HOLES", FailureKind.DENIED)
+            assert "preserve_holes_per_second" in failed.reason
+            assert "offsets = 'map'" in failed.reason
+        assert self.end(partition) == 0
+
     def test_nothing_is_sent_by_a_process_that_may_have_lost_its_partitions(
         self, make: Callable[..., PreservingWriter], partition: TopicPartition
     ) -> None:
@@ -201,6 +232,82 @@ class TestPreservingWriter(OnBroker):
         assert [f.code for f in writer.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
         assert deliver(writer, run) == []
         assert [offset for offset, _ in self.found(partition)] == [0, 1]
+
+    def test_each_ownership_waits_and_so_does_one_that_may_have_been_lost(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        owned = True
+        writer = make(owns=lambda: owned)
+        assert deliver(writer, run_to(partition, [0], position=0, next_offset=1)) == []
+        again = replace(run_to(partition, [1], position=1, next_offset=2), epoch=9)
+        assert [f.code for f in writer.deliver([again], should_stop=never)] == ["TAKEN_OVER"]
+        assert deliver(writer, again) == []
+        owned, following = False, replace(run_to(partition, [2], position=2, next_offset=3), epoch=9)
+        with pytest.raises(BrokerUnavailable, match="frozen"):
+            writer.deliver([following], should_stop=never)
+        owned = True
+        assert [f.code for f in writer.deliver([following], should_stop=never)] == ["TAKEN_OVER"]
+        assert deliver(writer, following) == []
+        assert [offset for offset, _ in self.found(partition)] == [0, 1, 2]
+
+    @pytest.mark.parametrize("hole", [4, 9])
+    def test_a_marker_that_is_written_again_into_a_hole_is_no_difference(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition, unique: Callable[[str], str], hole: int
+    ) -> None:
+        """As a coordinator does that takes the place of one that died: here another one's record, aborted, and its
+        marker."""
+        other = Producer({**self._cluster.properties, "transactional.id": unique("other")})
+        other.init_transactions()
+
+        def abort_one() -> None:
+            other.begin_transaction()
+            other.produce(partition.topic, b"aborted", partition=partition.partition)
+            other.flush(10)
+            other.abort_transaction()
+
+        writer = make()
+        assert deliver(writer, run_to(partition, [0], position=0, next_offset=1)) == []
+        observe(once_before(Step.FILL_HOLE, abort_one))
+        assert deliver(writer, run_to(partition, [1 + hole], position=1, next_offset=2 + hole)) == []
+        assert [offset for offset, _ in self.found(partition)] == [0, 1 + hole]
+
+    @pytest.mark.parametrize("hole", [2, 4, 9])
+    def test_a_record_of_others_in_a_hole_is_detected(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition, hole: int
+    ) -> None:
+        writer = make()
+        assert deliver(writer, run_to(partition, [0], position=0, next_offset=1)) == []
+        observe(once_before(Step.FILL_HOLE, lambda: intrude(self._cluster, partition)))
+        (failed,) = deliver(writer, run_to(partition, [1 + hole], position=1, next_offset=2 + hole))
+        assert failed.reason.startswith("preserve broken at 1: ")
+        assert [c.next_offset for c in self.checkpoints().values()] == [1]
+
+    def test_an_owner_waits_for_an_open_transaction(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition, unique: Callable[[str], str]
+    ) -> None:
+        """What an aborted one leaves is a hole like any other."""
+        other = Producer({**self._cluster.properties, "transactional.id": unique("other")})
+        other.init_transactions()
+        other.begin_transaction()
+        other.produce(partition.topic, b"open", partition=partition.partition)
+        assert other.flush(10) == 0
+        writer, run = make(wait=timedelta()), run_to(partition, [2], position=0, next_offset=3)
+        for _ in range(3):
+            assert [f.code for f in writer.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
+        other.abort_transaction()
+        assert deliver(writer, run) == []
+        assert self.found(partition) == [(2, b"2")]
+
+    def test_what_the_target_has_deleted_is_not_compared(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        observe(kill_at(Step.PRODUCE_OFFSET_MAP))
+        with pytest.raises(Killed):
+            deliver(make(wait=timedelta()), run_to(partition, [0, 1, 2], position=0, next_offset=3))
+        observe(None)
+        KafkaAdmin(self._cluster.properties).delete_records({partition: 2})
+        assert deliver(make(), run_to(partition, [0, 1, 2, 3], position=0, next_offset=4)) == []
+        assert [offset for offset, _ in self.found(partition)] == [2, 3]
 
     @pytest.mark.parametrize("seed", range(2))
     def test_any_log_has_the_same_offsets_wherever_a_writer_is_killed(
