@@ -151,6 +151,7 @@ PURE = (
     "replicator/restore/plan.py",
     "replicator/schema_plan.py",
     "replicator/selection.py",
+    "replicator/spark_source/positions.py",
     "replicator/services/export_plan.py",
     "replicator/verify/report.py",
 )

@@ -25,6 +25,21 @@ TABLE = pa.schema(
     ]
 )
 
+KAFKA = pa.schema(  # as Spark's own source "kafka" has them, with includeHeaders
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+    ]
+)
+
+_RENAMED = {"timestampType": "timestamp_type"}  # by the name in `KAFKA`
+
 _LARGEST_MS = (2**63 - 1) // 1_000  # about 292,000 years before and after 1970
 
 
@@ -43,3 +58,9 @@ def table_of(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
         "headers": batch.column("headers").cast(TABLE.field("headers").type),
     }
     return pa.record_batch([columns[n] if n in columns else batch.column(n) for n in TABLE.names], schema=TABLE)
+
+
+def chosen(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns of `wanted`, part of `TABLE` or of `KAFKA`, from rows of `TABLE`."""
+    columns = [rows.column(_RENAMED.get(field.name, field.name)).cast(field.type) for field in wanted]
+    return pa.record_batch(columns, schema=wanted)

@@ -9,39 +9,43 @@ flights = spark.read.format("segments").option("config", "replicator.toml").opti
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from formats.coverage import Gap, SegmentSlice, parts, uncovered
 from formats.errors import ConfigError
-from formats.read_splits import ArchiveQuery, ReadSplit, read_splits
+from formats.read_splits import ReadSplit, read_splits
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.read import SplitReader
-from infra.archive.segments import SegmentStore
-from infra.runtime import log_fields
-from infra.runtime.lifecycle import Stop
-from infra.runtime.logs import TextFormatter
-from replicator.config import Config
-from replicator.services.archive import open_archive
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
-from replicator.spark_source.filters import admits, narrowed
-from replicator.spark_source.options import SOURCE, TOPIC, ReadOptions, parse_options
-from replicator.spark_source.rows import table_of
+from replicator.spark_source.archived import archived_sources
+from replicator.spark_source.filters import narrowed
+from replicator.spark_source.opened import log_gaps, opened
+from replicator.spark_source.options import OF_A_READ, OF_A_STREAM, SOURCE, ReadOptions, parse_options
+from replicator.spark_source.rows import KAFKA, TABLE, chosen, table_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from replicator.spark_source.stream import SegmentsStreamReader
 
 # `replicator.spark_source.rows.TABLE` as a Spark schema.
 COLUMNS = (
@@ -50,7 +54,16 @@ COLUMNS = (
     "headers ARRAY<STRUCT<key: STRING NOT NULL, value: BINARY>>"
 )
 
-log = logging.getLogger(__name__)
+# `replicator.spark_source.rows.KAFKA` as a Spark schema.
+KAFKA_COLUMNS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+READ_ONLY = (
+    "nothing can be written: the archive has one writer for each partition, egress; "
+    "`replicator backfill` brings history from Kafka into it"
+)
 
 
 def register(spark: SparkSession) -> None:
@@ -74,21 +87,36 @@ class SegmentsSource(DataSource):
         return SOURCE
 
     def schema(self) -> str:
-        """Called by `load`, so that a wrong option fails there. Raises ConfigError."""
-        parse_options(self.options)
-        return COLUMNS
+        """Called by `load` without a schema, so that a wrong option fails there. Raises ConfigError."""
+        return KAFKA_COLUMNS if parse_options(self.options).kafka_columns else COLUMNS
 
-    def reader(self, schema: StructType) -> SegmentsReader:  # noqa: ARG002, Spark compares it with what is read
-        return SegmentsReader(parse_options(self.options))
+    def reader(self, schema: StructType) -> SegmentsReader:
+        options = parse_options(self.options, refused=OF_A_STREAM)
+        return SegmentsReader(options, columns_of(schema, options))
+
+    def streamReader(self, schema: StructType) -> SegmentsStreamReader:  # noqa: N802, Spark's name
+        try:
+            from replicator.spark_source.stream import SegmentsStreamReader  # noqa: PLC0415, PySpark 4.1 lacks its base
+        except ImportError as error:
+            raise ConfigError([f"readStream needs PySpark 4.2 or newer: {error}"], source=SOURCE) from error
+        options = parse_options(self.options, refused=OF_A_READ)
+        return SegmentsStreamReader(options, columns_of(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        raise ConfigError([READ_ONLY], source=SOURCE)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        raise ConfigError([READ_ONLY], source=SOURCE)
 
 
 class SegmentsReader(DataSourceReader):
     """Plans on the driver, is pickled (with the credentials of [s3]), and reads on executors."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, columns: pa.Schema = TABLE) -> None:
+        self._options = options
         self._config = for_workers(options.config)
         self._wanted = options.wanted
-        self._max_bytes = options.max_partition_bytes
+        self._columns = columns
         self._conditions: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802, Spark's name
@@ -99,8 +127,8 @@ class SegmentsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
-        with _archive(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
-            sources = list(_sources(archive.segments, self._wanted, self._conditions))
+        with opened(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
+            sources = list(archived_sources(archive.segments, self._options, self._conditions))
             return [
                 InputPartition(split)
                 for source, infos in zip(sources, pool.map(archive.segments.list, sources), strict=True)
@@ -117,73 +145,35 @@ class SegmentsReader(DataSourceReader):
         _warn_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
         sizes = {info.segment: info.size_bytes for info in infos}
         found = (step for step in steps if isinstance(step, SegmentSlice))
-        yield from read_splits(source, found, sizes, self._max_bytes)
+        yield from read_splits(source, found, sizes, self._options.max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         split = partition.value
         if not isinstance(split, ReadSplit):
             return  # the empty partition that Spark adds if the plan has none
-        with _archive(self._config) as archive:
+        with opened(self._config) as archive:
             reader = SplitReader(archive, RecordFilter(timestamps=self._wanted.timestamps))
             for batch in reader.batches(split):
-                yield table_of(batch, split.source)
-
-
-def _sources(store: SegmentStore, wanted: ArchiveQuery, conditions: Sequence[Filter]) -> Iterator[SourcePartition]:
-    """The archived partitions that the query selects. Raises ConfigError for a topic of which nothing is archived."""
-    for topic, partitions in _archived(store, wanted).items():
-        for partition in partitions:
-            source = wanted.at(topic, partition)
-            is_wanted = wanted.partitions is None or partition in wanted.partitions
-            if is_wanted and all(admits(condition, source) for condition in conditions):
-                yield source
-
-
-def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequence[int]]:
-    """The selected topics, each with its partitions in the archive."""
-    names = [pattern.text for pattern in wanted.topics]
-    if not names or any(pattern.is_expression for pattern in wanted.topics):
-        listed = _listed(store, wanted)
-        names = [name for name in listed if not names or any(pattern.matches(name) for pattern in wanted.topics)]
-    found = {name: store.partitions(wanted.region, wanted.at(name, 0).path) for name in names}
-    topics = [topic for topic, partitions in found.items() if partitions]
-    missing = [pattern.text for pattern in wanted.topics if not any(map(pattern.matches, topics))]
-    if missing or not topics:
-        here = ", ".join(_listed(store, wanted)) or "nothing"
-        what = f"nothing is archived as {', '.join(missing) or 'any topic'}; of region {wanted.region} there is: {here}"
-        raise ConfigError([f"{TOPIC}: {what}"], source=SOURCE)
-    return found
-
-
-def _listed(store: SegmentStore, wanted: ArchiveQuery) -> list[str]:
-    """Topics that have the selected incarnation in the archive."""
-    return [one.topic for one in store.incarnations(wanted.region) if one.id == wanted.incarnation]
+                yield chosen(table_of(batch, split.source), self._columns)
 
 
 def _warn_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
     """Warn of gaps that are not recorded. Egress records those where the source itself lost the offsets."""
-    if not gaps:
-        return
-    recorded = control.gap_ranges(source)
-    unknown = [offsets for gap in gaps for offsets in uncovered(recorded, gap)]
-    if unknown:
-        fields = {
-            log_fields.REGION: source.region,
-            log_fields.TOPIC: source.path,
-            log_fields.PARTITION: source.partition,
-        }
-        offsets = {log_fields.COUNT: len(unknown), log_fields.START: unknown[0].start, log_fields.END: unknown[-1].end}
-        _format_warnings()
-        log.warning("archive_gaps", extra=fields | offsets)
+    if gaps:
+        recorded = control.gap_ranges(source)
+        log_gaps("archive_gaps", source, [offsets for gap in gaps for offsets in uncovered(recorded, gap)])
 
 
-def _format_warnings() -> None:
-    """Format warnings with their fields: logging is not set up in Spark's Python processes."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(TextFormatter())
-
-
-@contextmanager
-def _archive(config: Config) -> Iterator[Archive]:
-    with ExitStack() as opened:
-        yield open_archive(config, Stop(), opened)
+def columns_of(schema: StructType, options: ReadOptions) -> pa.Schema:
+    """The columns of `schema`, which is a user's or the whole table's. Raises ConfigError for a column that the table
+    does not have, or not with this type."""
+    table, texts = (KAFKA, KAFKA_COLUMNS) if options.kafka_columns else (TABLE, COLUMNS)
+    types = {field.name: from_arrow_type(field.type).simpleString() for field in table}
+    wrong = [
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in schema
+        if types.get(field.name) != field.dataType.simpleString()
+    ]
+    if wrong:
+        raise ConfigError([f"no column {', '.join(wrong)}; there are: {texts}"], source=SOURCE)
+    return pa.schema([table.field(field.name).with_nullable(field.nullable) for field in schema])

@@ -1,0 +1,94 @@
+"""How far the archive reaches from a position on: lists page by page, and proves that what is missing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from formats.coverage import SegmentSlice
+from formats.errors import DataError
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.archive.archive import Archive
+from infra.archive.forward_listing import ahead, all_ahead
+from replicator.spark_source.positions import Advance, advance, size_of
+
+
+class ArchivedDataLost(DataError):
+    """Offsets that a streaming query has not read are not in the archive any more, or never came."""
+
+    def __init__(self, source: SourcePartition, missing: OffsetRange) -> None:
+        super().__init__(
+            f"{source}: offsets {missing} are not in the archive: retention (gc) deleted them, or a segment "
+            "was lost (`replicator gaps`). The query has not read them. With option failOnDataLoss=false it "
+            "leaves them out; a new checkpoint starts where its options say"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReach:
+    advance: Advance
+    sizes: Mapping[Segment, int]  # bytes, of the segments of its slices
+    lost: Sequence[OffsetRange] = ()  # passed although nothing explains them
+
+
+@dataclass(frozen=True, slots=True)
+class ReachFinder:
+    """A trigger lists from the position on: a page of each level, and more only as far as `max_bytes` asks for."""
+
+    archive: Archive
+    fail_on_data_loss: bool
+    lost_segment_timeout: timedelta
+
+    def reach(
+        self, source: SourcePartition, start: int, *, until: int, now: datetime | None, max_bytes: int | None = None
+    ) -> ArchiveReach:
+        """From `start` up to before `until`. What is missing counts as lost once the oldest segment behind it has been
+        stored for `lost_segment_timeout`, or at once if `now` is None. Raises ArchivedDataLost, StoreUnavailable."""
+        slices: list[SegmentSlice] = []
+        recorded: list[OffsetRange] = []
+        lost: list[OffsetRange] = []
+        sizes: dict[Segment, int] = {}
+        at, gathered_bytes, missing = start, 0, None
+        while at < until and (max_bytes is None or gathered_bytes < max_bytes):
+            listing = ahead(self.archive.segments, source, at)
+            infos, is_cut = listing.infos, listing.is_cut
+            found = advance([info.segment for info in infos], (), at, until)
+            if found.next_offset == at and found.missing is not None:
+                found, infos, is_cut = self._past_recorded(source, at, until)
+                if found.next_offset == at and found.missing is not None:
+                    missing = found.missing
+                    if not self._is_late(infos, missing, now):
+                        break
+                    if self.fail_on_data_loss:
+                        raise ArchivedDataLost(source, missing)
+                    lost.append(missing)
+                    found, missing = Advance((), missing.next_offset), None
+            known = {info.segment: info.size_bytes for info in infos}
+            for part in found.slices:
+                sizes[part.segment] = known[part.segment]
+                gathered_bytes += size_of(part, sizes)
+            slices += found.slices
+            recorded += found.recorded
+            is_last = found.next_offset == at or (found.missing is None and not is_cut and bool(found.slices))
+            at = found.next_offset
+            if is_last:
+                break
+        if now is None and at < until:  # it was there when the batch was planned first
+            if self.fail_on_data_loss:
+                raise ArchivedDataLost(source, OffsetRange(at, until - 1))
+            lost.append(OffsetRange(at, until - 1))
+        return ArchiveReach(Advance(slices, at, recorded, missing), sizes, lost)
+
+    def _past_recorded(
+        self, source: SourcePartition, at: int, until: int
+    ) -> tuple[Advance, Sequence[SegmentInfo], bool]:
+        """Recorded gaps first: then each segment that was stored before a gap was recorded is listed. Only a complete
+        listing proves that nothing covers an offset."""
+        recorded = self.archive.control.gap_ranges(source)
+        listing = all_ahead(self.archive.segments, source, at)
+        return advance([info.segment for info in listing.infos], recorded, at, until), listing.infos, listing.is_cut
+
+    def _is_late(self, infos: Sequence[SegmentInfo], missing: OffsetRange, now: datetime | None) -> bool:
+        behind = [info.stored_at for info in infos if info.segment.offsets.start > missing.start]
+        return now is None or (bool(behind) and now - min(behind) >= self.lost_segment_timeout)
