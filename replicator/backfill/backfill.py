@@ -37,7 +37,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
 from replicator.backfill.facts import EARLIER, FIRST, FactFinder, TopicArchive
-from replicator.backfill.plan import PartitionFacts, PartitionPlan, Wanted, is_joined, plan_partition, split
+from replicator.backfill.plan import PartitionBackfill, PartitionFacts, Wanted, is_joined, plan_partition, split
 from replicator.backfill.range_writer import BackfillStopped
 from replicator.backfill.request import (
     BackfillPlan,
@@ -198,7 +198,7 @@ class Backfill(Closing):
 
     def _tasks(
         self,
-        partition: PartitionPlan,
+        partition: PartitionBackfill,
         topic: TopicArchive,
         settings: Mapping[str, EgressTopicSettings],
         cluster_id: str,
@@ -216,9 +216,9 @@ class Backfill(Closing):
                 max_bytes=chosen.max_segment_size,
             )
 
-    def _estimated(self, partitions: Sequence[PartitionPlan]) -> tuple[int, bool]:
+    def _estimated(self, partitions: Sequence[PartitionBackfill]) -> tuple[int, bool]:
         """Bytes of the records to write, by a sample of each topic; and whether each could be sampled."""
-        largest: dict[str, PartitionPlan] = {}
+        largest: dict[str, PartitionBackfill] = {}
         counts: dict[str, int] = {}
         for one in partitions:
             if one.ranges:
@@ -233,7 +233,7 @@ class Backfill(Closing):
         rates = {name: average if (rate := sampled.get(name)) is None else rate for name in counts}
         return int(sum(counts[name] * rates[name] for name in counts)), len(known) == len(counts)
 
-    def _bytes_per_offset(self, partition: PartitionPlan) -> float | None:
+    def _bytes_per_offset(self, partition: PartitionBackfill) -> float | None:
         first = partition.ranges[0]
         end = min(first.start + SAMPLE, first.next_offset)
         source = TopicPartition(partition.source.topic, partition.source.partition)
@@ -302,7 +302,7 @@ class Backfill(Closing):
         self.spark = self.spark or SparkRunner(self._spark_settings)
         return run_tasks(self.spark, BackfillTask(for_workers(self._config, "kafka", "egress")), tasks, progress=report)
 
-    def _finished(self, plan: PartitionPlan, outcomes: Sequence[RangeOutcome], problem: str) -> PartitionResult:
+    def _finished(self, plan: PartitionBackfill, outcomes: Sequence[RangeOutcome], problem: str) -> PartitionResult:
         """Lower the begin of the partition's archive if all its ranges are stored."""
         mine = [one for one in outcomes if one.source == str(plan.source)]
         why = problem or next((one.failed for one in mine if one.failed), "") or self._changed_log(plan, mine)
@@ -319,7 +319,7 @@ class Backfill(Closing):
             failed=why,
         )
 
-    def _changed_log(self, plan: PartitionPlan, outcomes: Sequence[RangeOutcome]) -> str:
+    def _changed_log(self, plan: PartitionBackfill, outcomes: Sequence[RangeOutcome]) -> str:
         """Why what was read is not of the log as it is now; empty when it is."""
         last = max(((one.last_offset, one.last_epoch) for one in outcomes if one.last_offset is not None), default=None)
         if last is None or last[1] is None:
@@ -329,7 +329,7 @@ class Backfill(Closing):
         truncated = check_points(self._probe, {partition: point}).get(partition)
         return "" if truncated is None else f"its log was cut while it was read: {truncated.reason}"
 
-    def _joined(self, plan: PartitionPlan, new_begin: int) -> tuple[int | None, str]:
+    def _joined(self, plan: PartitionBackfill, new_begin: int) -> tuple[int | None, str]:
         """The begin of the archive, after it was lowered to `new_begin`; or why it was not."""
         control, source, now = self._worker.archive.control, plan.source, self._clock.now()
         for offsets in plan.left_out:

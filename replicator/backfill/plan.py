@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlan:
+class PartitionBackfill:
     source: SourcePartition
     ranges: tuple[OffsetRange, ...] = ()  # to be written, in order; disjoint
     begin: int | None = None  # of the archive, as it is now
@@ -70,17 +70,17 @@ class PartitionPlan:
         return not self.ranges and self.new_begin is None
 
 
-def plan_partition(facts: PartitionFacts, wanted: Wanted) -> PartitionPlan:
+def plan_partition(facts: PartitionFacts, wanted: Wanted) -> PartitionBackfill:
     if facts.refused:
-        return PartitionPlan(source=facts.source, begin=facts.begin, conflict=facts.refused)
+        return PartitionBackfill(source=facts.source, begin=facts.begin, conflict=facts.refused)
     limit = _limit(facts)
     start, end = max(wanted.start, facts.low), min(wanted.next_offset, limit, facts.stable)
     notes = _notes(facts, wanted, limit)
     if start >= end:
-        return PartitionPlan(source=facts.source, begin=facts.begin, notes=notes)
+        return PartitionBackfill(source=facts.source, begin=facts.begin, notes=notes)
     explained = [*facts.covered, *facts.recorded]
     ranges = tuple(uncovered(facts.covered if wanted.fill_gaps else explained, OffsetRange(start, end - 1)))
-    plan = PartitionPlan(source=facts.source, ranges=ranges, begin=facts.begin, notes=notes)
+    plan = PartitionBackfill(source=facts.source, ranges=ranges, begin=facts.begin, notes=notes)
     if facts.begin is None:
         return replace(plan, new_begin=start, is_first=True)
     if start >= facts.begin:
@@ -97,7 +97,7 @@ def plan_partition(facts: PartitionFacts, wanted: Wanted) -> PartitionPlan:
         f"the archive begins at {facts.begin}, and {missing} would be missing before it. Leave out the end of the "
         "range, so that it reaches there; or give --leave-gap, which records as a gap what is left out"
     )
-    return PartitionPlan(source=facts.source, begin=facts.begin, notes=notes, conflict=conflict)
+    return PartitionBackfill(source=facts.source, begin=facts.begin, notes=notes, conflict=conflict)
 
 
 def split(ranges: Sequence[OffsetRange], size: int) -> Iterator[OffsetRange]:
@@ -112,7 +112,7 @@ def split(ranges: Sequence[OffsetRange], size: int) -> Iterator[OffsetRange]:
             start = end + 1
 
 
-def is_joined(plan: PartitionPlan, covered: Sequence[OffsetRange], recorded: Sequence[OffsetRange]) -> bool:
+def is_joined(plan: PartitionBackfill, covered: Sequence[OffsetRange], recorded: Sequence[OffsetRange]) -> bool:
     """Whether nothing is missing between the new begin and the one before, so that it may be recorded."""
     if plan.new_begin is None or plan.begin is None or plan.new_begin >= plan.begin:
         return False

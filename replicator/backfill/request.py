@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from formats.int_range import ANY_OFFSET, IntRange
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern
-from replicator.backfill.plan import PartitionPlan
+from replicator.backfill.plan import PartitionBackfill
 
 ROUGH_RATE = 20 << 20  # raw bytes per second and task, for the estimate of a plan
 
@@ -68,7 +68,7 @@ class RangeOutcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillPlan:
     region: str
-    partitions: Sequence[PartitionPlan]
+    partitions: Sequence[PartitionBackfill]
     tasks: Sequence[RangeTask]
     size_bytes: int  # of keys, values and headers; estimated from a sample of each topic
     is_size_known: bool = True  # False: a topic could not be sampled

@@ -60,7 +60,7 @@ def backfill(  # noqa: PLR0917 -- options of a command
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write history of topics from this region's cluster into the archive.
+    """Write what is still in Kafka of topics into the archive.
 
     Without options, everything that the cluster still has and the archive does not: what is before the archive's begin,
     and what is missing behind it. Egress may run meanwhile. Stopped or killed, it goes on when the same command is run

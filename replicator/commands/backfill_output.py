@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from replicator.terminal.output import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
-    from replicator.backfill.plan import PartitionPlan
+    from replicator.backfill.plan import PartitionBackfill
     from replicator.backfill.request import BackfillPlan, BackfillReport
 
 MOST_RANGES = 3  # of a partition that are shown by their offsets
@@ -103,7 +103,7 @@ def report_json(report: BackfillReport) -> Mapping[str, object]:
     }
 
 
-def _ranges(plan: PartitionPlan) -> str:
+def _ranges(plan: PartitionBackfill) -> str:
     if not plan.ranges:
         return "nothing"
     shown = ", ".join(f"{one.start}-{one.end}" for one in plan.ranges[:MOST_RANGES])
@@ -111,7 +111,7 @@ def _ranges(plan: PartitionPlan) -> str:
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
-def _begin(plan: PartitionPlan) -> int | None:
+def _begin(plan: PartitionBackfill) -> int | None:
     return plan.begin if plan.new_begin is None else plan.new_begin
 
 

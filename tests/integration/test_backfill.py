@@ -1,4 +1,4 @@
-"""`replicator backfill` on a real broker: before egress, beside it, given again; against what egress itself archives."""
+"""`replicator backfill` on a real broker: before egress, beside it, given again; against what egress archives."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class History:
         self.producer.init_transactions(30)
 
     def write(self, *, is_aborted: bool = False, records: int = 10) -> None:
-        """A transaction, in each partition."""
+        """A transaction in each partition, with its markers."""
         self.producer.begin_transaction()
         for number in range(records):
             for partition in range(PARTITIONS):
@@ -146,6 +146,13 @@ class History:
             self.producer.abort_transaction(30)
         else:
             self.producer.commit_transaction(30)
+        partitions = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+
+        def is_marked() -> bool:
+            marks = self.admin.watermarks(partitions)
+            return all(self.ends()[p.partition] == marks[p].high for p in partitions)
+
+        assert wait_until(is_marked, PATIENCE)
 
     def fill(self) -> None:
         for is_aborted in (False, True, False, False, True):
@@ -164,9 +171,7 @@ class History:
 
 
 @pytest.fixture
-def history(
-    stack: LocalStack, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[History]:
+def history(stack: LocalStack, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     monkeypatch.setenv("SECRET", "test")
     made = History(stack, unique)
     yield made
