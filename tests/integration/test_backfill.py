@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,26 @@ from confluent_kafka.cimpl import NewTopic
 from formats.coverage import SegmentSlice, from_first, joined
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, SourcePartition
+from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import create_bucket_with_queue
+from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
+from infra.spark.driver import SparkSettings
 from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
 from replicator import main
+from replicator.backfill.backfill import Backfill
+from replicator.backfill.request import BackfillRequest
+from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.egress import build_egress
 from tests.formats.sample_records import Row, rows_of
-from tests.integration.on_spark import QUICK
+from tests.integration.on_spark import QUICK, killing_one, pages_of
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -73,11 +79,14 @@ class Archive:
         rule = {"max_segment_age": "1s", "max_segment_messages": 7, **topic}
         return {**self.tables, "egress": {**self.tables["egress"], "topics": {self.history.topic: rule}}}
 
-    @contextmanager
-    def egress(self, **topic: object) -> Iterator[None]:
+    def config(self, **topic: object) -> Config:
         tables = self.settings(**topic)
         tables["s3"] = {**tables["s3"], "secret_access_key": "test"}
-        service = build_egress(from_mapping(tables, source="test"))
+        return from_mapping(tables, source="test")
+
+    @contextmanager
+    def egress(self, **topic: object) -> Iterator[None]:
+        service = build_egress(self.config(**topic))
         service.start()
         try:
             yield
@@ -305,3 +314,37 @@ def test_on_spark(history: History, run: Callable[..., tuple[int, str]]) -> None
     with archive.egress(start="latest"):
         history.reaches_end(archive)
     same(archive, as_egress_does(history))
+
+
+@pytest.mark.long
+def test_a_cluster_that_loses_a_worker_and_speculates(history: History, tmp_path: Path) -> None:
+    """Every task may run twice, at the same time."""
+    for _ in range(12):
+        history.write(records=40)
+    archive = Archive(history, "archive")
+    with archive.egress(start="latest"):
+        begins = history.ends()
+        assert wait_until(lambda: archive.begins() == begins, PATIENCE)
+        history.write()
+        history.reaches_end(archive)
+    request = BackfillRequest(topics=[TopicPattern(history.topic)], task_offsets=20)
+    eager = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "20ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.05",
+        "spark.speculation.minTaskRuntime": "1ms",
+    }
+    with spark_cluster(tmp_path / "spark", workers=2) as cluster:
+        properties = {**DRIVER_PROPERTIES, **QUICK, **eager, "spark.ui.enabled": "true"}
+        settings = SparkSettings(master=cluster.master, properties=properties, ship_packages=True)
+        with Backfill(archive.config(), request, spark=settings) as filling:
+            plan, reports = filling.plan(), []
+            assert len(plan.tasks) > 40
+            killing_one(lambda: reports.append(filling.run(plan)), lambda: pages_of(filling.spark), cluster)
+    [report] = reports
+    assert (report.failed, archive.begins()) == ({}, [0, 0])
+    same(archive, as_egress_does(history))
+    for partition in range(PARTITIONS):
+        ranges = sorted(info.segment.offsets for info in archive.store.list(archive.source(partition)))
+        assert all(b.start == a.next_offset for a, b in pairwise(ranges)), "two attempts put the same keys"
