@@ -79,7 +79,11 @@ def test_a_hole_before_the_begin() -> None:
 
 
 def test_recorded_gaps() -> None:
-    recorded = {"recorded": [OffsetRange(70, 79)], "covered": [OffsetRange(60, 69), OffsetRange(80, 89)], "low": 60}
+    recorded: dict[str, Any] = {
+        "recorded": [OffsetRange(70, 79)],
+        "covered": [OffsetRange(60, 69), OffsetRange(80, 89)],
+        "low": 60,
+    }
     assert planned(**recorded).is_empty
     assert planned(Wanted(start=0, next_offset=1000, fill_gaps=True), **recorded).ranges == (OffsetRange(70, 79),)
 
@@ -117,7 +121,8 @@ class BackfillMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.low, self.high, self.open_from = 0, 20, None
+        self.low, self.high = 0, 20
+        self.open_from: int | None = None  # first offset of an open transaction
         self.stored: list[OffsetRange] = []
         self.gaps: list[OffsetRange] = []
         self.first: int | None = None  # recorded first
