@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 
 from compaction.generation_rules import SegmentHorizon
 from compaction.replicas import ReplicaCheck
@@ -66,6 +66,10 @@ class GcReport:
         return self.size_bytes_by_topic.total()
 
 
+UncopiedOf = Callable[[Sequence[Segment]], Sequence[str]]
+"""For each segment why it may not expire, as `ReplicaCheck.uncopied` does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
     """One thread; copies are checked on `pool`."""
@@ -80,6 +84,7 @@ class Collector:
     pool: Executor
     clock: Clock
     stop: Stop
+    elsewhere: UncopiedOf | None = None  # checks copies on other machines; None: on `pool`
 
     def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> GcReport:
         """Without the lease, only reports what would be removed. Raises StoreUnavailable when not everything could be
@@ -139,7 +144,7 @@ class Collector:
         except MalformedEvent as error:  # the quarantined object is unknown
             report.refused[self.region] = f"a quarantine cannot be read: {error}"
             return
-        horizon = SegmentHorizon()
+        horizon, expiries = SegmentHorizon(), list[Expiry]()
         for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
             stored = list(infos)
             horizon.add(stored)
@@ -149,8 +154,9 @@ class Collector:
             plan = None if rule is None else plan_expiry(stored, rule, now, quarantined)
             if isinstance(plan, ExpiryRefused):
                 report.refused[str(source)] = plan.reason
-            elif plan is not None and (copied := self._copied(plan, report)):
-                report.plans.append(copied)
+            elif plan is not None:
+                expiries.append(plan)
+        self._add_copied(expiries, report)
         self._list_uploads(topics, now, report)
         if not topics:  # else not every segment is known
             report.horizon = horizon.stored_at(now)
@@ -169,12 +175,18 @@ class Collector:
             else:
                 yield found
 
-    def _copied(self, plan: Expiry, report: GcReport) -> Expiry | None:
-        """The part of the plan whose segments have their copies, where copies are required."""
-        answers = zip(plan.segments, self.pool.map(self.replicas.uncopied, plan.segments), strict=True)
-        kept = {segment: why for segment, why in answers if why}
+    def _add_copied(self, plans: Sequence[Expiry], report: GcReport) -> None:
+        """Add to the report the part of each plan whose segments have their copies, where copies are required."""
+        segments = [segment for plan in plans for segment in plan.segments]
+        if self.elsewhere is not None:
+            answers: Iterable[str] = self.elsewhere(segments)
+        else:  # one partition after the other: a call is waiting on the pool for each segment of one
+            answers = chain.from_iterable(self.pool.map(self.replicas.uncopied, plan.segments) for plan in plans)
+        kept = {segment: why for segment, why in zip(segments, answers, strict=True) if why}
         report.kept |= kept
-        return plan.without(kept)
+        for plan in plans:
+            if copied := plan.without(segment for segment in plan.segments if segment in kept):
+                report.plans.append(copied)
 
     def _list_uploads(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
         """Only uploads to segment keys: no other upload is ours."""

@@ -74,7 +74,16 @@ class SyncResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class SyncStep:
+    """What is to be done with one object."""
+
+    name: str  # its key below the prefix
+    is_copy: bool  # else it is compared
+    state: int | None = None  # identifies the state of both objects, as listed
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDone:
     """The result of one object."""
 
     name: str
@@ -106,11 +115,11 @@ class BucketSync:
         """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
         StoreUnavailable when a listing fails."""
         result = SyncResult()
-        running: set[Future[_Done]] = set()
-        for step in self._steps(result):
+        running: set[Future[SyncDone]] = set()
+        for step in self.steps(result):
             if self.stop.is_set():
                 break
-            running.add(self.pool.submit(step))
+            running.add(self.pool.submit(self.carry_out, step))
             if len(running) >= self.width:
                 running = self._settle(running, result)
         while running:
@@ -136,8 +145,9 @@ class BucketSync:
         queue.delete(done)  # after the copies: a crash in between copies again, which changes nothing
         return result
 
-    def _steps(self, result: SyncResult) -> Iterator[Callable[[], _Done]]:
-        """The copies and comparisons to make, in key order; objects that need neither are counted in `result`."""
+    def steps(self, result: SyncResult) -> Iterator[SyncStep]:
+        """The copies and comparisons to make, in key order; objects that need neither are counted in `result`. Lists
+        both buckets. Raises StoreUnavailable."""
         theirs = self._relative(self.destination)
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
@@ -147,7 +157,7 @@ class BucketSync:
             if not self._selected(name):
                 continue
             if there is None or there[0] != name:
-                yield partial(self._copy, name)
+                yield SyncStep(name, is_copy=True)
                 continue
             if is_of_either_side(name):
                 result.present += 1
@@ -166,7 +176,7 @@ class BucketSync:
                     elif name > self._compared_until:
                         self._compared_until = name
                         left = None if left is None else left - 1
-                        yield partial(self._compare, name, state)
+                        yield SyncStep(name, is_copy=False, state=state)
         if is_whole:
             self._compared_until = ""
 
@@ -189,9 +199,13 @@ class BucketSync:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
 
-    # --- on the pool ---
+    # --- on the pool, or on another machine ---
 
-    def _copy(self, name: str) -> _Done:
+    def carry_out(self, step: SyncStep) -> SyncDone:
+        """May be repeated, also at the same time. Raises TransientError."""
+        return self._copy(step.name) if step.is_copy else self._compare(step.name, step.state)
+
+    def _copy(self, name: str) -> SyncDone:
         """`name`: the key below the prefix."""
         try:
             with self.source.objects.open(self.source.key(name)) as body:
@@ -199,28 +213,28 @@ class BucketSync:
                 with durable(Step.COPY_OBJECT):
                     self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
         except SegmentExists:
-            return _Done(name) if is_of_either_side(name) else self._compare(name)
+            return SyncDone(name) if is_of_either_side(name) else self._compare(name)
         except SegmentNotFound:
-            return _Done(name)
+            return SyncDone(name)
         topic = name.split("/")[1]
         self.metrics.count("sync_objects", 1, topic=topic)
         self.metrics.count("sync_bytes", size_bytes, topic=topic)
         log.info("object_copied", extra={log_fields.KEY: name, log_fields.STORED_BYTES: size_bytes})
-        return _Done(name, size_bytes)
+        return SyncDone(name, size_bytes)
 
-    def _compare(self, name: str, state: int | None = None) -> _Done:
+    def _compare(self, name: str, state: int | None = None) -> SyncDone:
         """`state`: hash of the key and both ETags, as listed."""
         try:
             found = compare(self.source.located(name), self.destination.located(name))
         except SegmentNotFound:
-            return _Done(name)
+            return SyncDone(name)
         if found.state is CopyState.NO_COPY:  # removed since it was listed: the next round copies it
-            return _Done(name)
-        return _Done(name, difference=found.detail, state=state)
+            return SyncDone(name)
+        return SyncDone(name, difference=found.detail, state=state)
 
     # --- results ---
 
-    def _settle(self, running: set[Future[_Done]], result: SyncResult) -> set[Future[_Done]]:
+    def _settle(self, running: set[Future[SyncDone]], result: SyncResult) -> set[Future[SyncDone]]:
         done, rest = wait(running, SIGN_OF_LIFE.total_seconds(), return_when=FIRST_COMPLETED)
         self.alive()
         for future in done:
@@ -230,16 +244,19 @@ class BucketSync:
                 result.failed += 1
                 log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
                 continue
-            if one.copied_bytes is None:
-                self._present(one.name, one.difference, result)
-            else:
-                result.copied += 1
-                result.copied_bytes += one.copied_bytes
+            self.count(one, result)
             if one.state is not None:  # set only by `once`, so only one thread changes `_compared`
                 self._compared[one.state] = one.difference
                 if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object is repaired
                     del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
         return rest
+
+    def count(self, one: SyncDone, result: SyncResult) -> None:
+        if one.copied_bytes is None:
+            self._present(one.name, one.difference, result)
+        else:
+            result.copied += 1
+            result.copied_bytes += one.copied_bytes
 
     def _present(self, name: str, difference: str, result: SyncResult) -> None:
         if difference:

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     PRESSURE = "pressure"  # the spool is full of open segments
     MOVED = "moved"  # the partition leaves this process
     STOPPED = "stopped"  # the process ends
+    RANGE_END = "range-end"  # a backfill has read its range
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,11 @@ class EgressPartition:
     def room(self) -> int:
         """Records until the open segment is full; at least 1. A run given to `consumed` holds no more."""
         return self.policy.max_messages - self._count
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes at which the open segment is full; at least 1."""
+        return self.policy.max_bytes - self._size_bytes
 
     @property
     def deadline(self) -> datetime | None:

@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from replicator.backfill.backfill import Backfill
+    from replicator.backfill.request import BackfillRequest
     from replicator.client import MirrorClient, lag
     from replicator.config import Config, load
     from replicator.drill import Drill
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from replicator.verify.verify import Verification
 
 _HOMES = {
+    "Backfill": "replicator.backfill.backfill",
+    "BackfillRequest": "replicator.backfill.request",
     "Compaction": "replicator.services.compaction",
     "Config": "replicator.config",
     "Drill": "replicator.drill",
@@ -35,6 +39,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Backfill",
+    "BackfillRequest",
     "Compaction",
     "Config",
     "Drill",

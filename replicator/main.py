@@ -17,6 +17,7 @@ from formats.errors import ConfigError, ReplicatorError
 from infra.runtime.service import ignored_reload
 from replicator.commands import services
 from replicator.commands.adopt import adopt
+from replicator.commands.backfill import backfill
 from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.client import client_app
 from replicator.commands.compact import compact
@@ -59,6 +60,7 @@ _add(
     services.egress,
     services.ingress,
     services.sync,
+    backfill,
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
 )

@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.commands",),
     ("replicator.terminal",),
     (
-        *("replicator.client", "replicator.demo", "replicator.drill", "replicator.offsets"),
+        *("replicator.backfill", "replicator.client", "replicator.demo", "replicator.drill", "replicator.offsets"),
         *("replicator.failover", "replicator.group_sync", "replicator.restore", "replicator.schemas"),
         *("replicator.spark_source", "replicator.verify"),
     ),
@@ -126,6 +126,7 @@ PURE = (
     "ingress/segment_view.py",
     "ingress/sequencer.py",
     "ingress/undelivered.py",
+    "replicator/backfill/plan.py",
     "replicator/config/client_properties.py",
     "replicator/config/flows.py",
     "replicator/config/flows_form.py",

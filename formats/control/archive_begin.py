@@ -11,7 +11,8 @@ from formats.codec import Codec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBegin:
     """Where the archive of one partition begins: no segment was ever meant to hold an offset below `offset`. The egress
-    writes it before it stores or commits anything of the partition; it never changes."""
+    writes it before it stores or commits anything of the partition. It never changes; a backfill records an earlier one
+    beside it, after everything between the two is stored."""
 
     offset: int
     reason: str

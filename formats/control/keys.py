@@ -1,7 +1,9 @@
 """Keys of the archive's control objects, below `{prefix}/{region}/_control/v1/`. `path` is a topic's archive path.
 
     places/{path}                                      the incarnation of a topic that an archive path belongs to
-    begins/{path}/{partition}                          where the archive of a partition begins
+    begins/{path}/{partition}                          where the archive of a partition begins;
+                                                       with /{offset:020d}: earlier than recorded the first time,
+                                                       since a backfill stored everything from there on
     forks/{path}/{partition}/{next_offset:020d}        the source's log was truncated below archived offsets;
                                                        with -{start:020d}: further than recorded the first time
     gaps/{path}/{partition}/{start:020d}-{end:020d}    offsets that the egress proved lost at the source, or that
@@ -51,6 +53,15 @@ def begins_prefix(prefix: str, region: str, path: str) -> str:
 
 def begin_key(prefix: str, source: SourcePartition) -> str:
     return f"{begins_prefix(prefix, source.region, source.path)}{source.partition}"
+
+
+def earlier_begins_prefix(prefix: str, source: SourcePartition) -> str:
+    return f"{begin_key(prefix, source)}/"
+
+
+def earlier_begin_key(prefix: str, source: SourcePartition, offset: int) -> str:
+    """Key of a begin that lies before the first one recorded."""
+    return f"{earlier_begins_prefix(prefix, source)}{offset:020d}"
 
 
 def forks_prefix(prefix: str, source: SourcePartition) -> str:

@@ -114,6 +114,11 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:
     return pc.subtract(totals.slice(1), totals.slice(0, batch.num_rows))
 
 
+def total_bytes(batch: pa.RecordBatch) -> int:
+    """Size of the keys, values, header keys and header values of all records."""
+    return int(pc.sum(record_bytes(batch)).as_py() or 0)
+
+
 def _running_totals(array: pa.Array) -> pa.Int32Array:
     """Bytes before each element of a binary or string array, and before its end; the first total may be above 0."""
     if not len(array):

@@ -20,6 +20,8 @@ from formats.control.keys import (
     claims_prefix,
     control_prefix,
     deeper_fork_key,
+    earlier_begin_key,
+    earlier_begins_prefix,
     fork_key,
     forks_prefix,
     gap_key,
@@ -90,7 +92,19 @@ class ControlStore:
     # --- where archives begin, and where a source's log forked ---
 
     def begin(self, source: SourcePartition) -> ArchiveBegin | None:
-        """None when, and only when, no begin is recorded: the archive is the ancestor's, or the object was lost."""
+        """The earliest of those recorded. None when, and only when, no begin is recorded: the archive is the
+        ancestor's, or the object was lost."""
+        folder = earlier_begins_prefix(self.prefix, source)
+        earlier = (item.key for item in self.objects.list(folder) if item.key[len(folder) :].isdecimal())
+        key = next(earlier, begin_key(self.prefix, source))
+        try:
+            with _naming(key):
+                return decode_begin(self._read(key))
+        except SegmentNotFound:
+            return None
+
+    def first_begin(self, source: SourcePartition) -> ArchiveBegin | None:
+        """The one that was recorded first, whether or not there is an earlier one by now."""
         key = begin_key(self.prefix, source)
         try:
             with _naming(key):
@@ -107,6 +121,17 @@ class ControlStore:
         except SegmentExists:
             with _naming(key):
                 return decode_begin(self._read(key))
+        return begin
+
+    def lower_begin(self, source: SourcePartition, begin: ArchiveBegin) -> ArchiveBegin:
+        """Record an earlier begin, once everything from it to the one before is stored or a recorded gap. Returns the
+        record that holds: `begin`, or an earlier one that was there before."""
+        before = self.begin(source) or self.record_begin(source, begin)
+        if before.offset <= begin.offset:
+            return before
+        data = encode_begin(begin)
+        with durable(Step.LOWER_BEGIN), contextlib.suppress(SegmentExists):
+            self.objects.put_new(earlier_begin_key(self.prefix, source, begin.offset), io.BytesIO(data), len(data))
         return begin
 
     def partitions_with_begin(self, region: str, path: str) -> frozenset[int]:

@@ -1,4 +1,5 @@
-"""A lease: one compaction or `gc` of an archive at a time. It only saves work: two at once are harmless."""
+"""A lease: one compaction or `gc` of an archive at a time, and one backfill. It only saves work: two at once are
+harmless."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock
 
 NAME = "compaction"
+BACKFILL = "backfill"  # beside the other: it deletes nothing
 SPAN = timedelta(minutes=1)
 
 log = logging.getLogger(__name__)
 
 
 class LeaseTaken(ReplicatorError):
-    """Another process compacts this archive, or removes expired segments."""
+    """Another process compacts this archive, removes expired segments, or fills it."""
 
     def __init__(self, region: str, lease: Lease) -> None:
         super().__init__(
@@ -58,9 +60,11 @@ def is_dead(owner: str) -> bool:
 
 
 @contextmanager
-def hold_lease(control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN) -> Iterator[Lease]:
+def hold_lease(
+    control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN, *, name: str = NAME
+) -> Iterator[Lease]:
     """Take the lease, renew it while the body runs, release it. Raises LeaseTaken and the store's errors."""
-    lease = control.take_lease(region, NAME, owner, now=clock.now(), span=span, is_dead=is_dead)
+    lease = control.take_lease(region, name, owner, now=clock.now(), span=span, is_dead=is_dead)
     if lease.owner != owner:
         raise LeaseTaken(region, lease)
     done = threading.Event()
@@ -68,7 +72,7 @@ def hold_lease(control: ControlStore, region: str, owner: str, clock: Clock, spa
     def renew() -> None:
         while not done.wait(span.total_seconds() / 3):
             try:
-                control.take_lease(region, NAME, owner, now=clock.now(), span=span)
+                control.take_lease(region, name, owner, now=clock.now(), span=span)
             except ReplicatorError as error:
                 log.warning("lease_not_renewed", extra={log_fields.ERROR: str(error)})
 
@@ -79,4 +83,4 @@ def hold_lease(control: ControlStore, region: str, owner: str, clock: Clock, spa
     finally:
         done.set()
         renewer.join()
-        control.end_lease(region, NAME, owner, now=clock.now())
+        control.end_lease(region, name, owner, now=clock.now())

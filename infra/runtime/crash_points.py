@@ -25,6 +25,7 @@ class Step(StrEnum):
     COMPLETE_MULTIPART = "complete-multipart"
     CLAIM_PATH = "claim-path"
     RECORD_BEGIN = "record-begin"
+    LOWER_BEGIN = "lower-begin"  # of an archive whose earlier offsets a backfill has stored
     RECORD_FORK = "record-fork"
     RECORD_GAP = "record-gap"
     PUT_GENERATION = "put-generation"

@@ -16,17 +16,20 @@ from replicator.terminal.output import (
     FAILED,
     AsJson,
     ConfigFile,
+    bars,
     ended_by_signal,
     load_config,
     print_json,
     print_text,
     size_text,
+    spark_if,
 )
 
 if TYPE_CHECKING:
     from compaction.gc import GcReport
     from compaction.retention import Expiry
     from compaction.run import CompactionReport as CleaningReport
+    from infra.spark.driver import SparkSettings
     from replicator.config import Config
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, each with its reason.")]
@@ -43,6 +46,7 @@ def gc(  # noqa: PLR0917 -- options of a command
     topic: TopicsOption = None,
     allow_large: Large = False,
     covered: Covered = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Prove what is removed on compaction.master.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove what [retention] of the file does not keep.
@@ -55,7 +59,15 @@ def gc(  # noqa: PLR0917 -- options of a command
     settings = load_config(config)
     set_up_logs(settings)
     _refuse_topics_without_rule(settings, topic or [])
-    report, cleaned = _collect(settings, topic or [], dry_run=dry_run, allow_large=allow_large, covered=covered)
+    report, cleaned = _collect(
+        settings,
+        topic or [],
+        spark_if(spark, settings),
+        dry_run=dry_run,
+        allow_large=allow_large,
+        covered=covered,
+        quiet=as_json,
+    )
     if as_json:
         print_json(_as_json(report) | {"covered": None if cleaned is None else report_json(cleaned)})
     else:
@@ -80,11 +92,22 @@ def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
 
 
 def _collect(
-    settings: Config, topics: list[str], *, dry_run: bool, allow_large: bool, covered: bool
+    settings: Config,
+    topics: list[str],
+    spark: SparkSettings | None,
+    *,
+    dry_run: bool,
+    allow_large: bool,
+    covered: bool,
+    quiet: bool,
 ) -> tuple[GcReport, CleaningReport | None]:
     from replicator.services.retention import Retention
 
-    with Retention(settings) as retention, ended_by_signal(retention.stop):
+    with (
+        bars(quiet=quiet or spark is None) as begin,
+        Retention(settings, spark=spark, progress=begin("rows")) as retention,
+        ended_by_signal(retention.stop),
+    ):
         report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)
         return report, retention.clean(topics, dry_run=dry_run) if covered else None
 

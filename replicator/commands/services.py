@@ -17,6 +17,7 @@ from replicator.terminal.output import (
     DIFFERENCES,
     FAILED,
     ConfigFile,
+    bars,
     complain,
     count_text,
     load_config,
@@ -94,6 +95,7 @@ def ingress(
 def sync(
     config: ConfigFile = None,
     once: Annotated[bool, typer.Option("--once", help="Copy what is missing now, then end.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="With --once: copy and compare on compaction.master.")] = False,
 ) -> None:
     """Copy this region's archive to another bucket.
 
@@ -101,9 +103,11 @@ def sync(
     overwritten. With --once, exit code 3 when one differs, 1 when one could not be copied.
     """
     settings = load_config(config)
+    if spark and not once:
+        raise typer.BadParameter("a job on Spark ends: --spark needs --once")
     if once:
         with ended_by_interrupt("what was copied stays, and the next run copies the rest"):
-            _sync_once(settings)
+            _report_sync(_synced_on_spark(settings) if spark else _synced(settings))
         return
     set_up_service_logs(settings)
     from replicator.services.sync import build_sync
@@ -111,7 +115,8 @@ def sync(
     _run(lambda: build_sync(settings))
 
 
-def _sync_once(settings: Config) -> None:
+def _synced(settings: Config) -> SyncResult | None:
+    """None when it was stopped before its end."""
     from infra.runtime.tuning import tune
     from replicator.services.sync import build_sync
 
@@ -122,14 +127,30 @@ def _sync_once(settings: Config) -> None:
     with on_sigterm(service.stop):
         service.start()
         service.join()
-    for result in ended:
-        print_text(
-            f"copied {count_text(result.copied)} objects, {size_text(result.copied_bytes)}; "
-            f"{count_text(result.present)} were there"
-        )
-        if result.difference:
-            complain(result.difference)
-            raise typer.Exit(DIFFERENCES)
+    return ended[0] if ended else None
+
+
+def _synced_on_spark(settings: Config) -> SyncResult:
+    from infra.runtime.lifecycle import Stop
+    from replicator.services.compaction import spark_settings
+    from replicator.services.sync import sync_on_spark
+
+    set_up_logs(settings)
+    stop = Stop()
+    with on_sigterm(stop.set), bars(quiet=False) as begin:
+        return sync_on_spark(settings, spark_settings(settings), stop=stop, progress=begin("rows"))
+
+
+def _report_sync(result: SyncResult | None) -> None:
+    if result is None:
+        return
+    print_text(
+        f"copied {count_text(result.copied)} objects, {size_text(result.copied_bytes)}; "
+        f"{count_text(result.present)} were there"
+    )
+    if result.difference:
+        complain(result.difference)
+        raise typer.Exit(DIFFERENCES)
 
 
 def _is_on_spark(spark: bool, tasks: int | None) -> bool:

@@ -70,7 +70,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None, around: Se
         builder = SegmentBuilder(
             format=archive.format,
             confirm=confirmations.ask,
-            uploader=Uploader(archive, source_compacted=lambda segment: _source_compacted(admin, segment)),
+            uploader=Uploader(archive, source_compacted=lambda segment: source_compacted(admin, segment)),
             spool=spool,
             memory_bytes=budget // 2,
             encode_threads=2,
@@ -158,7 +158,8 @@ def _linger(settings: EgressSettings) -> timedelta:
     return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
 
 
-def _source_compacted(admin: KafkaAdmin, segment: Segment) -> bool:
+def source_compacted(admin: KafkaAdmin, segment: Segment) -> bool:
+    """Whether the log may have dropped records since a segment of it was stored: compacted, or trimmed."""
     partition = TopicPartition(segment.source.topic, segment.source.partition)
     marks = admin.watermarks([partition]).get(partition)
     trimmed = marks is not None and marks.low > segment.offsets.start

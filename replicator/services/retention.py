@@ -6,31 +6,58 @@ with Retention(load("replicator.toml")) as retention:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import uuid
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from compaction.gc import Collector, GcReport
-from compaction.planner import plan_cleaning
+from compaction.planner import CompactionPlan, plan_cleaning
 from compaction.run import CompactionReport as CleaningReport
-from compaction.run import Compactor, JobSelection
+from compaction.run import CompactionStopped, Compactor, JobSelection
 from compaction.settings import HIGHEST_LEVEL
+from compaction.task_rows import PlanOutcome
 from formats.errors import ConfigError
+from formats.segment import Segment
 from infra.archive.control import ControlStore
 from infra.archive.lease import hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from infra.runtime.progress import Progress, no_progress
 from replicator.config import CompactionJob, Config
+from replicator.services.copy_check_task import CopyCheckTask
 from replicator.services.replicas import replica_check
-from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, require_conditional_writes, s3_uploads
+from replicator.services.wiring import (
+    ARCHIVE_THREADS,
+    archive_objects,
+    for_workers,
+    program,
+    require_conditional_writes,
+    s3_uploads,
+)
+
+if TYPE_CHECKING:
+    from infra.spark.driver import SparkSettings
+    from infra.spark.runner import SparkRunner
+
+CHECKED_TOGETHER = 100  # segments of a row; comparing one may read every byte
 
 
 class Retention(Closing):
     """Removes segments that a configuration does not keep. A context manager, for one thread."""
 
-    def __init__(self, config: Config, *, stop: Stop | None = None) -> None:
-        """`stop` may be set at any time without loss of data. Raises ConfigError when the configuration has no
-        [retention]."""
+    def __init__(
+        self,
+        config: Config,
+        *,
+        stop: Stop | None = None,
+        spark: SparkSettings | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        """`stop` may be set at any time without loss of data. `spark`: prove there what is deleted: the copies of
+        segments that expire, and the segments that hold the records of others; its runs report to `progress`. Raises
+        ConfigError when the configuration has no [retention]."""
         if config.retention is None:
             problem = 'retention: missing; add a [retention.topics."name"], with what is to be kept of it'
             raise ConfigError([problem], source=config.source)
@@ -40,6 +67,8 @@ class Retention(Closing):
         self._config = config
         self._opened = ExitStack()
         self._clock = SystemClock()
+        self._spark_settings, self._progress = spark, progress
+        self._spark: SparkRunner | None = None
         self._owner = this_process()
         objects = archive_objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
@@ -65,6 +94,7 @@ class Retention(Closing):
                 pool=pool,
                 clock=self._clock,
                 stop=self.stop,
+                elsewhere=None if self._spark_settings is None else self._uncopied_on_spark,
             )
             if dry_run:
                 return collector.run(None, topics, allow_large=allow_large)
@@ -74,8 +104,9 @@ class Retention(Closing):
     def clean(self, topics: Collection[str] = (), *, dry_run: bool = False) -> CleaningReport:
         """Delete segments whose records are proved to be in larger segments; no record is removed.
 
-        Applies to topics without a retention rule, too, and independently of the compaction jobs. Runs in this process,
-        one plan after the other, without Spark. Raises as `collect` does.
+        Applies to topics without a retention rule, too, and independently of the compaction jobs. Without Spark it
+        runs in this process, one plan after the other. Raises as `collect` does, and with Spark PlanFailed and
+        SparkUnavailable.
         """
         from replicator.services.compaction import in_process  # noqa: PLC0415 -- loads Arrow, to prove what is deleted
 
@@ -84,7 +115,7 @@ class Retention(Closing):
             region=self.region,
             store=self._store,
             control=self._control,
-            execute=in_process(self._config, self._opened),
+            execute=in_process(self._config, self._opened) if self._spark_settings is None else self._clean_on_spark,
             clock=self._clock,
             stop=self.stop,
             make_plans=plan_cleaning,
@@ -97,4 +128,40 @@ class Retention(Closing):
             return compactor.run(job, selection)
 
     def close(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
         self._opened.close()
+
+    # --- on Spark
+
+    @property
+    def spark(self) -> SparkRunner | None:
+        """The runner of the plans; None before the first one."""
+        return self._spark
+
+    def _runner(self) -> SparkRunner:
+        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+
+        if self._spark is None:
+            self._spark = SparkRunner(self._spark_settings)
+        return self._spark
+
+    def _clean_on_spark(self, plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
+        from infra.spark.runner import run_tasks  # noqa: PLC0415
+        from replicator.services.compaction import MergeTask  # noqa: PLC0415
+
+        task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
+        return run_tasks(self._runner(), task, plans, progress=self._reported)
+
+    def _uncopied_on_spark(self, segments: Sequence[Segment]) -> Sequence[str]:
+        from infra.spark.runner import run_tasks  # noqa: PLC0415
+
+        chunks = [segments[at : at + CHECKED_TOGETHER] for at in range(0, len(segments), CHECKED_TOGETHER)]
+        task = CopyCheckTask(for_workers(self._config, "sync"))
+        answers = run_tasks(self._runner(), task, chunks, progress=self._reported)
+        return [why for some in answers for why in some]
+
+    def _reported(self, done: int, total: int) -> None:
+        if self.stop.is_set():
+            raise CompactionStopped
+        self._progress(done, total)

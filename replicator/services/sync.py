@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult
 from formats.errors import ConfigError, StoreUnavailable
 from infra.runtime.lifecycle import Stop
+from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from replicator.config import Config
-from replicator.services.wiring import ServiceContext
+from replicator.services.sync_task import CopyTask, bucket_sync
+from replicator.services.wiring import ServiceContext, for_workers, require_conditional_writes
+
+if TYPE_CHECKING:
+    from infra.spark.driver import SparkSettings
 
 SYNC_SHUTDOWN = timedelta(seconds=10)
+STEPS_TOGETHER = 20  # objects of a row on Spark
 SYNC_COMPARED = 200  # objects compared per round of the service: a comparison may read the object in both buckets
 
 
@@ -49,6 +57,37 @@ def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = No
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
         return around.service(loops, SYNC_SHUTDOWN)
+
+
+def sync_on_spark(
+    config: Config, spark: SparkSettings, *, stop: Stop | None = None, progress: Progress = no_progress
+) -> SyncResult:
+    """One round of `build_sync`, on Spark: the buckets are listed here, and objects copied and compared by its workers.
+    Raises ConfigError, StoreUnavailable when a listing or copies failed, PlanFailed and SparkUnavailable."""
+    from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+
+    if config.sync is None:
+        raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
+    stop = stop or Stop()
+    require_conditional_writes(config.sync.destination, config.region, stop)
+
+    def report(done: int, total: int) -> None:
+        if stop.is_set():
+            raise StoreUnavailable("sync: stopped before the end; run it again")
+        progress(done, total)
+
+    with ExitStack() as opened:
+        sync, result = bucket_sync(config, stop, opened), SyncResult()
+        steps = list(sync.steps(result))
+        chunks = [steps[at : at + STEPS_TOGETHER] for at in range(0, len(steps), STEPS_TOGETHER)]
+        with SparkRunner(spark) as runner:
+            for some in run_tasks(runner, CopyTask(for_workers(config, "sync")), chunks, progress=report):
+                for done in some.done:
+                    sync.count(done, result)
+                result.failed += len(some.failed)
+    if result.failed:
+        raise StoreUnavailable(f"sync: {result.failed} objects could not be copied, {result.copied} were; run it again")
+    return result
 
 
 def _once(sync: BucketSync, stop: Stop) -> SyncResult:

@@ -81,7 +81,7 @@ def selected(  # noqa: PLR0917
             topics=[TopicPattern(topic) for topic in topics],
             incarnation=incarnation,
             partitions=frozenset(partitions) if partitions else None,
-            offsets=_offsets(offsets),
+            offsets=parsed_offsets(offsets),
             timestamps=IntRange(
                 IntRange().low if from_ is None else first_ms_at_or_after(instant(from_)),
                 IntRange().high if until is None else first_ms_at_or_after(instant(until)) - 1,
@@ -95,7 +95,7 @@ def selected(  # noqa: PLR0917
         raise typer.BadParameter(str(error)) from error
 
 
-def _offsets(text: str | None) -> IntRange:
+def parsed_offsets(text: str | None) -> IntRange:
     from formats.int_range import ANY_OFFSET, IntRange
 
     if text is None:

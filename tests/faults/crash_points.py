@@ -146,6 +146,26 @@ SYNC: Mapping[Step, tuple[int, ...]] = {
     Step.COMPLETE_MULTIPART: (1,),
 }
 
+# Of a backfill: which of the times, in which of its scenes (tests/faults/test_backfill_killed.py).
+BACKFILL: Mapping[Step, tuple[int, ...]] = {
+    Step.PROBE_STORE: (1,),
+    Step.TAKE_LEASE: (1, 2),
+    Step.CLAIM_PATH: (1,),
+    Step.RECORD_BEGIN: (1, 2),  # of each partition
+    Step.PUT_SEGMENT: (1, 3),
+}
+BACKFILL_EARLIER: Mapping[Step, tuple[int, ...]] = {
+    Step.PUT_SEGMENT: (2,),
+    Step.RECORD_GAP: (1, 2),
+    Step.LOWER_BEGIN: (1, 2),
+}
+BACKFILL_LARGE: Mapping[Step, tuple[int, ...]] = {
+    Step.SPOOL_SEGMENT: (1,),
+    Step.CREATE_MULTIPART: (1,),
+    Step.PUT_PART: (2,),
+    Step.COMPLETE_MULTIPART: (1,),
+}
+
 # Of a failover, of the handover of its groups, and of taking them back (tests/faults/test_failover_killed.py).
 FAILOVER: Mapping[Step, tuple[int, ...]] = {
     Step.RECORD_OWNERSHIP: (1, 2, 3, 4),  # begun, snapshot chosen, offsets about to be committed, active

@@ -1,4 +1,5 @@
-"""Reads the committed records of a range of offsets of one partition, with a consumer of its own, for inspection.
+"""Reads the records of a range of offsets of one partition, with a consumer of its own: for inspection, and for ranges
+that are archived later.
 
 The group id is random and nothing is committed, so that other consumers of the topic are not affected.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.records.statistics import within
+from formats.records.statistics import edges, total_bytes, within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.consumer import PartitionFailed
+from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, reader_properties
@@ -41,7 +43,23 @@ def read_partition(
     *,
     patience: timedelta = PATIENCE,
 ) -> Iterator[RecordBatch]:
-    """Records at offsets from `start` (inclusive) to `next_offset` (exclusive); no batch is empty.
+    """Committed records at offsets from `start` (inclusive) to `next_offset` (exclusive); no batch is empty. Raises as
+    `read_runs` does."""
+    for run in read_runs(properties, partition, start, next_offset, patience=patience):
+        yield run.batch
+
+
+def read_runs(
+    properties: Mapping[str, object],
+    partition: TopicPartition,
+    start: int,
+    next_offset: int,
+    *,
+    patience: timedelta = PATIENCE,
+    isolation_level: str = "read_committed",
+) -> Iterator[Run]:
+    """The runs of the records at offsets from `start` (inclusive) to `next_offset` (exclusive). It ends when the broker
+    has delivered everything before `next_offset`, or has said that no record is there.
 
     Raises BrokerUnavailable when there is no progress for `patience` (an open transaction blocks all records after it),
     and TargetError when the log does not hold `start` any more, or when the client cannot decode a record."""
@@ -52,6 +70,7 @@ def read_partition(
     consumer = Consumer(
         {
             **reader_properties(for_bounded_reads(given)),
+            "isolation.level": isolation_level,
             "queued.max.messages.kbytes": MEMORY_KBYTES,
         },
         logger=client_log,
@@ -73,9 +92,9 @@ def read_partition(
                     if isinstance(run, PartitionFailed):
                         raise TargetError(f"read {partition}: {run.reason}")
                     at = run.last_offset + 1
-                    batch = within(run.batch, wanted)
-                    if batch.num_rows:
-                        yield batch
+                    part = _trimmed(run, wanted)
+                    if part is not None:
+                        yield part
             if at > before:  # errors, and ends of the partition at the same offset, are no progress
                 deadline = Deadline(patience)
             elif deadline.expired:
@@ -83,6 +102,18 @@ def read_partition(
                     f"read {partition} from offset {at} to {next_offset}: nothing came for {patience}; is the broker "
                     "away, or a transaction open?"
                 )
+
+
+def _trimmed(run: Run, wanted: OffsetRange) -> Run | None:
+    """The part of the run inside `wanted`; None when there is none."""
+    if run.first_offset in wanted and run.last_offset in wanted:
+        return run
+    batch = within(run.batch, wanted)
+    if not batch.num_rows:
+        return None
+    first, last = edges(batch)
+    size_bytes = total_bytes(batch)
+    return replace(run, batch=batch, first_offset=first, last_offset=last, count=batch.num_rows, size_bytes=size_bytes)
 
 
 def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError) -> int:

@@ -1,0 +1,107 @@
+"""Writes ranges with clients of its own: in a thread of the command, or in a task of Spark."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+from egress.segments.builder import SegmentBuilder
+from egress.topics.incarnation_check import Confirmations
+from formats.errors import ReplicatorError
+from infra.archive.archive import Archive
+from infra.archive.upload import Uploader
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.partition_reader import read_runs
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop, SystemClock
+from replicator.backfill.range_writer import RangeWriter
+from replicator.backfill.request import RangeOutcome, RangeTask
+from replicator.config import Config, EgressSettings
+from replicator.services.archive import open_archive
+from replicator.services.egress import open_spool, source_compacted
+from replicator.services.wiring import program
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillWorker:
+    """Safe to call from several threads: each range has its own consumer, spool and builder."""
+
+    config: Config
+    settings: EgressSettings
+    archive: Archive
+    admin: KafkaAdmin
+    stop: Stop
+    share: int = 1  # ranges at a time, which share the memory budget of egress
+
+    @classmethod
+    def open(cls, config: Config, stop: Stop, opened: ExitStack, *, share: int = 1) -> BackfillWorker:
+        """Its clients are closed with `opened`. Raises ConfigError."""
+        if config.egress is None:
+            raise config.without("egress", "; add [egress] with the topics that are archived")
+        return cls(
+            config=config,
+            settings=config.egress,
+            archive=open_archive(config, stop, opened),
+            admin=KafkaAdmin(config.cluster.properties("admin")),
+            stop=stop,
+            share=share,
+        )
+
+    def write(self, task: RangeTask) -> RangeOutcome:
+        """An outcome also when it failed in a way that a repetition does not change; raises BrokerUnavailable,
+        StoreUnavailable and BackfillStopped."""
+        properties = self.config.cluster.properties("consumer")
+        isolation = isolation_level(self.config)
+        settings = replace(self.settings, memory_budget=max(self.settings.memory_budget // self.share, 16 << 20))
+        with ExitStack() as opened:
+            asks = ThreadPoolExecutor(1, "confirm")
+            opened.callback(asks.shutdown, wait=False, cancel_futures=True)
+            confirmations = Confirmations(self.admin, asks)
+            spool = opened.enter_context(open_spool(settings))
+            builder = SegmentBuilder(
+                format=self.archive.format,
+                confirm=confirmations.ask,
+                uploader=Uploader(self.archive, source_compacted=lambda segment: source_compacted(self.admin, segment)),
+                spool=spool,
+                memory_bytes=settings.memory_budget // 2,
+                encode_threads=2,
+                upload_threads=settings.upload_threads,
+            )
+            opened.callback(builder.close)
+            writer = RangeWriter(
+                archive=self.archive,
+                builder=builder,
+                confirmations=confirmations,
+                read=partial(read_runs, properties, isolation_level=isolation),
+                isolation_level=isolation,
+                writer=program(),
+                clock=SystemClock(),
+                stop=self.stop,
+            )
+            outcome = writer.write(task)
+        log.info(
+            "range_written",
+            extra={
+                log_fields.REGION: task.source.region,
+                log_fields.TOPIC: task.source.path,
+                log_fields.PARTITION: task.source.partition,
+                log_fields.START: task.offsets.start,
+                log_fields.END: task.offsets.end,
+                log_fields.COUNT: outcome.segments,
+            },
+        )
+        return outcome
+
+
+def failed(task: RangeTask, error: ReplicatorError) -> RangeOutcome:
+    return RangeOutcome(source=str(task.source), start=task.offsets.start, end=task.offsets.end, failed=str(error))
+
+
+def isolation_level(config: Config) -> str:
+    """What egress reads with."""
+    return str(config.cluster.properties("consumer").get("isolation.level", "read_committed"))

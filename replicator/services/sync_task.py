@@ -1,0 +1,73 @@
+"""Copies and compares objects as Spark tasks: some objects each. An object is put with `If-None-Match`, so that a
+repeated task finds its copies, and compares them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+
+from egress.bucket_sync import BucketSide, BucketSync, SyncDone, SyncStep
+from formats.errors import TransientError
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop
+from infra.runtime.prometheus import PrometheusMetrics
+from replicator.config import Config
+from replicator.services.wiring import ARCHIVE_THREADS, archive_objects
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedObjects:
+    done: Sequence[SyncDone] = ()
+    failed: Sequence[str] = field(default_factory=list)  # names
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """A `SparkTask`. It is pickled together with the configuration, which includes credentials."""
+
+    config: Config
+
+    def row(self, item: Sequence[SyncStep]) -> str:
+        return json.dumps([[step.name, step.is_copy] for step in item])
+
+    def __call__(self, row: str) -> str:
+        done, failed = [], []
+        with ExitStack() as opened:
+            sync = bucket_sync(self.config, Stop(), opened)
+            steps = [SyncStep(name, is_copy=is_copy) for name, is_copy in json.loads(row)]
+            for step, future in [(step, sync.pool.submit(sync.carry_out, step)) for step in steps]:
+                try:
+                    done.append(asdict(future.result()))
+                except TransientError as error:
+                    failed.append(step.name)
+                    log.warning("copy_failed", extra={log_fields.KEY: step.name, log_fields.ERROR: str(error)})
+        return json.dumps({"done": done, "failed": failed})
+
+    def outcome(self, answer: str) -> CopiedObjects:
+        fields = json.loads(answer)
+        return CopiedObjects(done=[SyncDone(**one) for one in fields["done"]], failed=fields["failed"])
+
+
+def bucket_sync(config: Config, stop: Stop, opened: ExitStack) -> BucketSync:
+    """For work that ends by itself. Its clients are closed with `opened`."""
+    settings = config.sync
+    if settings is None:
+        raise config.without("sync", "; add [sync.destination]")
+    pool = opened.enter_context(ThreadPoolExecutor(ARCHIVE_THREADS, "copy"))
+    return BucketSync(
+        config.region,
+        BucketSide(archive_objects(config.s3, stop, opened), config.s3.prefix),
+        BucketSide(archive_objects(settings.destination, stop, opened), settings.destination.prefix),
+        settings.topics,
+        settings.levels,
+        pool,
+        ARCHIVE_THREADS,
+        PrometheusMetrics(),
+        stop,
+    )
