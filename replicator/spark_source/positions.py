@@ -1,4 +1,4 @@
-"""StreamPositions of a streaming query in the archive, and how far one may advance.
+"""Positions of a streaming query in the archive, and how far one may advance.
 
     listing from the position on ── advance ──> slices and next position ── share ──> a trigger's part of them
 

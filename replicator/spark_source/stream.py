@@ -44,9 +44,8 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._config = for_workers(options.config)
         self._columns = columns
         self._is_bounded = False
-        self._bound: StreamPositions | None = (
-            None  # of a query with the trigger availableNow, once its first batch is planned
-        )
+        # of a query with the trigger availableNow, once its first batch is planned
+        self._bound: StreamPositions | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802, Spark's name
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""

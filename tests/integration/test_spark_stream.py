@@ -1,4 +1,4 @@
-"""The archive as a streaming source: each record once, through compaction, gc and a query that is killed."""
+"""The archive as a streaming source: each record once, through compaction, a lost segment and a query that is killed."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_comes_is_read_once_through_compaction_and_a_new_incarnation(
     assert drain(spark, archive) == []
 
 
-def test_what_gc_deleted_unread_is_an_error_unless_it_may_be_lost(spark: SparkSession, archive: Archive) -> None:
+def test_what_is_missing_for_good_is_an_error_unless_it_may_be_lost(spark: SparkSession, archive: Archive) -> None:
     drain(spark, archive, partition="0")
     store(archive, archive.source(0), 6 * ROWS)
     with pytest.raises(
