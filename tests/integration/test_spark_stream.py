@@ -1,4 +1,4 @@
-"""The archive as a streaming source: each record once, through compaction, a lost segment and a query that is killed."""
+"""The archive as a stream: each record once, through compaction, a lost segment, and a query that is killed."""
 
 from __future__ import annotations
 

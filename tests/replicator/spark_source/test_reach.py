@@ -1,4 +1,4 @@
-"""How far a streaming query reads: what is missing is waited for, then named, and left out only where that is allowed."""
+"""How far a streaming query reads: what is missing is waited for, named, and left out only where that is allowed."""
 
 from __future__ import annotations
 
