@@ -36,6 +36,7 @@ from infra.storage.s3 import S3ObjectStore
 from tests.faults.crash_points import BACKFILL, BACKFILL_EARLIER, BACKFILL_LARGE
 from tests.faults.victim import ROOT, CrashPoint, Orders
 from tests.formats.sample_records import Row, rows_of
+from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -104,6 +105,7 @@ class Bench:
             self.control.record_begin(self.source(partition), begin)
 
     def run(self, code: int, *options: str, **rule: object) -> str:
+        """With `--spark` its workers are under orders, too."""
         tables: dict[str, Any] = {
             "region": "a",
             "kafka": self.servers,
@@ -115,14 +117,18 @@ class Bench:
                 "secret_access_key": "${SECRET}",
                 "part_size": "5MiB",
             },
+            "compaction": {"master": "local[2,4]", "spark": QUICK, "jobs": [{"name": "all"}]},
             "egress": {"memory_budget": "16MiB", "topics": {self.topic: {"max_segment_messages": 6, **rule}}},
         }
         file = self.folder / "replicator.toml"
         file.write_text(to_toml(tables), encoding="utf-8")
         command = ["backfill", self.topic, "--task-offsets", "16", "--config", str(file), *options]
+        module, orders = "tests.faults.victim", self.orders.environment
+        if "--spark" in options:
+            module, orders = "replicator", self.orders.everywhere
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.faults.victim", *command],
-            env={**os.environ, **self.orders.environment, "SECRET": "test", "TMPDIR": str(self.folder)},
+            [sys.executable, "-m", module, *command],
+            env={**os.environ, **orders, "SECRET": "test", "TMPDIR": str(self.folder)},
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -213,3 +219,16 @@ def test_killed_in_a_large_segment(
         bench.judge(is_whole=False)
         bench.run(DONE, "--task-offsets", "1000", **rule)
         bench.judge()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("occurrence", [1, 3])
+def test_a_worker_of_spark_is_killed(bench: Bench, when: str, occurrence: int) -> None:
+    """Another one goes on after what is stored."""
+    point = CrashPoint(step=Step.PUT_SEGMENT, when=when, occurrence=occurrence)
+    bench.begun()
+    bench.orders.give(point)
+    bench.run(DONE, "--spark")
+    assert bench.orders.carried_out(CrashPoint) == point
+    bench.judge()

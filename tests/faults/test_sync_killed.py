@@ -21,6 +21,7 @@ from infra.local.stack import LocalStack
 from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import SYNC
 from tests.faults.victim import ROOT, CrashPoint, Orders
+from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -67,7 +68,8 @@ class Buckets:
         keys = [one["Key"] for one in listed if one["Key"] != PROBE]
         return {key: self.client.get_object(Bucket=self.destination, Key=key)["Body"].read() for key in keys}
 
-    def run(self, code: int) -> str:
+    def run(self, code: int, *, on_spark: bool = False) -> str:
+        """On Spark its workers are under orders, too."""
         s3 = {
             "endpoint_url": self.endpoint_url,
             "region_name": "us-east-1",
@@ -77,11 +79,19 @@ class Buckets:
         }
         destination = {**s3, "bucket": self.destination}
         file = self.folder / "replicator.toml"
-        tables = {"region": "a", "s3": {**s3, "bucket": self.source}, "sync": {"destination": destination}}
+        tables = {
+            "region": "a",
+            "s3": {**s3, "bucket": self.source},
+            "sync": {"destination": destination},
+            "compaction": {"master": "local[2,4]", "spark": QUICK, "jobs": [{"name": "all"}]},
+        }
         file.write_text(to_toml(tables), encoding="utf-8")
+        module, options, orders = "tests.faults.victim", ["--once"], self.orders.environment
+        if on_spark:
+            module, options, orders = "replicator", ["--once", "--spark"], self.orders.everywhere
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.faults.victim", "sync", "--once", "--config", str(file)],
-            env={**os.environ, **self.orders.environment, "SECRET": "test"},
+            [sys.executable, "-m", module, "sync", *options, "--config", str(file)],
+            env={**os.environ, **orders, "SECRET": "test", "TMPDIR": str(self.folder)},
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -120,3 +130,14 @@ def test_killed_at(buckets: Buckets, point: CrashPoint) -> None:
     assert present >= len(there), "what S3 had received when the process died may be stored after it was listed here"
     assert buckets.copies() == wanted
     assert buckets.run(DONE) == f"copied 0 objects, 0 B; {len(wanted)} were there\n"
+
+
+@pytest.mark.parametrize("point", list(points()))
+def test_a_worker_of_spark_is_killed_at(buckets: Buckets, point: CrashPoint) -> None:
+    """Another one does its work: what the dead one copied is there, and equal."""
+    wanted = {key: body for key, body in buckets.wanted.items() if key not in STAYS}
+    buckets.orders.give(point)
+    copied, present = counts(buckets.run(DONE, on_spark=True))
+    assert buckets.orders.carried_out(CrashPoint) == point
+    assert copied + present == len(wanted)
+    assert buckets.copies() == wanted
