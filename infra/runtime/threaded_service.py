@@ -34,6 +34,7 @@ class ThreadedService:
         self._stop, self._resources, self._grace = stop, resources, grace
         self._reload = reload
         self._errors: list[BaseException] = []
+        self._has_ended = False
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=name, daemon=True) for name, loop in loops.items()
         ]
@@ -60,12 +61,15 @@ class ThreadedService:
             if grace is None and self._stop.is_set():
                 grace = Deadline(self._grace)
             if grace is not None and grace.expired:
-                log.warning("threads_left_behind", extra={log_fields.REASON: ", ".join(alive)})
+                if not self._has_ended:
+                    log.warning("threads_left_behind", extra={log_fields.REASON: ", ".join(alive)})
                 break
             if deadline is not None and deadline.expired:
                 raise ShutdownExpired(f"{', '.join(alive)}: still running after {timeout}")
             # short waits, so that signals are handled meanwhile
             next((t for t in self._threads if t.is_alive()), self._threads[0]).join(0.1)
+        # a thread that is left behind fails now, since its clients are closed: that is the end, and no failure
+        self._has_ended = True
         self._resources.close()
         if self._errors:
             raise self._errors[0]
@@ -74,6 +78,7 @@ class ThreadedService:
         try:
             loop()
         except BaseException as error:
-            self._errors.append(error)
+            if not self._has_ended:
+                self._errors.append(error)
         finally:
             self._stop.set()

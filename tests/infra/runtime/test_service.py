@@ -159,6 +159,36 @@ def test_a_service_without_a_file_says_so(is_reloading: bool, caplog: pytest.Log
     assert [record.message for record in caplog.records] == ["not_reloaded"] * (not is_reloading)
 
 
+def test_a_thread_that_is_left_behind_fails_nothing_when_its_clients_are_closed() -> None:
+    """It waits for a cluster that does not answer, longer than the service may; then its client is closed under it."""
+    closed, ended = threading.Event(), threading.Event()
+
+    def hangs() -> None:
+        closed.wait(10)
+        ended.set()
+        raise RuntimeError("Producer has been closed")
+
+    resources = ExitStack()
+    resources.callback(lambda: ended.wait(10))
+    resources.callback(closed.set)
+    service = ThreadedService({"intake": hangs}, Stop(), resources, timedelta(milliseconds=50))
+    service.start()
+    service.stop()
+    service.join()
+    service.join()
+
+
+def test_what_failed_before_the_end_is_raised_by_each_join() -> None:
+    def fails() -> None:
+        raise ValueError("broken")
+
+    service = ThreadedService({"loop": fails}, Stop(), ExitStack(), timedelta(seconds=1))
+    service.start()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            service.join(timedelta(seconds=10))
+
+
 STUBBORN = """
 import os, signal, sys, threading
 from infra.runtime.service import run_until_signalled
