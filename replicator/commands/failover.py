@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replicator.failover import REHEARSAL
 from replicator.services.clients import Clients
 from replicator.terminal.interrupt import NOTHING_CHANGED, interruptible
 from replicator.terminal.output import (
@@ -116,7 +117,7 @@ def rehearse(  # noqa: PLR0917 -- options of a command
     from_: FromRegion = None,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Of the names of its topics and groups.")
-    ] = "replicator.rehearsal.",
+    ] = REHEARSAL,
     most: Annotated[
         int, typer.Option("--records", metavar="N", min=1, help="Copy at most so many records of a partition.")
     ] = 1_000_000,

@@ -28,6 +28,7 @@ from infra.kafka.producer.copying import PartitionCopier
 from infra.runtime.lifecycle import Clock, Stop
 from ingress.catalog.creator import TopicCreator
 from ingress.groups.positions import GroupPosition
+from replicator.failover import REHEARSAL
 from replicator.failover.drain import FailoverStopped
 from replicator.failover.execute import Tell
 from replicator.failover.facts import FailoverSources
@@ -38,7 +39,6 @@ from replicator.services.ledger import BROKERS_DEFAULT
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-REHEARSAL = "replicator.rehearsal."
 RECORD = ("key", "value", "headers", "timestamp")
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.local.aws import create_bucket_with_queue
 from infra.local.waiting import wait_until
-from replicator.failover.rehearse import REHEARSAL
+from replicator.failover import REHEARSAL
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
 from tests.processes.flow import Flow
