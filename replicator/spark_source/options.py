@@ -13,7 +13,7 @@ from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery
 from formats.records.milliseconds import first_ms_at_or_after
 from formats.segment import SourcePartition
-from formats.topic_selection import TopicPattern
+from formats.topic_selection import EXPRESSION_SIGN, TopicPattern
 from infra.settings.field import suggestion
 from infra.settings.units import MIB, parse_duration, parse_size
 from replicator.config import Config, load
@@ -124,7 +124,12 @@ def _region(text: str) -> str:
 
 
 def _topics(text: str) -> tuple[TopicPattern, ...]:
-    return tuple(TopicPattern(one.strip()) for one in text.split(","))
+    names = [one.strip() for one in text.split(",")]
+    for one in names:
+        name, at, incarnation = one.partition("@")
+        if at and not one.startswith(EXPRESSION_SIGN):
+            raise ValueError(f"{one!r} is an archive path: give {TOPIC} {name!r}, and {INCARNATION} {incarnation!r}")
+    return tuple(map(TopicPattern, names))
 
 
 def _incarnation(text: str) -> str:

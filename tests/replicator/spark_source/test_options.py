@@ -58,6 +58,13 @@ def test_an_end_of_the_offsets_may_be_open(config: str, text: str, span: IntRang
     assert parse_options({"config": config, "offsets": text}).wanted.offsets == span
 
 
+def test_an_archive_path_is_a_topic_and_an_incarnation(config: str) -> None:
+    with pytest.raises(ConfigError, match="'orders@a1b2' is an archive path: give topic 'orders', and incarnation"):
+        parse_options({"config": config, "topic": "payments,orders@a1b2"})
+    found = parse_options({"config": config, "topic": "orders", "incarnation": "a1b2"})
+    assert (found.wanted.topics[0].text, found.wanted.incarnation) == ("orders", "a1b2")
+
+
 def test_every_problem_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_options(
