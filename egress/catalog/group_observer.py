@@ -97,6 +97,7 @@ class GroupObserver:
             unsupported=unsupported,
             unreadable={group_id: str(why) for group_id, why in unreadable.items()},
             problems={what: why for what, why in problems.items() if why},
+            read_until=max(self.budget.clock.now(), now),
         )
         return self._last
 

@@ -104,10 +104,17 @@ class GroupSnapshot:
     unsupported: Mapping[str, str] = field(default_factory=dict)  # group id -> kind, as far as it is known
     unreadable: Mapping[str, str] = field(default_factory=dict)  # group id -> why, and the remedy
     problems: Mapping[str, str] = field(default_factory=dict)  # what could not be observed -> why, and the remedy
+    read_until: datetime | None = None  # UTC; when the observation ended; None: written by an earlier version
+
+    @property
+    def known_at(self) -> datetime:
+        """No offset of it was committed later, as far as that is known."""
+        return self.read_until or self.observed_at
 
     def has_same_content(self, other: GroupSnapshot) -> bool:
-        """Whether both have the same groups and problems; the observer and the time may differ."""
-        return replace(self, writer="", observed_at=other.observed_at) == replace(other, writer="")
+        """Whether both have the same groups and problems; the observer and the times may differ."""
+        mine = replace(self, writer="", observed_at=other.observed_at, read_until=other.read_until)
+        return mine == replace(other, writer="")
 
 
 def encode_group_snapshot(found: GroupSnapshot) -> bytes:
@@ -121,6 +128,7 @@ def encode_group_snapshot(found: GroupSnapshot) -> bytes:
             "cluster_id": found.cluster_id,
             "writer": found.writer,
             "observed_at": found.observed_at.isoformat(),
+            **({} if found.read_until is None else {"read_until": found.read_until.isoformat()}),
             "topics": ids,
             "groups": {group_id: _group_to_json(group, ids) for group_id, group in found.groups.items()},
             "unsupported": dict(found.unsupported),
@@ -144,6 +152,7 @@ def decode_group_snapshot(data: bytes) -> GroupSnapshot:
             unsupported=_texts(message["unsupported"]),
             unreadable=_texts(message["unreadable"]),
             problems=_texts(message["problems"]),
+            read_until=None if (until := message.get("read_until")) is None else datetime.fromisoformat(until),
         )
 
 

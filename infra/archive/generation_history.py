@@ -53,12 +53,13 @@ class GenerationHistory(Generic[T]):
 
     generations: Generations
     decode: Callable[[bytes], T]
+    known_at: Callable[[T], datetime] = lambda value: value.observed_at
 
     def at(self, moment: datetime | None) -> GenerationInForce[T]:
         """The generation that was observed last, up to `moment`; None: of all. One LIST for each thousand generations,
         and a few GETs: some 2 × log2 of their number at most, as long as few of them are damaged. Raises
         StoreUnavailable."""
-        return _Search(self.generations, self.decode, self.generations.stored(), moment).found()
+        return _Search(self.generations, self.decode, self.known_at, self.generations.stored(), moment).found()
 
     def earlier(self, number: int) -> Iterator[tuple[int, T]]:
         """Those before `number` that can be read, the highest first: a LIST for each thousand, and a GET each. Raises
@@ -88,7 +89,9 @@ def catalog_history(objects: ObjectStore, prefix: str, region: str) -> Generatio
 
 
 def group_history(objects: ObjectStore, prefix: str, region: str) -> GenerationHistory[GroupSnapshot]:
-    return GenerationHistory(Generations(objects, groups_prefix(prefix, region)), decode_group_snapshot)
+    """A snapshot counts from the end of its observation on: groups commit while it is made."""
+    generations = Generations(objects, groups_prefix(prefix, region))
+    return GenerationHistory(generations, decode_group_snapshot, lambda snapshot: snapshot.known_at)
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class _Search(Generic[T]):
 
     generations: Generations
     decode: Callable[[bytes], T]
+    known_at: Callable[[T], datetime]
     stored: Sequence[StoredGeneration]
     moment: datetime | None
     _low: int = -1
@@ -137,7 +141,7 @@ class _Search(Generic[T]):
         for tried in self._upwards(index):
             if (value := self._read(tried)) is None:
                 continue
-            if self.moment is None or value.observed_at <= self.moment:
+            if self.moment is None or self.known_at(value) <= self.moment:
                 self._low, self._best = tried, value
                 return
             self._later = min(self._later, tried)
@@ -166,7 +170,7 @@ class _Search(Generic[T]):
         except MalformedEvent as error:
             self._unreadable(index, f"{self.generations.key(number)}: {error}")
             return None
-        self._observed[index] = value.observed_at
+        self._observed[index] = self.known_at(value)
         return value
 
     def _unreadable(self, index: int, why: str) -> None:

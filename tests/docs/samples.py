@@ -168,6 +168,7 @@ def _groups() -> group_snapshot.GroupSnapshot:
         cluster_id=CLUSTER_ID,
         writer=WRITER,
         observed_at=AT,
+        read_until=AT + timedelta(seconds=2),
         groups={
             "billing": group_snapshot.SnapshotGroup(
                 kind=group_snapshot.CONSUMER, state="stable", members=2, topics={"orders": orders}

@@ -27,6 +27,7 @@ from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.fakes.surroundings import HandClock
 
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 T, U = (TopicPartition(name, 0) for name in "tu")
 ANOTHER = TopicPartition("other", 0)  # of a topic that is not archived
 
@@ -122,6 +123,18 @@ class TestContent:
         assert (new.kind, new.state, new.members) == ("consumer", "stable", 2)
         assert new.topics["t"].next_offsets == (0, 5)
         assert new.topics["u"].topic_id == "id-u"
+
+    def test_it_says_until_when_offsets_were_read(self, world: World) -> None:
+        world.commit("one", t=1)
+        began = world.clock.at + MINUTE
+
+        def passes() -> None:
+            world.clock.at += SECOND
+
+        world.shapes.meanwhile = passes
+        found = world.observe()
+        assert found.observed_at == began
+        assert found.read_until == found.known_at == world.clock.at > began
 
     def test_only_groups_with_an_offset_in_an_archived_topic(self, world: World) -> None:
         world.commit("one", t=1, other=5)

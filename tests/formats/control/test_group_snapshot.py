@@ -59,6 +59,7 @@ generations = st.builds(
     unsupported=texts,
     unreadable=texts,
     problems=texts,
+    read_until=st.none() | times,
 )
 
 
@@ -87,6 +88,13 @@ def snapshot(**groups: SnapshotGroup) -> GroupSnapshot:
 def written(found: GroupSnapshot) -> Mapping[str, Any]:
     message: Mapping[str, Any] = json.loads(gzip.decompress(encode_group_snapshot(found)))
     return message
+
+
+def test_it_counts_from_the_end_of_its_observation() -> None:
+    ended = replace(snapshot(g=group(5)), read_until=T0 + timedelta(seconds=20))
+    assert (ended.known_at, snapshot().known_at) == (T0 + timedelta(seconds=20), T0), "earlier versions wrote no end"
+    assert ended.has_same_content(replace(ended, read_until=None))
+    assert "read_until" not in written(snapshot())
 
 
 def test_what_says_nothing_is_not_written() -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.control.catalog import Catalog, encode_catalog
+from formats.control.group_snapshot import GroupSnapshot, encode_group_snapshot
 from formats.errors import SegmentNotFound
-from infra.archive.generation_history import TRIED, GenerationHistory, catalog_history
+from infra.archive.generation_history import TRIED, GenerationHistory, catalog_history, group_history
 from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.examples import property_examples
 
@@ -144,6 +145,23 @@ def test_a_damaged_one_leaves_the_one_before_it_in_force_and_is_reported() -> No
     bucket.gone.add(key(8))
     found = bucket.history.at(None)
     assert (found.number, found.problems) == (number(7), [f"{key(8)} is listed, and it is gone"])
+
+
+def test_a_snapshot_of_groups_is_in_force_from_the_end_of_its_observation_on() -> None:
+    """A group may have committed while it was made: then it says more than was true when it began."""
+    store = MemoryObjectStore()
+    for index, (began, ended) in enumerate([(0, None), (10, 12), (20, 25)]):
+        snapshot = GroupSnapshot(
+            cluster_id="c",
+            writer="w",
+            observed_at=at(began),
+            groups={},
+            read_until=None if ended is None else at(ended),
+        )
+        data = encode_group_snapshot(snapshot)
+        store.put_new(f"data/a/_control/v1/groups/{number(index):020d}", io.BytesIO(data), len(data))
+    found = {minute: group_history(store, "data", "a").at(at(minute)).number for minute in (-1, 0, 11, 12, 24, 25)}
+    assert found == {-1: 0, 0: number(0), 11: number(0), 12: number(1), 24: number(1), 25: number(2)}
 
 
 def test_before_the_first_one_nothing_was_in_force() -> None:
