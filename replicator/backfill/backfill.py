@@ -22,9 +22,8 @@ from egress.start.log_lookup import check_points
 from egress.topics.claims import Blocked, TopicClaims
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
-from formats.errors import ConfigError, ReplicatorError, TargetError, TransientError
+from formats.errors import ConfigError, ReplicatorError, TargetError
 from formats.log_point import LogPoint
-from formats.records.statistics import total_bytes
 from formats.segment import SourcePartition
 from formats.topic_selection import select
 from infra.archive.forward_listing import covered
@@ -32,10 +31,10 @@ from infra.archive.lease import BACKFILL, hold_lease, this_process
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.log_probe import KafkaLogProbe
-from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
+from replicator.backfill.estimate import estimated_bytes
 from replicator.backfill.facts import EARLIER, FIRST, FactFinder, TopicArchive
 from replicator.backfill.plan import PartitionBackfill, PartitionFacts, Wanted, is_joined, plan_partition, split
 from replicator.backfill.range_writer import BackfillStopped
@@ -48,8 +47,9 @@ from replicator.backfill.request import (
     RangeTask,
 )
 from replicator.backfill.spark_task import BackfillTask
-from replicator.backfill.worker import BackfillWorker, failed, isolation_level
+from replicator.backfill.worker import BackfillWorker, failed
 from replicator.config import Config
+from replicator.services.egress import isolation_level
 from replicator.services.wiring import for_workers, require_conditional_writes
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ __all__ = ["Backfill", "BackfillRequest"]
 
 LOOKUPS = 8  # partitions at a time whose archive is looked up
 SEGMENTS_OF_A_TASK = 10
-SAMPLE = 500  # offsets of a topic that are read to estimate the size of its records
-SAMPLED_TOPICS = 20
 _Execute = Callable[[Sequence[RangeTask], Progress], Sequence[RangeOutcome]]
 
 
@@ -85,7 +83,7 @@ class Backfill(Closing):
         self._worker = BackfillWorker.open(config, self.stop, self._opened, share=request.parallelism)
         self._settings = self._worker.settings
         properties = config.cluster.properties("consumer")
-        self._probe = KafkaLogProbe(properties)
+        self._probe = KafkaLogProbe(properties, admin=config.cluster.properties("admin"))
         self._pool = ThreadPoolExecutor(LOOKUPS, "lookup")
         self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         self._finder = FactFinder(
@@ -125,7 +123,7 @@ class Backfill(Closing):
             for partition in partitions
             for task in self._tasks(partition, by_source[partition.source], settings, cluster_id)
         ]
-        size_bytes, is_known = self._estimated(partitions)
+        size_bytes, is_known = estimated_bytes(self._config.cluster.properties("consumer"), partitions, self._pool)
         return BackfillPlan(
             region=self._config.region,
             partitions=partitions,
@@ -215,34 +213,6 @@ class Backfill(Closing):
                 max_messages=chosen.max_segment_messages,
                 max_bytes=chosen.max_segment_size,
             )
-
-    def _estimated(self, partitions: Sequence[PartitionBackfill]) -> tuple[int, bool]:
-        """Bytes of the records to write, by a sample of each topic; and whether each could be sampled."""
-        largest: dict[str, PartitionBackfill] = {}
-        counts: dict[str, int] = {}
-        for one in partitions:
-            if one.ranges:
-                name = one.source.topic
-                counts[name] = counts.get(name, 0) + one.offset_count
-                largest[name] = max(largest.get(name, one), one, key=lambda p: p.offset_count)
-        samples = list(largest.items())[:SAMPLED_TOPICS]
-        rates_found = self._pool.map(self._bytes_per_offset, (partition for _, partition in samples))
-        sampled = dict(zip((name for name, _ in samples), rates_found, strict=True))
-        known = [rate for rate in sampled.values() if rate is not None]
-        average = sum(known) / len(known) if known else 0.0
-        rates = {name: average if (rate := sampled.get(name)) is None else rate for name in counts}
-        return int(sum(counts[name] * rates[name] for name in counts)), len(known) == len(counts)
-
-    def _bytes_per_offset(self, partition: PartitionBackfill) -> float | None:
-        first = partition.ranges[0]
-        end = min(first.start + SAMPLE, first.next_offset)
-        source = TopicPartition(partition.source.topic, partition.source.partition)
-        properties = self._config.cluster.properties("consumer")
-        try:
-            size = sum(total_bytes(batch) for batch in read_partition(properties, source, first.start, end))
-        except (TargetError, TransientError):  # an estimate only: the tasks say what is wrong
-            return None
-        return size / (end - first.start)
 
     # --- running
 

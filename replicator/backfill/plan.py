@@ -33,7 +33,7 @@ class PartitionFacts:
     stable: int  # last stable offset: nothing from here on may be read yet
     begin: int | None  # where the archive begins; None: nothing of it was ever archived
     committed: int | None  # by egress, for this incarnation
-    is_begun: bool = True  # by egress; False: by nobody, or by a backfill
+    is_begun: bool = True  # by egress; False: not at all, or by a backfill
     covered: Sequence[OffsetRange] = ()  # by segments
     recorded: Sequence[OffsetRange] = ()  # gaps
     refused: str = ""  # why nothing may be written to this archive, whatever is wanted

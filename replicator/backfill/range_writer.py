@@ -38,7 +38,7 @@ PATIENCE = timedelta(minutes=10)  # with a segment that is neither stored nor re
 
 
 class BackfillStopped(ReplicatorError):
-    """It was told to stop. What is stored stays, and the next run goes on after it."""
+    """The backfill was stopped. What is stored stays, and the next run goes on after it."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class RangeWriter:
             self._append(task, core, run)
             self._settle(task.source, tally, wait=False)
             self._relieve(task, core, tally)
-        # the broker said that no record is left before it: the rest are markers, aborted or removed records
+        # the broker has reported that no record is left before it: the rest are markers, aborted or removed records
         core.reached(hole.next_offset, self.clock.now())
         for effect in core.drain(Reason.RANGE_END):
             if isinstance(effect, Seal):

@@ -21,7 +21,7 @@ from replicator.backfill.range_writer import RangeWriter
 from replicator.backfill.request import RangeOutcome, RangeTask
 from replicator.config import Config, EgressSettings
 from replicator.services.archive import open_archive
-from replicator.services.egress import open_spool, source_compacted
+from replicator.services.egress import isolation_level, open_spool, source_compacted
 from replicator.services.wiring import program
 
 log = logging.getLogger(__name__)
@@ -100,8 +100,3 @@ class BackfillWorker:
 
 def failed(task: RangeTask, error: ReplicatorError) -> RangeOutcome:
     return RangeOutcome(source=str(task.source), start=task.offsets.start, end=task.offsets.end, failed=str(error))
-
-
-def isolation_level(config: Config) -> str:
-    """What egress reads with."""
-    return str(config.cluster.properties("consumer").get("isolation.level", "read_committed"))

@@ -42,8 +42,7 @@ LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finishe
 
 def build_egress(config: Config, *, file: SettingsFile | None = None, around: ServiceContext | None = None) -> Service:
     """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over.
-    `around`: made of `config`, by a caller that watches the service. Raises
-    ConfigError, BrokerUnavailable."""
+    `around`: made of `config`, by a caller that watches the service. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise config.without("egress", "; add [egress] with at least one topic")
     settings, around = config.egress, around or ServiceContext(config)
@@ -53,7 +52,7 @@ def build_egress(config: Config, *, file: SettingsFile | None = None, around: Se
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
         archive = archive_in(objects, config)
         properties = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
-        isolation = properties.get("isolation.level", "read_committed")
+        isolation = isolation_level(config)
         # one budget for fetched messages, records being collected and encoded, and encoded segments that wait
         budget = settings.memory_budget
         cluster_id = admin.cluster_id()
@@ -156,6 +155,11 @@ def open_spool(settings: EgressSettings) -> Spool:
 def _linger(settings: EgressSettings) -> timedelta:
     """A twentieth of the shortest maximum segment age, limited by `LONGEST_LINGER`."""
     return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
+
+
+def isolation_level(config: Config) -> str:
+    """What the source's records are read with."""
+    return config.cluster.properties("consumer").get("isolation.level", "read_committed")
 
 
 def source_compacted(admin: KafkaAdmin, segment: Segment) -> bool:

@@ -158,7 +158,7 @@ def test_a_restored_snapshot_is_seen_by_the_records(source: Forking, caplog: pyt
 def test_the_probe_compares_epochs(source: Forking) -> None:
     source.produce(*[b"old"] * 5)
     source.produce(*[b"lost"] * 5)
-    probe = KafkaLogProbe(source.servers)
+    probe = KafkaLogProbe(source.servers, admin=source.servers)
     here, absent = source.partition, TopicPartition(source.topic, 7)
     assert probe.truncated({}) == {}
     assert probe.truncated({here: LogPoint(10, 0)}) == {}

@@ -30,13 +30,13 @@ class KafkaLogProbe:
         self,
         properties: Mapping[str, str],
         *,
-        admin: Mapping[str, str] | None = None,
+        admin: Mapping[str, str],
         timeout: timedelta = timedelta(seconds=30),
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
-        """`properties`: of consumers. `admin`: of admin clients, which warn of a consumer's; default: the same.
+        """`properties`: of consumers. `admin`: of admin clients, which warn of a consumer's.
         `read_within`: time limit of `timestamps` and of `truncated`."""
-        self._admin_properties = properties if admin is None else admin
+        self._admin_properties = admin
         self._properties, self._timeout, self._read_within = properties, timeout, read_within
 
     @cached_property

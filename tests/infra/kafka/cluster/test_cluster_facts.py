@@ -68,7 +68,7 @@ class TestProbe:
     ) -> None:
         begun = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
         (here,) = cluster.create(topic_name, configs={"retention.ms": "-1"})
-        probe = KafkaLogProbe(properties(cluster))
+        probe = KafkaLogProbe(properties(cluster), admin=properties(cluster))
         for n in range(5):
             cluster.put(topic_name, None, b"%d" % n)
         cluster.cut(topic_name, before=2)
@@ -89,7 +89,7 @@ class TestProbe:
     def test_partitions_without_a_record_have_no_timestamp(self, cluster: Cluster, topic_name: str) -> None:
         here, there = cluster.create(topic_name, 2)
         cluster.put(topic_name, None, b"x")
-        probe = KafkaLogProbe(properties(cluster), read_within=timedelta(seconds=3))
+        probe = KafkaLogProbe(properties(cluster), admin=properties(cluster), read_within=timedelta(seconds=3))
         assert list(probe.timestamps({here: 0, there: 0})) == [here]
         assert probe.timestamps({}) == {}
 
@@ -102,4 +102,4 @@ def test_an_unreachable_broker_is_no_answer() -> None:
     with pytest.raises(BrokerUnavailable, match="committed offsets of group g"):
         KafkaGroups(nowhere, nowhere, timeout=quick).committed("g", [SOME])
     with pytest.raises(BrokerUnavailable, match="list offsets of t/0"):
-        KafkaLogProbe(nowhere, timeout=quick).ends([TopicPartition("t", 0)])
+        KafkaLogProbe(nowhere, admin=nowhere, timeout=quick).ends([TopicPartition("t", 0)])
