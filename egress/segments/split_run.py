@@ -14,27 +14,8 @@ def split(run: Run, room: int) -> tuple[Run, Run | None]:
     """The first `room` records, and the rest if there is one. The size is divided in proportion to the counts."""
     if run.count <= room:
         return run, None
-    head_batch, rest_batch = run.batch.slice(0, room), run.batch.slice(room)
     head_bytes = run.size_bytes * room // run.count
-    head = Run(
-        run.partition,
-        head_batch,
-        run.first_offset,
-        last_offset(head_batch),
-        room,
-        head_bytes,
-        run.last_leader_epoch,
-    )
-    rest = Run(
-        run.partition,
-        rest_batch,
-        first_offset(rest_batch),
-        run.last_offset,
-        run.count - room,
-        run.size_bytes - head_bytes,
-        run.last_leader_epoch,
-    )
-    return head, rest
+    return _part(run, 0, room, head_bytes), _part(run, room, run.count, run.size_bytes - head_bytes)
 
 
 def cut(run: Run, room: int, room_bytes: int) -> tuple[Run, Run | None]:
@@ -46,7 +27,7 @@ def cut(run: Run, room: int, room_bytes: int) -> tuple[Run, Run | None]:
     count = min(room, bisect_left(totals, room_bytes) + 1, run.count)
     if count == run.count:
         return run, None
-    return (_part(run, 0, count, totals[count - 1]), _part(run, count, run.count, totals[-1] - totals[count - 1]))
+    return _part(run, 0, count, totals[count - 1]), _part(run, count, run.count, totals[-1] - totals[count - 1])
 
 
 def _part(run: Run, begin: int, end: int, size_bytes: int) -> Run:

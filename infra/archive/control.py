@@ -96,16 +96,13 @@ class ControlStore:
         ancestor's, or the object was lost."""
         folder = earlier_begins_prefix(self.prefix, source)
         earlier = (item.key for item in self.objects.list(folder) if item.key[len(folder) :].isdecimal())
-        key = next(earlier, begin_key(self.prefix, source))
-        try:
-            with _naming(key):
-                return decode_begin(self._read(key))
-        except SegmentNotFound:
-            return None
+        return self._begin_at(next(earlier, begin_key(self.prefix, source)))
 
     def first_begin(self, source: SourcePartition) -> ArchiveBegin | None:
         """The one that was recorded first, whether or not there is an earlier one by now."""
-        key = begin_key(self.prefix, source)
+        return self._begin_at(begin_key(self.prefix, source))
+
+    def _begin_at(self, key: str) -> ArchiveBegin | None:
         try:
             with _naming(key):
                 return decode_begin(self._read(key))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from replicator.terminal.output import count_text, print_text, size_text, table
+from replicator.terminal.output import count_text, duration_text, print_text, size_text, table
 
 if TYPE_CHECKING:
     from replicator.backfill.plan import PartitionBackfill
@@ -25,7 +24,7 @@ def print_plan(plan: BackfillPlan, tasks_at_once: int | None) -> None:
     print_text(
         f"{count_text(plan.offset_count)} offsets {about}, {len(plan.tasks):,} tasks"
         + ("" if tasks_at_once is None else f", {min(tasks_at_once, len(plan.tasks))} at a time")
-        + (f", about {_shown(plan.estimated_duration(tasks_at_once or len(plan.tasks)))}" if plan.size_bytes else "")
+        + (f", about {duration_text(_estimated_seconds(plan, tasks_at_once))}" if plan.size_bytes else "")
     )
     for one in plan.partitions:
         for gap in one.left_out:
@@ -54,7 +53,7 @@ def print_report(report: BackfillReport) -> None:
     records = sum(one.records for one in report.partitions)
     size_bytes = sum(one.raw_bytes for one in report.partitions)
     rate = size_bytes / max(report.seconds, 0.001)
-    took = _shown(timedelta(seconds=report.seconds))
+    took = duration_text(report.seconds)
     print_text(f"{count_text(records)} records, {size_text(size_bytes)} in {took}, {size_text(int(rate))} a second")
     for source, why in report.failed.items():
         print_text(f"not done: {source}: {why}")
@@ -66,7 +65,7 @@ def plan_json(plan: BackfillPlan, tasks_at_once: int | None) -> Mapping[str, obj
         "offsets": plan.offset_count,
         "size_bytes": plan.size_bytes if plan.is_size_known else None,
         "tasks": len(plan.tasks),
-        "about_seconds": plan.estimated_duration(tasks_at_once or len(plan.tasks)).total_seconds(),
+        "about_seconds": _estimated_seconds(plan, tasks_at_once),
         "conflicts": list(plan.conflicts),
         "partitions": [
             {
@@ -103,6 +102,10 @@ def report_json(report: BackfillReport) -> Mapping[str, object]:
     }
 
 
+def _estimated_seconds(plan: BackfillPlan, tasks_at_once: int | None) -> float:
+    return plan.estimated_duration(tasks_at_once or len(plan.tasks)).total_seconds()
+
+
 def _ranges(plan: PartitionBackfill) -> str:
     if not plan.ranges:
         return "nothing"
@@ -113,8 +116,3 @@ def _ranges(plan: PartitionBackfill) -> str:
 
 def _begin(plan: PartitionBackfill) -> int | None:
     return plan.begin if plan.new_begin is None else plan.new_begin
-
-
-def _shown(took: timedelta) -> str:
-    seconds = took.total_seconds()
-    return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

@@ -13,7 +13,7 @@ from formats.coverage import covered_count
 from formats.segment import OffsetRange
 from replicator.commands.restore_destination import destination_json, destination_lines
 from replicator.commands.restore_moment import group_table, groups_json, moment_json, moment_lines
-from replicator.terminal.output import count_text, print_text, size_text, table
+from replicator.terminal.output import count_text, duration_text, print_text, size_text, table
 
 if TYPE_CHECKING:
     from replicator.restore.conflicts import Conflict
@@ -44,7 +44,7 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
         for line in destination_lines(topic):
             print_text(line)
     about = plan.estimated_duration(rate).total_seconds()
-    print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
+    print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {duration_text(about)}")
     from replicator.restore.plan import conflicts_text
 
     for warning in plan.warnings:
@@ -112,7 +112,7 @@ def print_result(
     records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
     print_text(
-        f"{records:,} records, {size_text(size_bytes)} in {_shown_time(took.total_seconds())}, "
+        f"{records:,} records, {size_text(size_bytes)} in {duration_text(took.total_seconds())}, "
         f"{size_text(int(rate))} a second" + (f"; changed by {', '.join(transforms)}" if transforms else "")
     )
     for outcome in outcomes:
@@ -223,7 +223,3 @@ def _range(plan: PartitionPlan) -> str:
     if plan.offsets is None:
         return "nothing is stored"
     return "done" if plan.is_done else f"{plan.next_offset}-{plan.offsets.end}"
-
-
-def _shown_time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

@@ -165,13 +165,18 @@ class Compaction(Closing):
     def _on_spark(self, plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
         if self._spark is None:
             self._spark = SparkRunner(spark_settings(self._config))
-        task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
+        task = merge_task(self._config, job)
         return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._report_progress)
 
     def _report_progress(self, done: int, total: int) -> None:
         if self.stop.is_set():
             raise CompactionStopped
         self._progress(done, total)
+
+
+def merge_task(config: Config, job: CompactionJob) -> MergeTask:
+    """For one run."""
+    return MergeTask(for_workers(config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
 
 
 def spark_settings(config: Config) -> SparkSettings:

@@ -6,7 +6,6 @@ with Retention(load("replicator.toml")) as retention:
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -32,14 +31,13 @@ from replicator.services.wiring import (
     ARCHIVE_THREADS,
     archive_objects,
     for_workers,
-    program,
     require_conditional_writes,
     s3_uploads,
 )
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
-    from infra.spark.runner import SparkRunner
+    from infra.spark.runner import ItemT, OutcomeT, SparkRunner, SparkTask
 
 CHECKED_TOGETHER = 100  # segments of a row; comparing one may read every byte
 
@@ -134,32 +132,21 @@ class Retention(Closing):
 
     # --- on Spark
 
-    @property
-    def spark(self) -> SparkRunner | None:
-        """The runner of the plans; None before the first one."""
-        return self._spark
-
-    def _runner(self) -> SparkRunner:
-        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
-        if self._spark is None:
-            self._spark = SparkRunner(self._spark_settings)
-        return self._spark
-
     def _clean_on_spark(self, plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
-        from infra.spark.runner import run_tasks  # noqa: PLC0415
-        from replicator.services.compaction import MergeTask  # noqa: PLC0415
+        from replicator.services.compaction import merge_task  # noqa: PLC0415 -- as above
 
-        task = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
-        return run_tasks(self._runner(), task, plans, progress=self._reported)
+        return self._run(merge_task(self._config, job), plans)
 
     def _uncopied_on_spark(self, segments: Sequence[Segment]) -> Sequence[str]:
-        from infra.spark.runner import run_tasks  # noqa: PLC0415
-
         chunks = [segments[at : at + CHECKED_TOGETHER] for at in range(0, len(segments), CHECKED_TOGETHER)]
-        task = CopyCheckTask(for_workers(self._config, "sync"))
-        answers = run_tasks(self._runner(), task, chunks, progress=self._reported)
+        answers = self._run(CopyCheckTask(for_workers(self._config, "sync")), chunks)
         return [why for some in answers for why in some]
+
+    def _run(self, task: SparkTask[ItemT, OutcomeT], items: Sequence[ItemT]) -> Sequence[OutcomeT]:
+        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
+
+        self._spark = self._spark or SparkRunner(self._spark_settings)
+        return run_tasks(self._spark, task, items, progress=self._reported)
 
     def _reported(self, done: int, total: int) -> None:
         if self.stop.is_set():

@@ -85,15 +85,16 @@ def sync_on_spark(
                 for done in some.done:
                     sync.count(done, result)
                 result.failed += len(some.failed)
-    if result.failed:
-        raise StoreUnavailable(f"sync: {result.failed} objects could not be copied, {result.copied} were; run it again")
-    return result
+    return _whole(result, is_stopped=False)
 
 
 def _once(sync: BucketSync, stop: Stop) -> SyncResult:
     """Run one round. Raises StoreUnavailable when a listing or copies failed, each logged, or when it was stopped."""
-    result = sync.once()
-    if result.failed or stop.is_set():
+    return _whole(sync.once(), is_stopped=stop.is_set())
+
+
+def _whole(result: SyncResult, *, is_stopped: bool) -> SyncResult:
+    if result.failed or is_stopped:
         what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
         raise StoreUnavailable(f"sync: {what}, {result.copied} were; run it again")
     return result

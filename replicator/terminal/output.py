@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -247,6 +248,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def count_text(count: int) -> str:
     """A count for people: 337,256. Offsets and configuration values are written without commas, to be copied."""
     return f"{count:,}"
+
+
+def duration_text(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 def size_text(size_bytes: int) -> str:
