@@ -3,10 +3,7 @@ command does the rest. The archive's begin never lies before something that is m
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -34,7 +31,8 @@ from infra.local.waiting import wait_until
 from infra.runtime.crash_points import AFTER, BEFORE, Step
 from infra.storage.s3 import S3ObjectStore
 from tests.faults.crash_points import BACKFILL, BACKFILL_EARLIER, BACKFILL_LARGE
-from tests.faults.victim import ROOT, CrashPoint, Orders
+from tests.faults.ordered_command import run_ordered
+from tests.faults.victim import CrashPoint, Orders
 from tests.formats.sample_records import Row, rows_of
 from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
@@ -123,20 +121,8 @@ class Bench:
         file = self.folder / "replicator.toml"
         file.write_text(to_toml(tables), encoding="utf-8")
         command = ["backfill", self.topic, "--task-offsets", "16", "--config", str(file), *options]
-        module, orders = "tests.faults.victim", self.orders.environment
-        if "--spark" in options:
-            module, orders = "replicator", self.orders.everywhere
-        ended = subprocess.run(
-            [sys.executable, "-m", module, *command],
-            env={**os.environ, **orders, "SECRET": "test", "TMPDIR": str(self.folder)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        assert ended.returncode == code, ended.stderr + ended.stdout
-        return ended.stdout
+        on_spark = "--spark" in options
+        return run_ordered(self.orders, command, code=code, folder=self.folder, seconds=SECONDS, on_spark=on_spark)
 
     def killed(self, point: CrashPoint, *options: str, **rule: object) -> None:
         self.orders.give(point)

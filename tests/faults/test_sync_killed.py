@@ -3,11 +3,8 @@ run copies the rest."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +17,8 @@ from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import SYNC
-from tests.faults.victim import ROOT, CrashPoint, Orders
+from tests.faults.ordered_command import run_ordered
+from tests.faults.victim import CrashPoint, Orders
 from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
 
@@ -86,20 +84,8 @@ class Buckets:
             "compaction": {"master": "local[2,4]", "spark": QUICK, "jobs": [{"name": "all"}]},
         }
         file.write_text(to_toml(tables), encoding="utf-8")
-        module, options, orders = "tests.faults.victim", ["--once"], self.orders.environment
-        if on_spark:
-            module, options, orders = "replicator", ["--once", "--spark"], self.orders.everywhere
-        ended = subprocess.run(
-            [sys.executable, "-m", module, "sync", *options, "--config", str(file)],
-            env={**os.environ, **orders, "SECRET": "test", "TMPDIR": str(self.folder)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        assert ended.returncode == code, ended.stderr + ended.stdout
-        return ended.stdout
+        command = ["sync", "--once", *(["--spark"] if on_spark else []), "--config", str(file)]
+        return run_ordered(self.orders, command, code=code, folder=self.folder, seconds=SECONDS, on_spark=on_spark)
 
 
 def counts(printed: str) -> tuple[int, int]:

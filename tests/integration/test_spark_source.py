@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -106,16 +106,25 @@ class Archive(Bucket):
         return [(p, row["offset"], row["timestamp"], row["key"], row["value"], row["headers"]) for p, row in found]
 
 
+@contextmanager
+def archive_of_orders(
+    stack: LocalStack, unique: Callable[[str], str], folder: Path, monkeypatch: pytest.MonkeyPatch, *, partitions: int
+) -> Iterator[Archive]:
+    """Four segments of ROWS records in each partition of `orders`."""
+    monkeypatch.setenv("SECRET", "test")
+    with proxied(stack.moto.endpoint_url) as proxy:
+        made = Archive(stack, unique, folder, proxy)
+        made.fill("orders", partitions=partitions, segments=4, rows=ROWS)
+        yield made
+        made.client.close()
+
+
 @pytest.fixture
 def archive(
     stack: LocalStack, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Archive]:
-    monkeypatch.setenv("SECRET", "test")
-    with proxied(stack.moto.endpoint_url) as proxy:
-        made = Archive(stack, unique, tmp_path, proxy)
-        made.fill("orders", partitions=3, segments=4, rows=ROWS)
+    with archive_of_orders(stack, unique, tmp_path, monkeypatch, partitions=3) as made:
         yield made
-        made.client.close()
 
 
 def told(rows: list[SparkRow]) -> list[Told]:

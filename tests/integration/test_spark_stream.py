@@ -25,8 +25,7 @@ from replicator.services.compaction import Compaction, in_process
 from replicator.spark_source.source import KAFKA_COLUMNS, register
 from tests.formats.sample_records import ORIGIN, batch_of
 from tests.integration.on_spark import QUICK
-from tests.integration.test_spark_source import ROWS, Archive
-from tests.processes.s3_proxy import proxied
+from tests.integration.test_spark_source import ROWS, Archive, archive_of_orders
 
 pytestmark = pytest.mark.integration
 
@@ -51,12 +50,8 @@ def spark() -> Iterator[SparkSession]:
 def archive(
     stack: LocalStack, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Archive]:
-    monkeypatch.setenv("SECRET", "test")
-    with proxied(stack.moto.endpoint_url) as proxy:
-        made = Archive(stack, unique, tmp_path, proxy)
-        made.fill("orders", partitions=2, segments=4, rows=ROWS)
+    with archive_of_orders(stack, unique, tmp_path, monkeypatch, partitions=2) as made:
         yield made
-        made.client.close()
 
 
 def store(archive: Archive, source: SourcePartition, start: int) -> None:
