@@ -187,7 +187,7 @@ TABLE: dict[MetricName, Metric] = {
     "compaction_failures": Metric(("job",), "failed plans, or whole runs; the log has the reason"),
     # egress and ingress on Spark
     "spark_lost_attempts": Metric(
-        NONE, "attempts of tasks that ended without being told to; growing = executors die, or the service fails there"
+        NONE, "attempts of tasks that ended without an order to; growing = executors die, or the service fails there"
     ),
     "spark_failed_jobs": Metric(NONE, "jobs that failed as a whole, and were begun again; the log has the reason"),
     "spark_tasks": Metric(NONE, "long-lived tasks wanted: --tasks"),

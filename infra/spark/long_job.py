@@ -97,7 +97,7 @@ class LongJob:
                 finally:
                     driver.close()
             except SparkUnavailable as error:
-                if self._port is None or not self._port.has_met:
+                if self._port is None or not self._port.has_connected:
                     raise
                 if self.clock.now() - began_at >= STEADY:
                     failures = 0
@@ -188,7 +188,7 @@ class LongJob:
         """A task that cannot even connect has no other way to tell why."""
         if driver.last_lost_task:
             self._spark_error = explain(driver.last_lost_task)
-        if not port.has_met and job.failed_attempts() >= TRIES:
+        if not port.has_connected and job.failed_attempts() >= TRIES:
             raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
 
     def _turn(self, port: TaskPort) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from formats.errors import MalformedEvent
 
 HEAD_BYTES = 4
-STRANGER_BYTES = 4 << 10  # limit of a message before the sender has proved that it knows the secret
+UNPROVEN_BYTES = 4 << 10  # limit of a message before the sender has proved that it knows the secret
 MEMBER_BYTES = 64 << 20  # afterwards: the metrics of tens of thousands of partitions
 
 
@@ -114,7 +114,7 @@ def decode(body: bytes) -> Message:
 class Frames:
     """Cuts received bytes into messages. After an error the connection is useless."""
 
-    def __init__(self, limit_bytes: int = STRANGER_BYTES) -> None:
+    def __init__(self, limit_bytes: int = UNPROVEN_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self._received = bytearray()
 

@@ -8,9 +8,9 @@ Rules
      holds for lost. It never ends without an error, since Spark would then end the one that works.
   2. An attempt that was lost or that failed after less than STEADY is followed after a pause that doubles with each
      such attempt in a row. The first of a row is followed at once: an executor was killed, most likely.
-  3. Attempts of an earlier job are told to end.
-  4. Once the drain has begun, those that work are told to end, and no other attempt begins. Those that wait are told
-     when their task has no worker any more, for the reason of rule 1.
+  3. Attempts of an earlier job are ordered to end.
+  4. Once the drain has begun, those that work are ordered to end, and no other attempt begins. Those that wait are
+     ordered when their task has no worker any more, for the reason of rule 1.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Roster:
         self._job = 0
         self._draining = ""  # why
         self.lost = 0  # attempts that worked and did not drain
-        self.has_met = False  # whether any attempt has ever connected
+        self.has_connected = False  # whether any attempt has ever connected
 
     @property
     def working(self) -> int:
@@ -106,7 +106,7 @@ class Roster:
         ]
 
     def job_begins(self, job: int) -> list[Effect]:
-        """Attempts of earlier jobs are told to end."""
+        """Orders the attempts of earlier jobs to end."""
         self._job = job
         return [
             EndAttempt(connection, "the job is over")
@@ -115,7 +115,7 @@ class Roster:
         ]
 
     def joined(self, connection: Connection, hello: Hello, now: datetime) -> list[Effect]:
-        self.has_met = True
+        self.has_connected = True
         if hello.job != self._job:
             return [EndAttempt(connection, "its job is over")]
         if not 0 <= hello.task < len(self._tasks):
@@ -132,7 +132,7 @@ class Roster:
             task.health = health
 
     def left(self, connection: Connection, now: datetime, *, error: str, drained: bool = False) -> list[Effect]:
-        """The connection has ended. `error`: why, if the attempt told. `drained`: its service ended as ordered."""
+        """The connection has ended. `error`: the reason, if one is known. `drained`: its service ended as ordered."""
         task = self._worked_on(connection)
         hello = self._hellos.pop(connection, None)
         if hello is None:

@@ -1,6 +1,6 @@
 """The driver's end of the tasks' connections: one port, one thread, one `Roster`.
 
-A connection is a stranger's until its hello proves that the sender knows the job's secret; a stranger gets 4 KiB and
+A connection is unproven until its hello proves that the sender knows the job's secret; it may send 4 KiB, within
 HELLO_WITHIN. A proven one that is silent for SILENCE is closed: its machine is gone.
 """
 
@@ -40,7 +40,7 @@ SILENCE = timedelta(seconds=15)
 PING = timedelta(seconds=1)
 HELLO_WITHIN = timedelta(seconds=10)
 CLOSE_WITHIN = timedelta(seconds=2)
-STRANGERS = 64
+MOST_UNPROVEN = 64
 _CHUNK = 256 << 10
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class TaskPort(Closing):
         self._texts: dict[int, str] = {}  # metrics by task, of the latest question
         self._answered = threading.Condition(self._lock)
         self._closed = False
-        self.error: Exception | None = None  # what ended the thread: no task is looked after any more
+        self.error: Exception | None = None  # what ended the thread: no task is supervised any more
         self._thread = threading.Thread(target=self._run, name="task-port", daemon=True)
         self._thread.start()
 
@@ -100,9 +100,9 @@ class TaskPort(Closing):
             return self._roster.states()
 
     @property
-    def has_met(self) -> bool:
+    def has_connected(self) -> bool:
         """Whether any task has ever connected."""
-        return self._roster.has_met
+        return self._roster.has_connected
 
     @property
     def lost(self) -> int:
@@ -169,9 +169,9 @@ class TaskPort(Closing):
             accepted, _ = self._listener.accept()
         except OSError:  # it is gone again, or there is no descriptor: the client tries again
             return
-        strangers = [one for one in self._connections.values() if one.hello is None]
-        if len(strangers) >= STRANGERS:
-            self._end(selector, strangers[0], now)
+        unproven = [one for one in self._connections.values() if one.hello is None]
+        if len(unproven) >= MOST_UNPROVEN:
+            self._end(selector, unproven[0], now)
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._count += 1

@@ -12,7 +12,7 @@ from formats.errors import MalformedEvent
 from infra.spark.messages import (
     HEAD_BYTES,
     MEMBER_BYTES,
-    STRANGER_BYTES,
+    UNPROVEN_BYTES,
     AttemptDrained,
     AttemptFailed,
     Frames,
@@ -93,7 +93,7 @@ def test_refused(body: bytes) -> None:
         decode(body)
 
 
-@pytest.mark.parametrize("length", [0, STRANGER_BYTES + 1, 2**32 - 1])
+@pytest.mark.parametrize("length", [0, UNPROVEN_BYTES + 1, 2**32 - 1])
 def test_a_length_beyond_the_limit_is_refused_before_its_bytes_arrive(length: int) -> None:
     with pytest.raises(MalformedEvent, match=str(length)):
         Frames().feed(length.to_bytes(HEAD_BYTES, "big"))

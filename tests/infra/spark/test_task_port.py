@@ -17,7 +17,7 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.threaded_service import ThreadedService
 from infra.spark import service_task, task_port
-from infra.spark.messages import STRANGER_BYTES, Hello, Order, encode
+from infra.spark.messages import UNPROVEN_BYTES, Hello, Order, encode
 from infra.spark.roster import Roster
 from infra.spark.service_task import ServiceInterrupted, TaskAttempt, WatchedService
 from infra.spark.task_port import TaskPort
@@ -28,7 +28,7 @@ PATIENCE = timedelta(seconds=20)
 
 @dataclass(eq=False)
 class Attempt:
-    """A task's attempt on a thread, whose service works until it is stopped or told to fail."""
+    """A task's attempt on a thread, whose service works until it is stopped, or ordered to fail."""
 
     port: TaskPort
     number: int
@@ -121,14 +121,14 @@ def test_without_the_secret_nothing_is_heard(port: TaskPort) -> None:
     assert stranger.ended()
     assert isinstance(stranger.raised[0], ServiceInterrupted)
     assert not stranger.begun.is_set()
-    assert not port.has_met
+    assert not port.has_connected
 
 
 @pytest.mark.parametrize(
     "sent",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        (STRANGER_BYTES + 1).to_bytes(4, "big"),
+        (UNPROVEN_BYTES + 1).to_bytes(4, "big"),
         encode(Order(what="end")),
         b"\x00\x00\x00\x02{}",
     ],
@@ -151,7 +151,7 @@ def test_garbage_ends_its_own_connection_only(port: TaskPort, sent: bytes) -> No
 
 def test_a_crowd_of_strangers_does_not_keep_a_task_out(port: TaskPort) -> None:
     with ExitStack() as strangers:
-        for _ in range(task_port.STRANGERS + 20):
+        for _ in range(task_port.MOST_UNPROVEN + 20):
             strangers.enter_context(socket.create_connection((HOST, port.port)))
         assert Attempt(port, 1).works()
 

@@ -62,7 +62,7 @@ def service(*, spark: str = "", metrics: int = 0, tasks: int = 1) -> Service:
 
 def failure(of: Service) -> BaseException:
     of.start()
-    with pytest.raises(Exception) as raised:  # noqa: PT011 -- the caller looks at it
+    with pytest.raises(Exception) as raised:  # noqa: PT011 -- the caller asserts its type and text
         of.join(PATIENCE)
     return raised.value
 
