@@ -157,8 +157,10 @@ def test_a_crowd_of_strangers_does_not_keep_a_task_out(port: TaskPort) -> None:
 
 
 def test_the_end_of_the_driver_drains_the_service(port: TaskPort) -> None:
-    worker, copy = Attempt(port, 1), Attempt(port, 2)
+    worker = Attempt(port, 1)
     assert worker.works()
+    copy = Attempt(port, 2)  # later: of two hellos on their way the first to arrive works
+    eventually(lambda: port._roster.connected == 2)
     port.close()
     assert worker.ended()
     assert copy.ended()
