@@ -123,7 +123,7 @@ class TranslatedOffsets:
     def positions(self, snapshot: GroupSnapshot) -> Sequence[GroupPosition]:
         """Where the groups of a snapshot of the source stand here, in each topic that is delivered. Raises
         StoreUnavailable."""
-        return list(group_positions(snapshot, self._delivered, self.lookup.target_of))
+        return list(group_positions(snapshot, self._delivered, self.lookup.targets_of))
 
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""

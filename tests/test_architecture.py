@@ -112,6 +112,7 @@ PURE = (
     "formats/policies/upstream.py",
     "formats/read_splits.py",
     "formats/records/offset_runs.py",
+    "formats/records/run_index.py",
     "formats/segment.py",
     "formats/topic_selection.py",
     "infra/spark/gathered.py",

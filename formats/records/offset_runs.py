@@ -73,9 +73,9 @@ class OffsetRuns:
         """The records with target offsets from `start` to before `end`; runs that go beyond either are cut."""
         if len(self) and start <= self.target_start and self.target_end <= end:
             return self
-        first = self._first_beyond(self.target, start)
+        first = pc.index(pc.greater(pc.add(self.target, self.count), start), value=True).as_py()
         last = pc.index(pc.greater_equal(self.target, end), value=True).as_py()
-        runs = self.slice(first, max((last if last >= 0 else len(self)) - first, 0))
+        runs = NO_RUNS if first < 0 else self.slice(first, max((last if last >= 0 else len(self)) - first, 0))
         if not len(runs) or (runs.target_start >= start and runs.target_end <= end):
             return runs
         skipped = pc.max_element_wise(pc.subtract(start, runs.target), 0)  # of the first run, else 0
@@ -113,32 +113,10 @@ class OffsetRuns:
         )
         return _concatenated((self.slice(0, len(self) - 1), joined, later.slice(1)))
 
-    def target_of(self, source: int) -> int | None:
-        """Offset at the target of the first record here whose source offset is `source` or higher, in the order of the
-        target; None when there is none. Of a record that is here twice, its first copy."""
-        row = self._first_beyond(self.source, source)
-        if row == len(self):
-            return None
-        return int(self.target[row].as_py() + max(source - self.source[row].as_py(), 0))
-
-    def source_of(self, target: int) -> int | None:
-        """Offset at the source of the first record here whose target offset is `target` or higher; None when there is
-        none."""
-        row = self._first_beyond(self.target, target)
-        if row == len(self):
-            return None
-        return int(self.source[row].as_py() + max(target - self.target[row].as_py(), 0))
-
     def source_end_before(self, target: int) -> int | None:
         """Offset at the source after the last record here whose target offset is lower; None when there is none."""
         runs = self.within(0, target)
         return int(runs.source[-1].as_py() + runs.count[-1].as_py()) if len(runs) else None
-
-    def _first_beyond(self, starts: pa.Int64Array, offset: int) -> int:
-        """The first run with a record at `offset` or higher; the number of runs when there is none. `starts`: one of
-        the columns of offsets."""
-        row = pc.index(pc.greater(pc.add(starts, self.count), offset), value=True).as_py()
-        return int(row) if row >= 0 else len(self)
 
 
 NO_RUNS = OffsetRuns(*(pa.array([], pa.int64()) for _ in range(3)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ReplicatorError
@@ -48,6 +48,11 @@ class MapLookup:
         """Where a source offset of this delivery is; or why nothing is known of the delivery."""
         found = self.partition(key)
         return found if isinstance(found, str) else found.target_of(source)
+
+    def targets_of(self, key: CheckpointKey, sources: Iterable[int]) -> Sequence[Translation] | str:
+        """The same for many; ascending is quickest by far."""
+        found = self.partition(key)
+        return found if isinstance(found, str) else found.targets_of(sources)
 
     def partition(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         if key not in self._partitions:

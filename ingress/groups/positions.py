@@ -7,6 +7,7 @@ An offset without a translation says why, so that an operator can be told. Pure:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,8 +18,8 @@ from infra.contracts.cluster import TopicPartition
 from ingress.groups.translation import Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 
-Translate = Callable[[CheckpointKey, int], Translation | str]
-"""A source offset of this delivery; or why nothing is known of it."""
+Translate = Callable[[CheckpointKey, Sequence[int]], Sequence[Translation] | str]
+"""Source offsets of this delivery, ascending; or why nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +90,18 @@ def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: T
 
     Each offset of a partition is translated once, in their order: a page of the map is read once then."""
     found = list(_deliveries(snapshot, delivered))
-    known = {place: translate(*place) for place in sorted({(key, commit.next_offset) for _, key, commit in found})}
+    offsets: dict[CheckpointKey, set[int]] = defaultdict(set)
+    for _, key, commit in found:
+        offsets[key].add(commit.next_offset)
+    known = {key: _translated(translate, key, sorted(offsets[key])) for key in sorted(offsets)}
     for group, key, commit in found:
-        yield _position(group, key, commit, known[key, commit.next_offset])
+        there = known[key]
+        yield _position(group, key, commit, there if isinstance(there, str) else there[commit.next_offset])
+
+
+def _translated(translate: Translate, key: CheckpointKey, offsets: Sequence[int]) -> Mapping[int, Translation] | str:
+    found = translate(key, offsets)
+    return found if isinstance(found, str) else dict(zip(offsets, found, strict=True))
 
 
 def _deliveries(snapshot: GroupSnapshot, delivered: Deliveries) -> Iterator[tuple[str, CheckpointKey, CommittedOffset]]:

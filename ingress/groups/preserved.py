@@ -9,6 +9,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ingress.groups.translation import DeliveredRange, Exactness, Translation
@@ -22,6 +23,9 @@ class PreservedOffsets:
 
     def target_of(self, source: int) -> Translation:
         return self._same(source)
+
+    def targets_of(self, sources: Iterable[int]) -> Sequence[Translation]:
+        return [self._same(one) for one in sources]
 
     def source_of(self, target: int) -> Translation:
         return self._same(target)

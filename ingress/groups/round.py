@@ -95,7 +95,7 @@ class GroupRound:
         routes = [one.routes for one in found.destinations.values()]
         delivered = DeliveredTopics.of(flow.region, routes, self.topic_ids.of)
         snapshot = arrived.snapshot
-        positions = list(group_positions(snapshot, delivered, lookup.target_of))
+        positions = list(group_positions(snapshot, delivered, lookup.targets_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:
             if flow.checkpoints:

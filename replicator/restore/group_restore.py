@@ -84,16 +84,16 @@ class RestoredMap:
         lookup = reader.open(destinations, self.checkpoints.read())
         ends = log_ends_of(self.ends, restored.empty)
 
-        def target_of(key: CheckpointKey, source: int) -> Translation | str:
+        def targets_of(key: CheckpointKey, sources: Sequence[int]) -> Sequence[Translation] | str:
             if key not in restored.empty:
-                return lookup.target_of(key, source)
+                return lookup.targets_of(key, sources)
             target = TopicPartition(key.destination_topic, key.source.partition)
             end = ends.get(target)
             if not isinstance(end, LogEnds):
                 return f"{target}: its end is not known" + ("" if end is None else f" ({end})")
-            return Translation(end.high, Exactness.EXACT)
+            return [Translation(end.high, Exactness.EXACT)] * len(sources)
 
-        return target_of
+        return targets_of
 
 
 def set_groups(

@@ -33,7 +33,7 @@ from ingress.settings import IngressSettings
 from replicator.config import Config
 from replicator.services.wiring import ServiceContext
 
-CLIENTS = 8  # groups described and committed at a time, each with a client of its own, which mostly waits
+CLIENTS = 16  # groups described and committed at a time, each with a client of its own, which mostly waits
 
 
 def groups_of(

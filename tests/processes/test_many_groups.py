@@ -1,4 +1,4 @@
-"""Many consumer groups of many partitions: all of them are at their places in this cluster within a minute."""
+"""Many consumer groups of many partitions: all of them are at their places in this cluster within half a minute."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 GROUPS, PARTITIONS, RECORDS = 500, 100, 500
-WITHIN = timedelta(seconds=60)
+WITHIN = timedelta(seconds=30)
 THREADS = 4
 
 
-def test_all_are_committed_within_a_minute(site: Site) -> None:
+def test_all_are_committed_within_half_a_minute(site: Site) -> None:
     at = {f"{site.name}.g{n}": [(n + p) % RECORDS for p in range(PARTITIONS)] for n in range(GROUPS)}
     with Flow(site, partitions=PARTITIONS) as flow, ThreadPoolExecutor(THREADS) as pool:
         flow.target = f"{A}.{flow.topic}"
@@ -60,7 +60,7 @@ def test_all_are_committed_within_a_minute(site: Site) -> None:
         ingress.start()
         wanted = GROUPS * PARTITIONS
         site.wait(
-            "all of them", lambda: ingress.metrics().value("group_offsets", outcome="write") == wanted, 4 * WITHIN
+            "all of them", lambda: ingress.metrics().value("group_offsets", outcome="write") == wanted, 8 * WITHIN
         )
         took = time.monotonic() - began
         print(f"{GROUPS} groups of {PARTITIONS} partitions: {took:.1f} s")

@@ -322,9 +322,11 @@ class OffsetMapMachine(RuleBasedStateMachine):
             ),
         )
         highest = max([model.applied, *(one.source for one in model.log)])
-        for source in range(highest + 3):
-            there = found.target_of(source)
-            assert there == model.target_of(source), source
+        sources = range(highest + 3)
+        together = found.targets_of(sources)
+        assert found.targets_of(reversed(sources)) == together[::-1], "in any order"
+        for source, there in zip(sources, together, strict=True):
+            assert there == found.target_of(source) == model.target_of(source), source
             self.check_target(source, there)
         for target in range(model.log_end + 3):
             there = found.source_of(target)

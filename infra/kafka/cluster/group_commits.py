@@ -21,7 +21,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline, Stop
 
 RETRY_AFTER = timedelta(milliseconds=100)
-POLL_TIMEOUT = timedelta(milliseconds=50)
+POLL_TIMEOUT = timedelta(milliseconds=5)  # a poll that has called back waits on to its end
 ACTIVE = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,

@@ -55,7 +55,7 @@ def test_the_ends_are_those_of_the_records(some: list[tuple[int, int, int]]) -> 
 
 def test_without_a_run() -> None:
     assert (len(NO_RUNS), NO_RUNS.records, NO_RUNS.lowest_source, NO_RUNS.source_end) == (0, 0, 0, 0)
-    assert (NO_RUNS.target_of(0), NO_RUNS.source_of(0), NO_RUNS.within(0, 9)) == (None, None, NO_RUNS)
+    assert (NO_RUNS.source_end_before(0), NO_RUNS.within(0, 9)) == (None, NO_RUNS)
     assert offset_runs([]) == NO_RUNS
     with pytest.raises(IndexError):
         NO_RUNS.target_start  # noqa: B018 -- the property raises
@@ -64,12 +64,10 @@ def test_without_a_run() -> None:
 
 @property_examples()
 @given(steps)
-def test_lookups_find_the_first_record_at_or_after(some: list[tuple[int, int, int]]) -> None:
+def test_where_the_source_ends_before_a_record_of_the_target(some: list[tuple[int, int, int]]) -> None:
     runs = runs_of(some)
     records = pairs(runs)
     for offset in range(90):
-        assert runs.target_of(offset) == next((t for s, t in records if s >= offset), None)
-        assert runs.source_of(offset) == next((s for s, t in records if t >= offset), None)
         assert runs.source_end_before(offset) == next((s + 1 for s, t in reversed(records) if t < offset), None)
 
 
@@ -88,8 +86,6 @@ def test_a_slice_is_as_good_as_runs_of_their_own(some: list[tuple[int, int, int]
     runs = runs_of(some)
     part = runs.slice(first, length)
     assert part == offset_runs(runs.rows()[first : first + length])
-    for offset in range(60):
-        assert part.target_of(offset) == offset_runs(part.rows()).target_of(offset)
     assert part.within(5, 20) == offset_runs(part.rows()).within(5, 20)
 
 

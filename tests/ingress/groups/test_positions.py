@@ -41,9 +41,9 @@ def snapshot(topic: str, topic_id: str, **offsets: int) -> GroupSnapshot:
     return GroupSnapshot(cluster_id="c", writer="w", observed_at=AT, groups=groups)
 
 
-def half(key: CheckpointKey, offset: int) -> Translation | str:
+def half(key: CheckpointKey, offsets: Sequence[int]) -> Sequence[Translation] | str:
     """A map of a topic with a marker behind each record."""
-    return Translation(offset // 2, Exactness.EXACT)
+    return [Translation(offset // 2, Exactness.EXACT) for offset in offsets]
 
 
 def found(
@@ -93,7 +93,7 @@ def test_after_a_fork_the_last_path_counts() -> None:
 def test_why_an_offset_is_not_known() -> None:
     delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: None)
     given = snapshot("t", "id", a=8)
-    [silent] = group_positions(given, delivered, lambda *_: Translation(None, Exactness.UNKNOWN))
+    [silent] = group_positions(given, delivered, lambda *_: [Translation(None, Exactness.UNKNOWN)])
     assert (silent.downstream, silent.exactness) == (None, Exactness.UNKNOWN)
     assert "before the offset map began" in silent.reason
     [unread] = group_positions(given, delivered, lambda *_: "nothing was delivered")
@@ -102,14 +102,14 @@ def test_why_an_offset_is_not_known() -> None:
 
 def test_each_offset_is_translated_once_and_in_order() -> None:
     """A page of the offset map is read for those that lie in it, one after the other."""
-    asked: list[int] = []
+    asked: list[Sequence[int]] = []
 
-    def translated(_: CheckpointKey, offset: int) -> Translation:
-        asked.append(offset)
-        return Translation(offset // 2, Exactness.EXACT)
+    def translated(key: CheckpointKey, offsets: Sequence[int]) -> Sequence[Translation] | str:
+        asked.append(offsets)
+        return half(key, offsets)
 
     given = snapshot("t", "id", a=8, b=2, c=8, d=4)
     delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: None)
     positions = list(group_positions(given, delivered, translated))
-    assert asked == [2, 4, 8]
+    assert asked == [[2, 4, 8]]
     assert [(one.group, one.downstream) for one in positions] == [("a", 4), ("b", 1), ("c", 4), ("d", 2)]

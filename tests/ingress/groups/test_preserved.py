@@ -27,6 +27,7 @@ def test_to_itself_within_what_is_applied(offset: int, expected: Translation) ->
     """Beyond 9 there are records of others: preserving has broken off there."""
     found = PreservedOffsets(DeliveredRange(log_start=5, log_end=12, applied=9))
     assert found.target_of(offset) == found.source_of(offset) == expected
+    assert found.targets_of((offset, 0)) == [expected, found.target_of(0)]
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 120), st.integers(0, 200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,9 +56,11 @@ def planned() -> GroupPlan:
     return group_plan(3, snapshot(T0, **GROUPS), RESTORED)
 
 
-def translate(key: CheckpointKey, source: int) -> Translation | str:
+def translate(key: CheckpointKey, sources: Sequence[int]) -> Sequence[Translation] | str:
     """The target has nine records of each, ten offsets further."""
-    return Translation(min(source, 9) + 10, Exactness.EXACT if source <= 9 else Exactness.CLAMPED)
+    return [
+        Translation(min(source, 9) + 10, Exactness.EXACT if source <= 9 else Exactness.CLAMPED) for source in sources
+    ]
 
 
 def test_groups_with_positions_in_what_is_restored() -> None:
