@@ -142,6 +142,7 @@ class TakenBack:
     handover: int  # generation
     at: datetime  # UTC
     left: tuple[str, ...] = ()  # groups whose offsets could not be committed yet
+    made_at: datetime | None = None  # UTC; when the handover was made; None: not known
 
 
 LedgerEntry = CreationIntent | OwnedTopic | OwnedAcl | GroupWrite | GroupHold | Failover | TakenBack
@@ -187,7 +188,7 @@ _ACL = Codec(OwnedAcl, "the owner of an ACL", outside=("binding",))
 _GROUP = Codec(GroupWrite, "offsets of a consumer group", outside=("group", "topic"), omitted=("upstream",))
 _HOLD = Codec(GroupHold, "a group that is held", outside=("group", "topic"))
 _FAILOVER = Codec(Failover, "a failover", outside=("region",), omitted=("snapshot", "left", "handover"))
-_TAKEBACK = Codec(TakenBack, "groups that were taken back", outside=("region",), omitted=("left",))
+_TAKEBACK = Codec(TakenBack, "groups that were taken back", outside=("region",), omitted=("left", "made_at"))
 
 
 def encode_key(entry: LedgerEntry) -> bytes:

@@ -2,7 +2,9 @@
 
 1. What is applied here has its own offset, so no map is needed. The limit is what the checkpoint says: beyond a
    difference, where preserving has broken off, nothing is applied.
-2. `TRIMMED`: below the log start here. `CLAMPED`: beyond what is applied, or beyond the log's end.
+2. `TRIMMED`: below the log start here, where records were. Where delivery began no lower, none ever was: those are
+   offsets that the source had deleted itself, and the log start is exact. `CLAMPED`: beyond what is applied, or beyond
+   the log's end.
 
 Pure.
 """
@@ -36,5 +38,6 @@ class PreservedOffsets:
         here = self.delivered
         end = max(min(here.log_end, here.applied), here.log_start)
         if offset < here.log_start:
-            return Translation(here.log_start, Exactness.TRIMMED)
+            never_delivered = here.begun_at is not None and here.begun_at >= here.log_start
+            return Translation(here.log_start, Exactness.EXACT if never_delivered else Exactness.TRIMMED)
         return Translation(offset, Exactness.EXACT) if offset <= end else Translation(end, Exactness.CLAMPED)

@@ -36,7 +36,16 @@ class TakeBackPlan:
 
     @property
     def is_done(self) -> bool:
-        return self.state is not None and self.state.handover == self.handover > 0 and not self.state.left
+        return self.is_begun and self.state is not None and not self.state.left
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the last groups that were taken back are those of this handover. Generations count from 1 again in
+        another bucket or prefix, so the number alone does not say."""
+        state = self.state
+        return (
+            state is not None and state.handover == self.handover > 0 and state.made_at in (None, self.handed_over_at)
+        )
 
     @property
     def waits_for(self) -> str:
@@ -118,11 +127,12 @@ class TakeBack:
         now = self.clock.now()
         facts = self._arriving(now)
         positions = self._positions(snapshot, facts)
-        if plan.state is not None and plan.state.handover == plan.handover:  # only these are left
+        if plan.is_begun and plan.state is not None:  # only these are left
             positions = {group: some for group, some in positions.items() if group in plan.state.left}
         done = target_groups(self.clients, self.ledger).sync(positions, now)
         left = left_over(planned_groups(done, [] if facts is None else facts.plan.partitions))
-        self.ledger.write([TakenBack(region=self.region, handover=plan.handover, at=now, left=left)])
+        taken = TakenBack(region=self.region, handover=plan.handover, at=now, left=left, made_at=plan.handed_over_at)
+        self.ledger.write([taken])
         return self.plan()
 
     def _arriving(self, now: datetime) -> FailoverFacts | None:

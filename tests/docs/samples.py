@@ -248,7 +248,7 @@ def examples() -> Mapping[str, str]:
         snapshot=311,
         left=("shop.billing",),
     )
-    taken_back = ledger.TakenBack(region="eu-west-1", handover=1, at=AT)
+    taken_back = ledger.TakenBack(region="eu-west-1", handover=1, at=AT, made_at=AT)
     owned_acl = ledger.OwnedAcl(
         binding=AclBinding(
             resource_type="TOPIC",

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def produce_with_holes(bootstrap: str, topic: str) -> None:
-    """Plain records, and transactions of which one is aborted: markers and aborted records are holes."""
+def produce_with_holes(bootstrap: str, topic: str, first: int = 0) -> None:
+    """Plain records, and transactions of which one is aborted: markers and aborted records are holes. `first`: the
+    number that is the first record's value."""
     plain = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     whole = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}.writer", "log_level": 0})
     whole.init_transactions(30)
-    number = 0
+    number = first
     for kind in ("plain", "commit", "abort", "commit", "plain"):
         writer = plain if kind == "plain" else whole
         if kind != "plain":

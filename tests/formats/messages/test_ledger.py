@@ -59,7 +59,9 @@ failovers = st.builds(
     left=groups,
     handover=st.integers(0, 9),
 )
-taken_back = st.builds(TakenBack, region=words, handover=st.integers(1, 9), at=times, left=groups)
+taken_back = st.builds(
+    TakenBack, region=words, handover=st.integers(1, 9), at=times, left=groups, made_at=st.none() | times
+)
 entries: st.SearchStrategy[LedgerEntry] = (
     st.builds(CreationIntent, name=words, at=times)
     | topics

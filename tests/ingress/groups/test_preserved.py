@@ -30,6 +30,15 @@ def test_to_itself_within_what_is_applied(offset: int, expected: Translation) ->
     assert found.targets_of((offset, 0)) == [expected, found.target_of(0)]
 
 
+@pytest.mark.parametrize(
+    ("begun_at", "exactness"),
+    [(5, Exactness.EXACT), (6, Exactness.EXACT), (4, Exactness.TRIMMED), (None, Exactness.TRIMMED)],
+)
+def test_below_the_log_start_nothing_is_lost_where_nothing_was(begun_at: int | None, exactness: Exactness) -> None:
+    found = PreservedOffsets(DeliveredRange(log_start=5, log_end=12, applied=9, begun_at=begun_at))
+    assert found.target_of(2) == found.source_of(2) == Translation(5, exactness)
+
+
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 120), st.integers(0, 200))
 def test_never_beyond_the_log(start: int, length: int, applied: int, offset: int) -> None:
     found = PreservedOffsets(DeliveredRange(log_start=start, log_end=start + length, applied=applied)).target_of(offset)
