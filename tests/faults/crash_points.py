@@ -171,6 +171,11 @@ FAILOVER: Mapping[Step, tuple[int, ...]] = {
     Step.RECORD_OWNERSHIP: (1, 2, 3, 4),  # begun, snapshot chosen, offsets about to be committed, active
     Step.COMMIT_GROUP: (1,),
 }
+# Of one whose destinations only ingress may write to, until it is through.
+RELEASE: Mapping[Step, tuple[int, ...]] = {
+    Step.DELETE_ACLS: (1,),
+    Step.RECORD_OWNERSHIP: (4, 5),  # the ACL is ours no more, active
+}
 HANDOVER: Mapping[Step, tuple[int, ...]] = {Step.PUT_GENERATION: (1,), Step.RECORD_OWNERSHIP: (1,)}
 TAKE_BACK: Mapping[Step, tuple[int, ...]] = {Step.RECORD_OWNERSHIP: (1, 2), Step.COMMIT_GROUP: (1,)}
 
