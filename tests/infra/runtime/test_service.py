@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -135,6 +135,15 @@ def test_a_hangup_during_the_shutdown_does_not_end_it_at_once() -> None:
     assert run_until_signalled(Worker(on_start=both), signals.install, leave) == 0
 
 
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """SIGHUP as a shell sets it, also where the tests were started with it ignored, by nohup."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.usefixtures("default_hangup")
 def test_a_command_that_is_no_service_ignores_a_hangup() -> None:
     with ignored_reload(in_terminal=False):
         os.kill(os.getpid(), signal.SIGHUP)
@@ -143,6 +152,7 @@ def test_a_command_that_is_no_service_ignores_a_hangup() -> None:
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("default_hangup")
 def test_a_terminal_that_closes_ends_its_command() -> None:
     with ignored_reload(in_terminal=True):
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
