@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/, and the examples of docs/formats.md: `python -m tests.docs.generate`."""
+"""Writes the generated pages of docs/, the examples of docs/formats.md, and the dashboards: `make docs`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import groupby
 
 from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, MetricName
 from replicator.config.reference import Entry, entries, sections
+from tests.docs import dashboards
 from tests.docs.markdown import ROOT
 from tests.docs.samples import examples
 
@@ -108,6 +109,8 @@ def main() -> None:
     docs = ROOT / "docs"
     (docs / "configuration.md").write_text(configuration(), encoding="utf-8")
     (docs / "metrics.md").write_text(metrics(), encoding="utf-8")
+    for name, text in dashboards.files():
+        (dashboards.FOLDER / name).write_text(text, encoding="utf-8")
     formats = docs / "formats.md"
     formats.write_text(with_examples(formats.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from formats.errors import ConfigError
 from infra.runtime.metrics import COUNTERS, HISTOGRAMS, TABLE
@@ -201,6 +202,13 @@ def check_promql(block: Block) -> None:
         raise Wrong(f"there are no metrics {sorted(unknown)}")
 
 
+def check_yaml(block: Block) -> None:
+    try:
+        yaml.safe_load(block.text)
+    except yaml.YAMLError as error:
+        raise Wrong(f"no YAML: {error}") from error
+
+
 CHECKS: Mapping[str, Callable[[Block], None]] = {
     "console": check_console,
     "json": check_json,
@@ -208,6 +216,7 @@ CHECKS: Mapping[str, Callable[[Block], None]] = {
     "python": check_python,
     "sh": check_shell,
     "toml": check_toml,
+    "yaml": check_yaml,
 }
 
 
@@ -274,6 +283,7 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "python", "with Restore(: pass", "invalid syntax"
     yield "json", "{}", "no encoder wrote"
     yield "promql", "sum(replicator_redy)", "replicator_redy"
+    yield "yaml", "a: [", "no YAML"
     yield "cobol", "STOP RUN", "no check for the language"
 
 
