@@ -214,8 +214,8 @@ def spark_restore(config: Config, _: ObjectStore, spec: Spec) -> dict[str, Any]:
 def _restored(config: Config, spec: Spec, options: Options) -> dict[str, Any]:
     with Restore(config, selection(spec["name"]), options=options) as restoring:
         if options.spark is not None:
-            restoring.spark = SparkRunner(options.spark)
-            restoring.spark.run(["", ""], _nothing)  # starts Java and two Python workers
+            restoring.spark.runner = SparkRunner(options.spark)
+            restoring.spark.runner.run(["", ""], _nothing)  # starts Java and two Python workers
         began = time.perf_counter()
         outcomes = restoring.run(restoring.plan())
         seconds = time.perf_counter() - began

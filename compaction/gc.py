@@ -13,13 +13,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, groupby
+from itertools import groupby
 
 from compaction.generation_rules import SegmentHorizon
-from compaction.replicas import ReplicaCheck
 from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
 from compaction.retention_settings import RetentionSettings
 from compaction.thinning import GenerationThinner, ThinnedKind
@@ -66,13 +64,13 @@ class GcReport:
         return self.size_bytes_by_topic.total()
 
 
-UncopiedOf = Callable[[Sequence[Segment]], Sequence[str]]
-"""For each segment why it may not expire, as `ReplicaCheck.uncopied` does."""
+UncopiedOf = Callable[[Sequence[Segment]], Iterable[str]]
+"""For each segment, in their order, why it may not expire, as `ReplicaCheck.uncopied` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """One thread; copies are checked on `pool`."""
+    """One thread."""
 
     region: str
     settings: RetentionSettings
@@ -80,11 +78,9 @@ class Collector:
     store: SegmentStore
     control: ControlStore
     uploads: UploadStore
-    replicas: ReplicaCheck
-    pool: Executor
+    uncopied: UncopiedOf
     clock: Clock
     stop: Stop
-    elsewhere: UncopiedOf | None = None  # checks copies on other machines; None: on `pool`
 
     def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> GcReport:
         """Without the lease, only reports what would be removed. Raises StoreUnavailable when not everything could be
@@ -178,11 +174,7 @@ class Collector:
     def _add_copied(self, plans: Sequence[Expiry], report: GcReport) -> None:
         """Add to the report the part of each plan whose segments have their copies, where copies are required."""
         segments = [segment for plan in plans for segment in plan.segments]
-        if self.elsewhere is not None:
-            answers: Iterable[str] = self.elsewhere(segments)
-        else:  # one partition after the other: a call is waiting on the pool for each segment of one
-            answers = chain.from_iterable(self.pool.map(self.replicas.uncopied, plan.segments) for plan in plans)
-        kept = {segment: why for segment, why in zip(segments, answers, strict=True) if why}
+        kept = {segment: why for segment, why in zip(segments, self.uncopied(segments), strict=True) if why}
         report.kept |= kept
         for plan in plans:
             if copied := plan.without(segment for segment in plan.segments if segment in kept):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from formats.errors import SegmentNotFound
 from formats.segment import Segment, format_key
 from infra.archive.compare_objects import CopyState, Located, compare
 from infra.archive.segments import SegmentStore
+
+ASKED_TOGETHER = 1000
 
 _UNFINISHED = {
     "PENDING": "its replication is not complete yet",
@@ -68,6 +71,11 @@ class ReplicaCheck:
         if unfinished := _UNFINISHED.get(info.replication):
             return unfinished
         return self._problem_if_synced(segment) or ""
+
+    def each_uncopied(self, segments: Sequence[Segment], pool: Executor) -> Iterator[str]:
+        """`uncopied` of each, in their order, on `pool`; few calls are waiting there at a time."""
+        for start in range(0, len(segments), ASKED_TOGETHER):
+            yield from pool.map(self.uncopied, segments[start : start + ASKED_TOGETHER])
 
     def _problem_if_synced(self, segment: Segment) -> str | None:
         """None: sync does not copy it. Empty: its copy is identical, or the segment no longer exists."""

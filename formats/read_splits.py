@@ -28,9 +28,6 @@ class ArchiveQuery:
     offsets: IntRange = ANY_OFFSET
     timestamps: IntRange = ANY_TIME  # in milliseconds
 
-    def at(self, topic: str, partition: int) -> SourcePartition:
-        return SourcePartition(self.region, topic, partition, self.incarnation)
-
     @property
     def offset_range(self) -> OffsetRange | None:
         """None when the query selects no offset."""

@@ -68,6 +68,10 @@ class ClusterAdmin(Protocol):
     def configs(self, topic: str) -> Mapping[str, str]:
         """Effective topic settings, defaults included. Raises TargetError when the topic does not exist."""
 
+    def configs_of(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str] | TargetError]:
+        """`configs` of each topic, in one request: the settings, or why they cannot be had. Raises
+        BrokerUnavailable."""
+
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         """True when created, False when it existed. Waits until the topic is visible. Raises TargetError."""
 

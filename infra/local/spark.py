@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 import threading
 import urllib.request
@@ -39,6 +40,7 @@ _CLASSES = "org.apache.spark.deploy"
 _DAEMON_OPTIONS = (
     "-XX:-UsePerfData "  # else a killed process leaves a file in the temporary folder
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # small and quick to start
+    "-Dspark.decommission.enabled=true "
     "-Dspark.port.maxRetries=0 "  # a master whose port is taken has to fail, not to listen on the next port
     "-Dspark.master.rest.enabled=false"  # a fixed port without clients
 )
@@ -128,8 +130,24 @@ class SparkCluster:
         if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
             raise LocalStackError(with_log(f"the Spark master did not notice the end of {worker.name}", worker.log))
 
+    def decommission_worker(self, number: int) -> None:
+        """Announce the end of worker `number`, as Spark's `decommission-worker.sh` does: its executors begin nothing
+        new, and it runs until it is killed. The master knows when this returns."""
+        before, worker = self.alive_workers(), self._workers[number - 1]
+        os.kill(worker.pid, signal.SIGPWR)  # its executors are of the same group, and learn of it from the master
+        if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
+            raise LocalStackError(with_log(f"the Spark master was not told that {worker.name} ends", worker.log))
+
+    def end_worker(self, number: int) -> None:
+        """SIGKILL to a worker that was decommissioned, and to its executors."""
+        self._workers[number - 1].kill()
+
+    def worker_pid(self, number: int) -> int:
+        """Of its Java process; executors and their Python processes descend from it."""
+        return self._workers[number - 1].pid
+
     def start_worker(self, number: int) -> None:
-        """Start worker `number` again, after `kill_worker`. It is registered when this returns."""
+        """Start worker `number` again, after `kill_worker` or `end_worker`. It is registered when this returns."""
         before = self.alive_workers()
         self._workers[number - 1] = self._launch_worker(number)
         if not wait_until(lambda: self.alive_workers() > before, START_TIMEOUT):

@@ -24,11 +24,12 @@ from pyspark.errors import PySparkException
 
 from formats.errors import SparkUnavailable, TasksNotStarted
 from infra.runtime import log_fields
-from infra.runtime.health import HealthSnapshot
+from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
 from infra.spark.driver import SparkDriver, SparkSettings
+from infra.spark.executors import attempts_on_leaving, registered, request_others
 from infra.spark.gathered import gather
 from infra.spark.roster import Roster
 from infra.spark.service_task import ServiceBuilder, ServiceTask
@@ -40,6 +41,7 @@ NEVER = "1000000"  # failures of a task until its job fails
 PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
+LOOK = timedelta(seconds=2)  # for executors that are decommissioned
 METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
@@ -73,7 +75,9 @@ class LongJob:
     metrics: Metrics
     stop: Stop
     resources: ExitStack
+    health: Health = field(default_factory=Health)  # problems of the driver's own, beside those of Spark and the tasks
     _port: TaskPort | None = None
+    _changed: bytes | None = None  # settings, pickled, since the first change
     _job: int = 0
     _problem: str = ""  # why no job runs
     _spark_error: str = ""  # of the last task that did not begin
@@ -108,18 +112,25 @@ class LongJob:
                 log.error("spark_job_failed", extra={log_fields.ERROR: str(error)})
                 self._pause(pause)
 
+    def change_settings(self, pickled: bytes) -> None:
+        """Let every task take them over, and those that begin later."""
+        self._changed = pickled
+        if self._port is not None:
+            self._port.change_settings(pickled)
+
     # --- what can be seen
 
     def snapshot(self) -> HealthSnapshot:
         states = [] if self._port is None else self._port.states()
         problem = self._problem or ("" if self._port is not None else "Spark is starting")
-        return gather(
+        found = gather(
             states,
             self.clock.now(),
             driver_turn=self._turned_at,
             job_problem=problem,
             spark_error=self._spark_error,
         )
+        return replace(found, problems={**self.health.snapshot().problems, **found.problems})
 
     def metrics_by_task(self) -> Mapping[int, str]:
         return {} if self._port is None else self._port.metrics(METRICS_WITHIN)
@@ -143,6 +154,7 @@ class LongJob:
         self._problem = self._spark_error = ""
         log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{task.host}:{task.port}"})
         deadline: Deadline | None = None
+        looked_within = Deadline(LOOK)
         try:
             while job.runs:
                 self._turn(port)
@@ -153,6 +165,11 @@ class LongJob:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return
                 self._look_for_failed_starts(driver, job, port)
+                if looked_within.expired:
+                    looked_within = Deadline(LOOK)
+                    if leaving := attempts_on_leaving(driver.context):
+                        request_others(driver.context)
+                        port.move(leaving, "its executor is decommissioned")
                 job.join(TURN)
         finally:
             job.cancel()
@@ -169,7 +186,7 @@ class LongJob:
         """Of all executors: the sum grows while they register."""
         patience, cores = Deadline(timedelta(seconds=30)), 0
         while not (driver.settings.is_local or patience.expired):
-            before, cores = cores, _executors(driver)
+            before, cores = cores, registered(driver.context)
             if cores and cores == before:
                 break
             if self.stop.wait(timedelta(seconds=2)):
@@ -182,6 +199,8 @@ class LongJob:
             port = int(self.settings.properties.get(PORT, "0"))
             self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.clock)
             self.resources.callback(self._port.close)
+            if self._changed is not None:
+                self._port.change_settings(self._changed)
         return self._port
 
     def _look_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
@@ -257,9 +276,3 @@ def _message(error: Exception) -> str:
 
 def _conf(driver: SparkDriver, name: str) -> str:
     return str(driver.context.getConf().get(name))
-
-
-def _executors(driver: SparkDriver) -> int:
-    """How many are registered, the driver not counted."""
-    scala: Any = driver.context._jsc
-    return int(scala.sc().getExecutorMemoryStatus().size()) - 1

@@ -2,7 +2,7 @@
 
 driver  Welcome(nonce) ──────────────────────────────────────────────────────────────> task
 task    Hello(proof = HMAC of nonce and attempt, with the job's secret) ─────────────> driver
-driver  Order("wait") … Order("run") … Order("ping") … Order("metrics") … Order("end") > task
+driver  Order("wait") … ChangedSettings, Order("run") … "ping" … "metrics" … ChangedSettings … "move" or "end" > task
 task    State, each second … Metrics, as an answer … AttemptFailed or AttemptDrained, then the end ──> driver
 
 bytes   length (4 bytes, big endian) | {"kind": "hello", "task": 0, …}
@@ -10,6 +10,7 @@ bytes   length (4 bytes, big endian) | {"kind": "hello", "task": 0, …}
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -43,12 +44,23 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    what: Literal["wait", "run", "ping", "metrics", "end"]
+    """`move`: drain, then fail, so that Spark begins the task on another executor."""
+
+    what: Literal["wait", "run", "ping", "metrics", "move", "end"]
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if self.what not in ("wait", "run", "ping", "metrics", "end"):
+        if self.what not in ("wait", "run", "ping", "metrics", "move", "end"):
             raise ValueError(f"no such order: {self.what!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSettings:
+    """Settings that are in force from now on, without credentials. `pickled`: base64; it is loaded only when `proof`
+    shows that the driver has sent it over this connection."""
+
+    pickled: str
+    proof: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +89,13 @@ class AttemptDrained:
     """The last message of an attempt that has drained its service, as ordered."""
 
 
-Message = Welcome | Hello | Order | State | MetricsText | AttemptFailed | AttemptDrained
+Message = Welcome | Hello | Order | ChangedSettings | State | MetricsText | AttemptFailed | AttemptDrained
 
 _KINDS: dict[str, type[Any]] = {
     "welcome": Welcome,
     "hello": Hello,
     "order": Order,
+    "settings": ChangedSettings,
     "state": State,
     "metrics": MetricsText,
     "failed": AttemptFailed,
@@ -138,6 +151,26 @@ def proof_of(secret: str, nonce: str, hello: Hello) -> str:
     """What only a holder of the secret can compute; `hello.proof` is not part of it."""
     claim = json.dumps([nonce, hello.job, hello.task, hello.attempt, hello.host, hello.pid, hello.instance])
     return hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
+
+
+def changed_settings(secret: str, nonce: str, pickled: bytes) -> ChangedSettings:
+    """The message for the connection of `nonce`."""
+    text = base64.b64encode(pickled).decode()
+    return ChangedSettings(pickled=text, proof=_settings_proof(secret, nonce, text))
+
+
+def pickled_settings(secret: str, nonce: str, message: ChangedSettings) -> bytes:
+    """Raises MalformedEvent when the proof is not the driver's."""
+    if not hmac.compare_digest(_settings_proof(secret, nonce, message.pickled).encode(), message.proof.encode()):
+        raise MalformedEvent("settings without the proof of this application's driver")
+    try:
+        return base64.b64decode(message.pickled, validate=True)
+    except ValueError as error:
+        raise MalformedEvent(f"settings that are not base64: {error}") from error
+
+
+def _settings_proof(secret: str, nonce: str, text: str) -> str:
+    return hmac.new(secret.encode(), f"settings {nonce} {text}".encode(), hashlib.sha256).hexdigest()
 
 
 def is_proven(secret: str, nonce: str, hello: Hello) -> bool:

@@ -11,11 +11,13 @@ Rules
   3. Attempts of an earlier job are ordered to end.
   4. Once the drain has begun, those that work are ordered to end, and no other attempt begins. Those that wait are
      ordered when their task has no worker any more, for the reason of rule 1.
+  5. Attempts on an executor that is decommissioned are ordered to move, those that wait, too: Spark begins each anew on
+     another executor. One that has drained for this is not lost, and no pause follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -46,7 +48,13 @@ class EndAttempt:
     reason: str
 
 
-Effect = BeginAttempt | HoldAttempt | EndAttempt
+@dataclass(frozen=True, slots=True)
+class MoveAttempt:
+    connection: Connection
+    reason: str
+
+
+Effect = BeginAttempt | HoldAttempt | EndAttempt | MoveAttempt
 
 
 @dataclass(slots=True)
@@ -81,6 +89,7 @@ class Roster:
         self._tasks = [_Task() for _ in range(tasks)]
         self._hellos: dict[Connection, Hello] = {}
         self._job = 0
+        self._moving: set[Connection] = set()
         self._draining = ""  # why
         self.lost = 0  # attempts that worked and did not drain
         self.has_connected = False  # whether any attempt has ever connected
@@ -135,6 +144,7 @@ class Roster:
         """The connection has ended. `error`: the reason, if one is known. `drained`: its service ended as ordered."""
         task = self._worked_on(connection)
         hello = self._hellos.pop(connection, None)
+        self._moving.discard(connection)
         if hello is None:
             return []
         if task is None:
@@ -155,6 +165,18 @@ class Roster:
         working = [EndAttempt(task.worker, reason) for task in self._tasks if task.worker is not None]
         return [*working, *self._released()]
 
+    def move(self, attempts: Collection[int], reason: str) -> list[Effect]:
+        """`attempts`: of this job, on executors that are decommissioned. Each is ordered once."""
+        if self._draining:
+            return []
+        found = [
+            connection
+            for connection, hello in self._hellos.items()
+            if hello.job == self._job and hello.attempt in attempts and connection not in self._moving
+        ]
+        self._moving.update(found)
+        return [MoveAttempt(connection, reason) for connection in found]
+
     def turn(self, now: datetime) -> list[Effect]:
         """Let attempts begin whose turn it is."""
         if self._draining:
@@ -162,7 +184,7 @@ class Roster:
         started: list[Effect] = []
         for task in self._tasks:
             if task.worker is None and (task.not_before is None or now >= task.not_before):
-                mine = next((one for one in task.waiting if self._hellos[one].job == self._job), None)
+                mine = next((one for one in task.waiting if self._may_begin(one)), None)
                 if mine is not None:
                     task.waiting.remove(mine)
                     task.worker, task.began_at = mine, now
@@ -179,6 +201,9 @@ class Roster:
         return min(
             (task.not_before for task in self._tasks if task.waiting and task.not_before is not None), default=None
         )
+
+    def _may_begin(self, connection: Connection) -> bool:
+        return self._hellos[connection].job == self._job and connection not in self._moving
 
     def _worked_on(self, connection: Connection) -> _Task | None:
         return next((task for task in self._tasks if task.worker == connection), None)

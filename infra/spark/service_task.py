@@ -3,6 +3,7 @@
     connect ── hello ──> wait ──run──> build, start ──> serve: state each second, metrics when asked
                           │                               │
                           └──end──> return                ├─ end: drain the service, return
+                                                          ├─ move: drain the service, raise ─> Spark begins it elsewhere
                                                           ├─ the service fails: raise ─> Spark tries again
                                                           └─ the driver is gone: drain the service, raise
 
@@ -37,6 +38,7 @@ from infra.spark.messages import (
     MEMBER_BYTES,
     AttemptDrained,
     AttemptFailed,
+    ChangedSettings,
     Frames,
     Hello,
     Message,
@@ -45,6 +47,7 @@ from infra.spark.messages import (
     State,
     Welcome,
     encode,
+    pickled_settings,
     proof_of,
 )
 
@@ -65,13 +68,23 @@ class ServiceInterrupted(ReplicatorError):
     """The service of a task ended although the driver did not order it to: the driver is gone, or a signal came."""
 
 
+class ServiceMoved(ReplicatorError):
+    """The service of a task was drained because its executor is decommissioned: Spark begins the task on another."""
+
+
+def _nothing_changes(_pickled: bytes) -> None:
+    """Of a service that reads its settings once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedService:
-    """A service that was built and has not started, and what can be seen of it."""
+    """A service that was built and has not started, and what can be seen of it. `change`: takes over settings that the
+    driver sends, pickled; called on another thread, also before the start, and again with the same ones."""
 
     service: Service
     health: Health
     metrics_text: Callable[[], str]
+    change: Callable[[bytes], None] = _nothing_changes
 
 
 class ServiceBuilder(Protocol):
@@ -157,12 +170,16 @@ class TaskAttempt:
         self._may_run = threading.Event()  # or has to end
         self._over = threading.Event()  # nothing more is reported
         self._is_ordered = False  # to end
+        self._moved = ""  # why this is to be begun on another executor
+        self._nonce = ""
+        self._settings: bytes | None = None  # the latest ones that came
         self._lost = ""  # why the driver counts as gone, or which signal came
         self._heard = Deadline(SILENCE)
         self._watched: WatchedService | None = None
 
     def run(self, build: Callable[[], WatchedService]) -> None:
-        """Returns when the driver ordered the end. Raises what the service raised, and ServiceInterrupted."""
+        """Returns when the driver ordered the end. Raises what the service raised, ServiceInterrupted and
+        ServiceMoved."""
         self._connection.settimeout(SILENCE.total_seconds())
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
         self._may_run.wait()
@@ -171,6 +188,9 @@ class TaskAttempt:
         if self._is_ordered:
             self._over.set()
             return
+        if self._moved:
+            self._over.set()
+            raise ServiceMoved(self._moved)
         try:
             self._serve(build)
         except Exception as error:
@@ -180,16 +200,20 @@ class TaskAttempt:
             raise
         self._over.set()
         self._send(AttemptDrained())
+        if not self._is_ordered:
+            raise ServiceMoved(self._moved)
 
     def _serve(self, build: Callable[[], WatchedService]) -> None:
         self._watched = watched = build()
+        if self._settings is not None:
+            watched.change(self._settings)
         watched.service.start()
-        if self._is_ordered or self._lost:
+        if self._is_ordered or self._moved or self._lost:
             watched.service.stop()
         watched.service.join()
         if self._lost:
             raise ServiceInterrupted(f"the service was stopped: {self._lost}")
-        if not self._is_ordered:
+        if not self._is_ordered and not self._moved:
             raise ServiceInterrupted("the service ended by itself")
 
     # --- the thread of orders ---
@@ -211,12 +235,21 @@ class TaskAttempt:
     def _take(self, message: Message) -> None:
         match message:
             case Welcome(nonce=nonce):
+                self._nonce = nonce
                 self._send(replace(self._hello, proof=proof_of(self._secret, nonce, self._hello)))
                 threading.Thread(target=self._report, name="report", daemon=True).start()
             case Order(what="run"):
                 self._may_run.set()
             case Order(what="metrics"):
                 self._send(MetricsText(text="" if self._watched is None else self._watched.metrics_text()))
+            case ChangedSettings():
+                self._settings = pickled_settings(self._secret, self._nonce, message)
+                if self._watched is not None:
+                    self._watched.change(self._settings)
+            case Order(what="move", reason=reason):
+                log.info("stopping", extra={log_fields.REASON: reason})
+                self._moved = reason
+                self._stop()
             case Order(what="end", reason=reason):
                 log.info("stopping", extra={log_fields.REASON: reason})
                 self._is_ordered = True

@@ -11,10 +11,11 @@ import secrets
 import selectors
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from formats.errors import ConfigError, MalformedEvent
 from infra.runtime import log_fields
@@ -31,10 +32,11 @@ from infra.spark.messages import (
     Order,
     State,
     Welcome,
+    changed_settings,
     encode,
     is_proven,
 )
-from infra.spark.roster import BeginAttempt, Effect, EndAttempt, HoldAttempt, Roster, TaskState
+from infra.spark.roster import BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster, TaskState
 
 SILENCE = timedelta(seconds=15)
 PING = timedelta(seconds=1)
@@ -53,6 +55,7 @@ class _Connection:
     nonce: str
     heard_at: datetime
     frames: Frames = field(default_factory=Frames)
+    unsent: bytearray = field(default_factory=bytearray)
     hello: Hello | None = None
     error: str = ""
     drained: bool = False
@@ -81,6 +84,7 @@ class TaskPort(Closing):
         self._count = 0
         self._pinged_at = clock.now()
         self._texts: dict[int, str] = {}  # metrics by task, of the latest question
+        self._settings: bytes | None = None  # pickled, since the first change
         self._answered = threading.Condition(self._lock)
         self._closed = False
         self.error: Exception | None = None  # what ended the thread: no task is supervised any more
@@ -90,6 +94,18 @@ class TaskPort(Closing):
     def job_begins(self, job: int) -> None:
         with self._lock:
             self._obey(self._roster.job_begins(job))
+
+    def change_settings(self, pickled: bytes) -> None:
+        """Send them to every task that works, and to each attempt that begins from now on, before it does."""
+        with self._lock:
+            self._settings = pickled
+            for one in self._working():
+                self._send_settings(one)
+
+    def move(self, attempts: Collection[int], reason: str) -> None:
+        """Let these attempts drain, and begin on other executors."""
+        with self._lock:
+            self._obey(self._roster.move(attempts, reason))
 
     def drain(self, reason: str) -> None:
         with self._lock:
@@ -157,6 +173,8 @@ class TaskPort(Closing):
             elif isinstance(key.data, _Connection):
                 self._receive(selector, key.data, now)
         self._end_silent(selector, now)
+        for one in self._connections.values():
+            self._flush(one)
         if now - self._pinged_at >= PING:
             self._pinged_at = now
             for one in self._connections.values():
@@ -256,21 +274,37 @@ class TaskPort(Closing):
             match effect:
                 case BeginAttempt():
                     log.info("task_runs", extra=_fields(one.hello))
+                    self._send_settings(one)
                     self._send(one, Order(what="run"))
                 case HoldAttempt(reason=reason):
                     log.info("task_waits", extra={**_fields(one.hello), log_fields.REASON: reason})
                     self._send(one, Order(what="wait", reason=reason))
                 case EndAttempt(reason=reason):
                     self._send(one, Order(what="end", reason=reason))
+                case MoveAttempt(reason=reason):
+                    log.info("task_moves", extra={**_fields(one.hello), log_fields.REASON: reason})
+                    self._send(one, Order(what="move", reason=reason))
+                case _:
+                    assert_never(effect)
 
     def _working(self) -> list[_Connection]:
         working = {state.hello for state in self._roster.states() if state.hello is not None}
         return [one for one in self._connections.values() if one.hello in working]
 
+    def _send_settings(self, one: _Connection) -> None:
+        if self._settings is not None:
+            self._send(one, changed_settings(self.secret, one.nonce, self._settings))
+
     def _send(self, one: _Connection, message: Message) -> None:
-        """Few bytes, which the system's buffer takes; a task that does not read them is silent soon."""
+        one.unsent += encode(message)
+        self._flush(one)
+
+    def _flush(self, one: _Connection) -> None:
+        """What the system's buffer does not take now follows in later turns; a task that reads nothing is silent
+        soon."""
         with suppress(OSError):
-            one.socket.send(encode(message))
+            while one.unsent:
+                del one.unsent[: one.socket.send(one.unsent)]
 
 
 def _fields(hello: Hello) -> dict[str, object]:

@@ -285,11 +285,10 @@ class DestinationFinder:
         are logged, once and when that changes."""
         refused: dict[str, str] = {}
         at_risk: dict[str, tuple[str, ...]] = {}
-        for name in sorted(keeping_offsets(chosen) & facts.keys()):
-            try:
-                configs = self.admin.configs(name)
-            except TargetError as error:
-                refused |= {one.name: str(error) for one in chosen[name]}
+        names = sorted(keeping_offsets(chosen) & facts.keys())
+        for name, configs in (self.admin.configs_of(names) if names else {}).items():
+            if isinstance(configs, TargetError):
+                refused |= {one.name: str(configs) for one in chosen[name]}
                 continue
             for one in chosen[name]:
                 topic = one.source.found_in(catalogs)

@@ -50,11 +50,11 @@ from replicator.backfill.spark_task import BackfillTask
 from replicator.backfill.worker import BackfillWorker, failed
 from replicator.config import Config
 from replicator.services.egress import isolation_level
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import for_workers, require_conditional_writes
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
-    from infra.spark.runner import SparkRunner
 
 __all__ = ["Backfill", "BackfillRequest"]
 
@@ -77,8 +77,8 @@ class Backfill(Closing):
         """`stop` may be set at any time: the same request goes on later. `spark`: run the tasks there. Raises
         ConfigError when the configuration has no [egress]."""
         self.request, self.stop = request, stop or Stop()
-        self._config, self._spark_settings = config, spark
-        self.spark: SparkRunner | None = None
+        self._config = config
+        self.spark = SparkJobs(spark)
         self._opened, self._clock = ExitStack(), SystemClock()
         self._worker = BackfillWorker.open(config, self.stop, self._opened, share=request.parallelism)
         self._settings = self._worker.settings
@@ -99,7 +99,7 @@ class Backfill(Closing):
     @property
     def tasks_at_once(self) -> int | None:
         """None: as many as Spark has cores."""
-        return None if self._spark_settings is not None else self.request.parallelism
+        return None if self.spark.settings is not None else self.request.parallelism
 
     def plan(self) -> BackfillPlan:
         """Changes nothing. Raises ConfigError for a topic that egress does not archive, BrokerUnavailable,
@@ -148,7 +148,7 @@ class Backfill(Closing):
         with hold_lease(control, plan.region, this_process(), self._clock, name=BACKFILL):
             problems = self._begun(plan)
             tasks = [task for task in plan.tasks if task.source not in problems]
-            execute: _Execute = self._here if self._spark_settings is None else self._on_spark
+            execute: _Execute = self._here if self.spark.settings is None else self._on_spark
             outcomes = list(execute(tasks, progress)) if tasks else []
             results = [self._finished(one, outcomes, problems.get(one.source, "")) for one in plan.partitions]
         return BackfillReport(
@@ -159,8 +159,7 @@ class Backfill(Closing):
         )
 
     def close(self) -> None:
-        if self.spark is not None:
-            self.spark.close()
+        self.spark.close()
         self._opened.close()
 
     # --- planning
@@ -262,15 +261,12 @@ class Backfill(Closing):
         return [future.result() for future in futures]
 
     def _on_spark(self, tasks: Sequence[RangeTask], progress: Progress) -> Sequence[RangeOutcome]:
-        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
         def report(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise BackfillStopped("stopped; what is stored stays, and the same command goes on after it")
             progress(done, total)
 
-        self.spark = self.spark or SparkRunner(self._spark_settings)
-        return run_tasks(self.spark, BackfillTask(for_workers(self._config, "kafka", "egress")), tasks, progress=report)
+        return self.spark.run(BackfillTask(for_workers(self._config, "kafka", "egress")), tasks, progress=report)
 
     def _finished(self, plan: PartitionBackfill, outcomes: Sequence[RangeOutcome], problem: str) -> PartitionResult:
         """Lower the begin of the partition's archive if all its ranges are stored."""

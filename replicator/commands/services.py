@@ -31,7 +31,7 @@ from replicator.terminal.output import (
 if TYPE_CHECKING:
     from egress.bucket_sync import SyncResult
     from infra.runtime.service import Service
-    from replicator.config import Config
+    from replicator.config import Config, SettingsFile
     from replicator.services.spark_task import Flow
 
 
@@ -54,7 +54,7 @@ def egress(config: ConfigFile = None, spark: OnSpark = False, tasks: Tasks = Non
     settings = file.load()
     set_up_service_logs(settings)
     if _is_on_spark(spark, tasks):
-        _run_on_spark(settings, "egress", tasks)
+        _run_on_spark(file, settings, "egress", tasks)
         return
     from replicator.services.egress import build_egress
 
@@ -85,7 +85,7 @@ def ingress(
     if _is_on_spark(spark, tasks):
         if take_over:
             raise typer.BadParameter("--take-over is done once, by one process: run it without --spark, then with it")
-        _run_on_spark(settings, "ingress", tasks)
+        _run_on_spark(file, settings, "ingress", tasks)
         return
     from replicator.services.ingress import build_ingress
 
@@ -159,7 +159,7 @@ def _is_on_spark(spark: bool, tasks: int | None) -> bool:
     return spark
 
 
-def _run_on_spark(settings: Config, flow: Flow, tasks: int | None) -> None:
+def _run_on_spark(file: SettingsFile, settings: Config, flow: Flow, tasks: int | None) -> None:
     try:
         from replicator.services.on_spark import build_on_spark
     except ModuleNotFoundError as error:
@@ -167,7 +167,7 @@ def _run_on_spark(settings: Config, flow: Flow, tasks: int | None) -> None:
             raise
         complain(f"--spark needs PySpark, which is not installed here ({error}): pip install 'pyspark>=4.1'")
         raise typer.Exit(FAILED) from None
-    _run(lambda: build_on_spark(settings, flow, tasks=tasks))
+    _run(lambda: build_on_spark(settings, flow, tasks=tasks, file=file))
 
 
 def _run(build: Callable[[], Service]) -> None:

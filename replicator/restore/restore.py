@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
@@ -54,11 +54,8 @@ from replicator.restore.target_topics import TargetTopics
 from replicator.restore.topic_setup import TopicSetup
 from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic, restored_offset_map
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import for_workers, s3_cold
-
-if TYPE_CHECKING:
-    from infra.spark.driver import SparkSettings
-    from infra.spark.runner import SparkRunner
 
 __all__ = ["ConflictKind", "Options", "Restore", "RestoreRequest", "Selection", "TargetOptions"]
 
@@ -121,7 +118,7 @@ class Restore(Closing):
             is_whole=self.selection.is_whole,
         )
         self._settling = Settling()
-        self.spark: SparkRunner | None = None
+        self.spark = SparkJobs(self._options.spark)
 
     def _acls(self) -> AclRestore:
         return acl_restore(self._config, self._worker.admin)
@@ -327,7 +324,7 @@ class Restore(Closing):
                 for p in self._worker.restore(tasks, on_progress, new_partitions.turn if new_partitions else _never)
             ]
             if self._options.spark is None
-            else self._on_spark(tasks, self._options.spark, on_spark_progress)
+            else self._on_spark(tasks, on_spark_progress)
         )
         self._wait_for_markers([task.plan.target for task in tasks])
         # checked last: everything acknowledged is in these topics only if they are still the same
@@ -342,23 +339,19 @@ class Restore(Closing):
         return self._worker.sample([partition for partition in plan.partitions if not partition.is_done], count)
 
     def close(self) -> None:
-        if self.spark is not None:
-            self.spark.close()
+        self.spark.close()
         self._opened.close()
 
     def _on_spark(
-        self, tasks: Sequence[PartitionTask], settings: SparkSettings, on_progress: Callable[[int, int], None]
+        self, tasks: Sequence[PartitionTask], on_progress: Callable[[int, int], None]
     ) -> Sequence[RestoreOutcome]:
         def report_progress(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise RestoreStopped("stopped before the end; run the same restore again to resume it")
             on_progress(done, total)
 
-        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
-        self.spark = self.spark or SparkRunner(settings)
         task = RestoreTask(for_workers(self._config, "kafka"), replace(self._settings, follow=None))
-        return run_tasks(self.spark, task, tasks, progress=report_progress)
+        return self.spark.run(task, tasks, progress=report_progress)
 
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
         """Wait until readers see every record: a commit may be answered before its marker is in the log."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from compaction.delete_merged import Cleaner
 from compaction.heartbeat import sending_heartbeats
@@ -40,10 +41,13 @@ from infra.runtime.log_fields import ERROR, REASON
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
-from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config
 from replicator.services.replicas import replica_check
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import ServiceContext, archive_objects, for_workers, program, require_conditional_writes
+
+if TYPE_CHECKING:
+    from infra.spark.runner import SparkRunner
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +89,7 @@ class Compaction(Closing):
         self._control = ControlStore(objects, config.s3.prefix)
         self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
         self._execute = execute or self._on_spark
-        self._spark: SparkRunner | None = None
+        self._spark = SparkJobs(spark_settings(config))
         self._is_proven = False  # whether the bucket is known to honour conditional writes
 
     def compact(
@@ -150,11 +154,10 @@ class Compaction(Closing):
     @property
     def spark(self) -> SparkRunner | None:
         """The runner of the plans; None before the first plan."""
-        return self._spark
+        return self._spark.runner
 
     def close(self) -> None:
-        if self._spark is not None:
-            self._spark.close()
+        self._spark.close()
         self._opened.close()
 
     def _require_conditional_writes(self) -> None:
@@ -163,10 +166,8 @@ class Compaction(Closing):
             self._is_proven = True
 
     def _on_spark(self, plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
-        if self._spark is None:
-            self._spark = SparkRunner(spark_settings(self._config))
         task = merge_task(self._config, job)
-        return run_tasks(self._spark, task, plans, parallelism=job.parallelism, progress=self._report_progress)
+        return self._spark.run(task, plans, parallelism=job.parallelism, progress=self._report_progress)
 
     def _report_progress(self, done: int, total: int) -> None:
         if self.stop.is_set():

@@ -32,7 +32,7 @@ class CopyCheckTask:
             store = SegmentStore(archive_objects(self.config.s3, stop, opened), self.config.s3.prefix)
             check = replica_check(self.config, store, stop, opened)
             with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
-                return json.dumps(list(pool.map(check.uncopied, segments)))
+                return json.dumps(list(check.each_uncopied(segments, pool)))
 
     def outcome(self, answer: str) -> Sequence[str]:
         return list(json.loads(answer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 
@@ -21,8 +22,11 @@ from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
 from infra.spark.driver import SUBMITTED, SparkSettings
 from infra.spark.long_job import LongJob
-from replicator.config import Config
+from replicator.config import Config, SettingsFile
+from replicator.config.reload import EGRESS, INGRESS
 from replicator.services.compaction import spark_settings
+from replicator.services.preserving import check_preserving
+from replicator.services.reload import ConfigReloader
 from replicator.services.spark_task import Flow, FlowTask
 from replicator.services.wiring import GRACE
 
@@ -36,11 +40,16 @@ log = logging.getLogger(__name__)
 
 
 def build_on_spark(
-    config: Config, flow: Flow, *, tasks: int | None = None, spark: SparkSettings | None = None
+    config: Config,
+    flow: Flow,
+    *,
+    tasks: int | None = None,
+    spark: SparkSettings | None = None,
+    file: SettingsFile | None = None,
 ) -> Service:
     """A service whose N tasks on Spark each run `flow`. `tasks`: None: as many as the cluster has cores. `spark`: by
-    default the settings of [compaction]. Raises ConfigError; the run raises JavaMissing, SparkUnavailable and
-    TasksNotStarted."""
+    default the settings of [compaction]. `file`: where `config` is from; its changes go to the tasks. Raises
+    ConfigError; the run raises JavaMissing, SparkUnavailable and TasksNotStarted."""
     section = config.egress if flow == "egress" else config.ingress
     if section is None:
         raise config.without(flow, f"; add [{flow}]")
@@ -65,4 +74,18 @@ def build_on_spark(
         server = HealthServer(config.metrics.listen, registry, job, clock=clock, metrics=metrics)
         resources.callback(server.close)
         log.info("listening", extra={log_fields.ADDRESS: server.address})
-    return ThreadedService({flow: job.run}, stop, resources, grace=drain_within + JAVA_ENDS)
+    loops: dict[str, Callable[[], None]] = {flow: job.run}
+    reloader = None
+    if file is not None:
+        reloader = ConfigReloader(
+            file=file,
+            running=config,
+            reads=EGRESS if flow == "egress" else INGRESS,
+            apply=lambda changed: job.change_settings(builder.changed(changed)),
+            check=check_preserving,
+            health=job.health,
+            stop=stop,
+        )
+        loops["config"] = reloader.run
+    grace = drain_within + JAVA_ENDS
+    return ThreadedService(loops, stop, resources, grace=grace, reload=reloader.request if reloader else None)

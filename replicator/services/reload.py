@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from formats.errors import ConfigError
 from infra.runtime import log_fields
@@ -24,7 +25,6 @@ from infra.runtime.lifecycle import Stop
 from infra.runtime.service import Service
 from infra.settings.field import Invalid
 from infra.settings.secrets import Path as KeyPath
-from replicator.config.load import SettingsFile
 from replicator.config.reload import reload
 from replicator.config.settings import Config
 from replicator.services.wiring import ServiceContext
@@ -35,11 +35,25 @@ LOOK = timedelta(seconds=2)
 SUBJECT = "configuration"  # in health
 
 
+class ConfigSource(Protocol):
+    """Where the configuration is from. `SettingsFile` is one."""
+
+    @property
+    def path(self) -> object:
+        """Its name, for messages."""
+
+    def read(self) -> str:
+        """Raises ConfigError."""
+
+    def parse(self, text: str, /) -> Config:
+        """The configuration of a text of `read`. Raises ConfigError."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ConfigReloader:
     """`run` runs on a thread of its own, until `stop` is set; `request` may be called from any thread."""
 
-    file: SettingsFile
+    file: ConfigSource
     running: Config  # in force
     reads: Collection[KeyPath]  # what the service reads of it
     apply: Callable[[Config], None]
@@ -109,7 +123,7 @@ def reloading_service(
     loops: Mapping[str, Callable[[], None]],
     shutdown_timeout: timedelta,
     *,
-    file: SettingsFile | None,
+    file: ConfigSource | None,
     running: Config,
     reads: Collection[KeyPath],
     apply: Callable[[Config], None],

@@ -7,11 +7,11 @@ with Retention(load("replicator.toml")) as retention:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from compaction.gc import Collector, GcReport
+from compaction.gc import Collector, GcReport, UncopiedOf
 from compaction.planner import CompactionPlan, plan_cleaning
 from compaction.run import CompactionReport as CleaningReport
 from compaction.run import CompactionStopped, Compactor, JobSelection
@@ -27,6 +27,7 @@ from infra.runtime.progress import Progress, no_progress
 from replicator.config import CompactionJob, Config
 from replicator.services.copy_check_task import CopyCheckTask
 from replicator.services.replicas import replica_check
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import (
     ARCHIVE_THREADS,
     archive_objects,
@@ -37,7 +38,7 @@ from replicator.services.wiring import (
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
-    from infra.spark.runner import ItemT, OutcomeT, SparkRunner, SparkTask
+    from infra.spark.runner import ItemT, OutcomeT, SparkTask
 
 CHECKED_TOGETHER = 100  # segments of a row; comparing one may read every byte
 
@@ -65,8 +66,7 @@ class Retention(Closing):
         self._config = config
         self._opened = ExitStack()
         self._clock = SystemClock()
-        self._spark_settings, self._progress = spark, progress
-        self._spark: SparkRunner | None = None
+        self._spark, self._progress = SparkJobs(spark), progress
         self._owner = this_process()
         objects = archive_objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
@@ -88,11 +88,9 @@ class Retention(Closing):
                 store=self._store,
                 control=self._control,
                 uploads=s3_uploads(self._config.s3, self._opened),
-                replicas=replica_check(self._config, self._store, self.stop, self._opened),
-                pool=pool,
+                uncopied=self._uncopied_here(pool) if self._spark.settings is None else self._uncopied_on_spark,
                 clock=self._clock,
                 stop=self.stop,
-                elsewhere=None if self._spark_settings is None else self._uncopied_on_spark,
             )
             if dry_run:
                 return collector.run(None, topics, allow_large=allow_large)
@@ -113,7 +111,7 @@ class Retention(Closing):
             region=self.region,
             store=self._store,
             control=self._control,
-            execute=in_process(self._config, self._opened) if self._spark_settings is None else self._clean_on_spark,
+            execute=in_process(self._config, self._opened) if self._spark.settings is None else self._clean_on_spark,
             clock=self._clock,
             stop=self.stop,
             make_plans=plan_cleaning,
@@ -126,9 +124,12 @@ class Retention(Closing):
             return compactor.run(job, selection)
 
     def close(self) -> None:
-        if self._spark is not None:
-            self._spark.close()
+        self._spark.close()
         self._opened.close()
+
+    def _uncopied_here(self, pool: Executor) -> UncopiedOf:
+        check = replica_check(self._config, self._store, self.stop, self._opened)
+        return lambda segments: check.each_uncopied(segments, pool)
 
     # --- on Spark
 
@@ -143,10 +144,7 @@ class Retention(Closing):
         return [why for some in answers for why in some]
 
     def _run(self, task: SparkTask[ItemT, OutcomeT], items: Sequence[ItemT]) -> Sequence[OutcomeT]:
-        from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
-        self._spark = self._spark or SparkRunner(self._spark_settings)
-        return run_tasks(self._spark, task, items, progress=self._reported)
+        return self._spark.run(task, items, progress=self._reported)
 
     def _reported(self, done: int, total: int) -> None:
         if self.stop.is_set():

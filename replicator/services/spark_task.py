@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import pickle
 import sys
 from dataclasses import dataclass, field, replace
 from typing import Literal, TextIO, assert_never, cast
@@ -43,12 +44,12 @@ class FlowTask:
 
     def build(self, task: int) -> WatchedService:
         config = self.config_of(task)
-        around = ServiceContext(config)
+        around, sent = ServiceContext(config), SentConfig(config)
         match self.flow:
             case "egress":
-                service = build_egress(config, around=around)
+                service = build_egress(config, around=around, file=sent)
             case "ingress":
-                service = build_ingress(config, around=around)
+                service = build_ingress(config, around=around, file=sent)
             case _:
                 assert_never(self.flow)
 
@@ -56,7 +57,16 @@ class FlowTask:
             around.metrics.gauge("ready", float(around.health.snapshot().is_ready))
             return around.metrics.text()
 
-        return WatchedService(service=service, health=around.health, metrics_text=metrics_text)
+        def change(pickled: bytes) -> None:
+            # the driver has proved that it sent them, as it has sent this task
+            sent.replace(replace(config, **{self.flow: pickle.loads(pickled)}))  # noqa: S301
+
+        return WatchedService(service=service, health=around.health, metrics_text=metrics_text, change=change)
+
+    def changed(self, config: Config) -> bytes:
+        """The settings of `config` that reload, for `WatchedService.change`. They are in the flow's section, which
+        holds no credentials."""
+        return pickle.dumps(config.egress if self.flow == "egress" else config.ingress)
 
     def config_of(self, task: int) -> Config:
         """The configuration with an instance id of the task's own, and without a port: the driver serves for all."""
@@ -64,6 +74,24 @@ class FlowTask:
         cluster = config.cluster
         consumer = {**cluster.consumer, INSTANCE: self.instance(task)}
         return replace(config, kafka=replace(cluster, consumer=consumer), metrics=MetricsSettings())
+
+
+class SentConfig:
+    """A `replicator.services.reload.ConfigSource`: what the driver has sent last, else what the task began with."""
+
+    path = "the driver's configuration"
+
+    def __init__(self, config: Config) -> None:
+        self._sent = (0, config)
+
+    def replace(self, config: Config) -> None:
+        self._sent = (self._sent[0] + 1, config)
+
+    def read(self) -> str:
+        return str(self._sent[0])
+
+    def parse(self, _text: str) -> Config:
+        return self._sent[1]
 
 
 def instance_base(config: Config, flow: Flow) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult
+from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult, SyncStep
 from formats.errors import ConfigError, StoreUnavailable
 from infra.runtime.lifecycle import Stop
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from replicator.config import Config
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.sync_task import CopyTask, bucket_sync
 from replicator.services.wiring import ServiceContext, for_workers, require_conditional_writes
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 SYNC_SHUTDOWN = timedelta(seconds=10)
 STEPS_TOGETHER = 20  # objects of a row on Spark
+ROWS_TOGETHER = 500  # rows of a job there: of a bucket of any size, 10,000 names are in memory
 SYNC_COMPARED = 200  # objects compared per round of the service: a comparison may read the object in both buckets
 
 
@@ -63,29 +66,37 @@ def sync_on_spark(
     config: Config, spark: SparkSettings, *, stop: Stop | None = None, progress: Progress = no_progress
 ) -> SyncResult:
     """One round of `build_sync`, on Spark: the buckets are listed here, and objects copied and compared by its workers.
-    Raises ConfigError, StoreUnavailable when a listing or copies failed, PlanFailed and SparkUnavailable."""
-    from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
+    `progress`: rows done, and rows listed so far. Raises ConfigError, StoreUnavailable when a listing or copies failed,
+    PlanFailed and SparkUnavailable."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
     stop = stop or Stop()
     require_conditional_writes(config.sync.destination, config.region, stop)
 
+    earlier = 0  # rows of the jobs before
+
     def report(done: int, total: int) -> None:
         if stop.is_set():
             raise StoreUnavailable("sync: stopped before the end; run it again")
-        progress(done, total)
+        progress(earlier + done, earlier + total)
 
     with ExitStack() as opened:
         sync, result = bucket_sync(config, stop, opened), SyncResult()
-        steps = list(sync.steps(result))
-        chunks = [steps[at : at + STEPS_TOGETHER] for at in range(0, len(steps), STEPS_TOGETHER)]
-        with SparkRunner(spark) as runner:
-            for some in run_tasks(runner, CopyTask(for_workers(config, "sync")), chunks, progress=report):
+        jobs, task = opened.enter_context(SparkJobs(spark)), CopyTask(for_workers(config, "sync"))
+        rows = _grouped(sync.steps(result), STEPS_TOGETHER)
+        # a job of bounded size after the other: the listings of both buckets go on behind it
+        while some_rows := list(islice(rows, ROWS_TOGETHER)):
+            for some in jobs.run(task, some_rows, progress=report):
                 for done in some.done:
                     sync.count(done, result)
                 result.failed += len(some.failed)
+            earlier += len(some_rows)
     return _whole(result, is_stopped=False)
+
+
+def _grouped(steps: Iterator[SyncStep], count: int) -> Iterator[Sequence[SyncStep]]:
+    while some := list(islice(steps, count)):
+        yield some
 
 
 def _once(sync: BucketSync, stop: Stop) -> SyncResult:

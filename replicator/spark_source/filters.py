@@ -1,6 +1,7 @@
 """Applies Spark's pushed filters to source partitions, offsets and timestamps.
 
-They only reduce what is read: the result may hold more records than match, never fewer.
+They reduce what is read: the result may hold more records than match, never fewer. Of conditions that `is_exact`, it
+holds those that match, so Spark need not apply them again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     IsNull,
     LessThan,
     LessThanOrEqual,
@@ -32,6 +34,9 @@ from formats.records.milliseconds import EPOCH
 from formats.segment import SourcePartition
 
 PLACE = frozenset({"topic", "partition", "incarnation"})  # constant for all records of a source partition
+
+_COMPARED = (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
+_DECIDED = (*_COMPARED, In, IsNull, IsNotNull, StringStartsWith, StringEndsWith, StringContains)
 
 _MICROS = 1_000  # microseconds in a millisecond
 
@@ -69,6 +74,16 @@ def admits(condition: Filter, source: SourcePartition) -> bool:
     return True
 
 
+def is_exact(condition: Filter) -> bool:
+    """Whether `admits` and `narrowed` leave out every record that does not match `condition`."""
+    child = condition.child if isinstance(condition, Not) else condition
+    column = _column(child)
+    if column in PLACE:
+        # a comparison with null holds for no record, neither does its negation
+        return isinstance(child, _DECIDED) and None not in _values(child)
+    return column == "offset" and child is condition and isinstance(child, _COMPARED) and None not in _values(child)
+
+
 def narrowed(wanted: ArchiveQuery, conditions: Iterable[Filter]) -> ArchiveQuery:
     """`wanted`, restricted to where all of `conditions` may hold."""
     for condition in conditions:
@@ -90,6 +105,12 @@ def _column(condition: Filter) -> str:
     """The column of a filter; empty for a negated filter or one on a nested field."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     return path[0] if len(path) == 1 else ""
+
+
+def _values(condition: Filter) -> tuple[Any, ...]:
+    """What it compares its column with."""
+    value = getattr(condition, "value", ())
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _span(condition: Filter) -> IntRange:

@@ -37,7 +37,7 @@ from infra.archive.control import ControlStore
 from infra.archive.read import SplitReader
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
 from replicator.spark_source.archived import archived_sources
-from replicator.spark_source.filters import narrowed
+from replicator.spark_source.filters import is_exact, narrowed
 from replicator.spark_source.opened import log_gaps, opened
 from replicator.spark_source.options import OF_A_READ, OF_A_STREAM, SOURCE, ReadOptions, parse_options
 from replicator.spark_source.rows import KAFKA, TABLE, chosen, table_of
@@ -120,10 +120,11 @@ class SegmentsReader(DataSourceReader):
         self._conditions: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802, Spark's name
-        """Use the filters to read less. All are returned, so that Spark still applies them to each row."""
+        """Use the filters to read less. Returns those that Spark still has to apply to each row; the others are in
+        `explain` as PushedFilters of the scan."""
         self._conditions = filters
         self._wanted = narrowed(self._wanted, filters)
-        return filters
+        return [one for one in filters if not is_exact(one)]
 
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.offset_for_time import TimeFinder
 from infra.archive.read import SplitReader
+from infra.runtime.lifecycle import Deadline
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
 from replicator.spark_source.archived import archived_sources
 from replicator.spark_source.opened import log_gaps, opened
@@ -34,6 +35,8 @@ from replicator.spark_source.rows import TABLE, chosen, table_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+FIND_EVERY = timedelta(seconds=15)  # new topics, incarnations and partitions
 
 
 class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +49,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         # of a query with the trigger availableNow, once its first batch is planned
         self._bound: StreamPositions | None = None
+        self._found_within: Deadline | None = None  # None: topics and partitions were not listed yet
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802, Spark's name
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
@@ -121,8 +125,12 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {source: Position(known[source].first, ends[source]) for source in known}
 
     def _with_new(self, archive: Archive, known: StreamPositions) -> dict[SourcePartition, Position]:
-        """`known`, and the source partitions that appeared since: those are read from their begin."""
+        """`known`, and the source partitions that appeared since: those are read from their begin. Listing topics and
+        partitions costs requests for each, so it is not repeated at each trigger."""
         found = dict(known)
+        if self._found_within is not None and not self._found_within.expired:
+            return found
+        self._found_within = Deadline(FIND_EVERY)
         for source in archived_sources(archive.segments, self._options):
             if source not in found:
                 start = self._earliest(archive, source)

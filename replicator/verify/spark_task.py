@@ -13,6 +13,7 @@ from formats.segment import Segment, SourcePartition, parse_source
 from infra.runtime.progress import Progress
 from replicator.config import Config
 from replicator.selection import Selection
+from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.scope import Found, VerifyScope
@@ -90,8 +91,6 @@ def on_spark(
         for source, span in spans.items()
     ]
     plain = replace(task, config=for_workers(task.config))
-    from infra.spark.runner import SparkRunner, run_tasks  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
-
-    with SparkRunner(settings) as runner:
-        found = run_tasks(runner, plain, checks, progress=progress)
+    with SparkJobs(settings) as jobs:
+        found = jobs.run(plain, checks, progress=progress)
     yield from found

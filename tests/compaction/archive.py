@@ -169,6 +169,7 @@ class Archive:
         return self.control.take_lease(SOURCE.region, NAME, "tests", now=self.time, span=timedelta(minutes=5))
 
     def collector(self, settings: RetentionSettings, copies: ReplicaCheck | None = None) -> Collector:
+        check = copies or ReplicaCheck(original=self.store)
         return Collector(
             region=SOURCE.region,
             settings=settings,
@@ -176,8 +177,7 @@ class Archive:
             store=self.store,
             control=self.control,
             uploads=self.uploads,
-            replicas=copies or ReplicaCheck(original=self.store),
-            pool=AtOnce(),
+            uncopied=lambda segments: check.each_uncopied(segments, AtOnce()),
             clock=self,
             stop=self.stop,
         )

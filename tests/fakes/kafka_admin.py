@@ -53,10 +53,15 @@ class FakeAdmin:
         return {n: TopicFacts(n, self._id(n), counts[n]) for n in names if n in counts}
 
     def configs(self, topic: str) -> Mapping[str, str]:
+        found = self.configs_of([topic])[topic]
+        if isinstance(found, TargetError):
+            raise found
+        return found
+
+    def configs_of(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str] | TargetError]:
         self._ask("configs")
-        if topic not in self._counts():
-            raise TargetError(f"no topic {topic}")
-        return self.settings.get(topic, {})
+        there = self._counts()
+        return {t: self.settings.get(t, {}) if t in there else TargetError(f"no topic {t}") for t in topics}
 
     def check_creation(
         self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]

@@ -24,11 +24,6 @@ def planned(sizes: dict[Segment, int], max_bytes: int, within: OffsetRange = ALL
     return [[p.offsets for p in stretch.parts] for stretch in read_splits(SOURCE, found, sizes, max_bytes)]
 
 
-def test_a_query_names_a_partition_of_its_region_and_incarnation() -> None:
-    assert ArchiveQuery(region="r").at("t", 3) == SourcePartition("r", "t", 3)
-    assert ArchiveQuery(region="r", incarnation="abc").at("t", 0) == SourcePartition("r", "t", 0, "abc")
-
-
 def test_small_segments_share_a_split_and_a_large_one_is_cut() -> None:
     sizes = {segment(0, 9): 40, segment(10, 19): 60, segment(20, 29): 1, segment(30, 49): 200}
     assert planned(sizes, 100) == [

@@ -341,7 +341,7 @@ def test_a_cluster_that_loses_a_worker_and_speculates(history: History, tmp_path
         with Backfill(archive.config(), request, spark=settings) as filling:
             plan, reports = filling.plan(), []
             assert len(plan.tasks) > 40
-            killing_one(lambda: reports.append(filling.run(plan)), lambda: pages_of(filling.spark), cluster)
+            killing_one(lambda: reports.append(filling.run(plan)), lambda: pages_of(filling.spark.runner), cluster)
     [report] = reports
     assert (report.failed, archive.begins()) == ({}, [0, 0])
     same(archive, as_egress_does(history))

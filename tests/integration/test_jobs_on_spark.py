@@ -16,6 +16,8 @@ from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
 from replicator import main
+from replicator.services import sync
+from replicator.services.spark_jobs import SparkJobs
 from tests.formats.sample_records import ORIGIN, batch_of
 from tests.integration.bucket import Bucket
 from tests.processes.harness import to_toml
@@ -91,6 +93,25 @@ def test_sync(here: Bucket, there: Bucket, run: Run) -> None:
     code, text, err = run(tables(here, there), "sync", "--once", "--spark")
     assert (code, "copied 1 objects" in text, str(name(2, 10, 19)) in err) == (3, True, True), text + err
     assert {key for key, body in bodies(there).items() if body != wanted[key]} == {format_key("data", name(2, 10, 19))}
+
+
+def test_sync_lists_a_bucket_job_by_job(here: Bucket, there: Bucket, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than one job's rows are in memory."""
+    monkeypatch.setattr(sync, "STEPS_TOGETHER", 2)
+    monkeypatch.setattr(sync, "ROWS_TOGETHER", 4)
+    sizes: list[int] = []
+    run_jobs = SparkJobs.run
+
+    def watched(jobs: SparkJobs, task: Any, items: Any, **options: Any) -> Any:
+        sizes.append(sum(map(len, items)))
+        return run_jobs(jobs, task, items, **options)
+
+    monkeypatch.setattr(SparkJobs, "run", watched)
+    code, text, err = run(tables(here, there), "sync", "--once", "--spark")
+    assert (code, text.startswith(f"copied {sum(sizes)} objects,")) == (0, True), text + err
+    assert set(sizes[:-1]) == {8}
+    assert len(sizes) > 1
+    assert bodies(there) == bodies(here)
 
 
 def test_sync_goes_on_for_ever_without_once(here: Bucket, there: Bucket, run: Run) -> None:

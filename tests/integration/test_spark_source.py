@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from itertools import groupby
 from pathlib import Path
 
@@ -167,6 +167,40 @@ def test_what_is_outside_is_not_opened(spark: SparkSession, archive: Archive) ->
         row for row in before if row[0] in (0, 2) and row[1] >= 190
     ]
     assert archive.opened() == {f"{p}/0/00000000000000000150-00000000000000000199" for p in (0, 2)}
+
+
+def explained(frame: DataFrame) -> str:
+    with redirect_stdout(io.StringIO()) as printed:
+        frame.explain("formatted")
+    return printed.getvalue()
+
+
+def test_explain_shows_what_the_source_decides_and_what_spark_applies(spark: SparkSession, archive: Archive) -> None:
+    at = "timestamp >= timestamp'2023-11-14 22:14:20'"
+    plan = explained(archive.load(spark).where(f"partition = 1 and offset >= 60 and offset < 70 and {at}"))
+    [pushed] = re.findall(r"PushedFilters: \[(.*)\]", plan)
+    assert pushed.split(", ") == ["EqualTo(partition,1)", "GreaterThanOrEqual(offset,60)", "LessThan(offset,70)"]
+    [applied] = re.findall(r"\nCondition : (.*)\n", plan)
+    assert "timestamp" in applied
+    assert "offset" not in applied
+    assert "ReadSchema: struct<topic:string," in plan, "Spark passes no wanted columns to a Python source"
+
+
+def test_columns_of_a_schema_are_those_that_are_read(spark: SparkSession, archive: Archive) -> None:
+    frame = spark.read.schema("partition INT, offset BIGINT").format("segments").options(**archive.options()).load()
+    plan = explained(frame)
+    assert "ReadSchema: struct<partition:int,offset:bigint>" in plan
+    assert frame.where("offset < 3").count() == 9
+
+
+def test_a_python_source_has_no_way_to_learn_of_the_wanted_columns(spark: SparkSession) -> None:
+    """The day this fails, columns can be pruned: then take the wanted ones over, and say so in the page."""
+    builder = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
+    wanted = "org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns"
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    of_name = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass
+    assert not of_name(wanted).isAssignableFrom(of_name(builder))
 
 
 def test_times_are_exact(spark: SparkSession, archive: Archive) -> None:

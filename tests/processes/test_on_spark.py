@@ -22,6 +22,7 @@ from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
 from tests.processes.flow import Flow
 from tests.processes.harness import OnSpark, Site, Worker
+from tests.processes.test_reloaded_file import archiving
 
 if TYPE_CHECKING:
     from tests.processes.harness import Tables
@@ -45,6 +46,15 @@ SPECULATION = {
 def tasks_of(worker: Worker) -> Mapping[int, int]:
     """The process id of each task that was begun last."""
     return {int(line["task"]): int(line["pid"]) for line in worker.logged("task_runs")}
+
+
+def tasks_below(worker: Worker, pid: int) -> set[int]:
+    """The tasks whose last attempt descends from a process."""
+
+    def descends(one: int) -> bool:
+        return one > 1 and (one == pid or descends(parent_of(one)))
+
+    return {task for task, of_task in tasks_of(worker).items() if descends(of_task)}
 
 
 def wait_until_ready(site: Site, *workers: Worker) -> None:
@@ -112,6 +122,14 @@ def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
+        wait_until_ready(site, egress, ingress)
+        with Flow(site, "later", partitions=2) as later:
+            later.produce([])
+            egress.write(archiving(egress, flow, later))
+            egress.signal(signal.SIGHUP)  # whose settings reach every task
+            later.wait_for_archive()
+            reloaded = {line.get("task") for line in egress.logged("config_reloaded")}
+            assert reloaded == {None, 0, 1}
         metrics = ingress.metrics()
         assert metrics.value("spark_running_tasks") == TASKS
         assert metrics.value("assigned_partitions", task="0") > 0
@@ -160,6 +178,29 @@ def workers_are_killed(pair: Pair, random: Random) -> None:
         pair.cluster.start_worker(number)
         never.wait(random.uniform(10, 20))
     pair.ready()
+
+
+def a_worker_is_decommissioned(pair: Pair, _random: Random) -> None:
+    """Its tasks are drained before it ends, so nothing is lost with it."""
+    leaving = pair.cluster.worker_pid(1)
+    before = {worker.name: tasks_below(worker, leaving) for worker in pair.workers}
+    assert any(before.values()), "no task works there"
+    pair.cluster.decommission_worker(1)
+
+    def have_moved() -> bool:
+        moved = {worker.name: {line["task"] for line in worker.logged("task_drained")} for worker in pair.workers}
+        return moved == before and not any(tasks_below(worker, leaving) for worker in pair.workers)
+
+    pair.site.wait("tasks that drain and begin on the other worker", have_moved, PATIENCE)
+    pair.ready()
+    pair.flow.wait_for_more(50, PATIENCE)  # on the other one
+    pair.cluster.end_worker(1)
+    pair.flow.wait_for_more(50, PATIENCE)
+    pair.cluster.start_worker(1)
+    pair.ready()
+    for worker in pair.workers:
+        assert worker.metrics().value("spark_lost_attempts") == 0
+        assert not worker.logged("task_lost")
 
 
 def pythons_are_killed(pair: Pair, random: Random) -> None:
@@ -212,6 +253,7 @@ def copies_take_over(pair: Pair, _random: Random) -> None:
     ("disturb", "properties"),
     [
         pytest.param(workers_are_killed, {}, id="workers"),
+        pytest.param(a_worker_is_decommissioned, {"spark.decommission.enabled": "true"}, id="decommissioned"),
         pytest.param(pythons_are_killed, {}, id="python"),
         pytest.param(drivers_are_killed, {}, id="drivers"),
         pytest.param(javas_are_killed, {}, id="java"),

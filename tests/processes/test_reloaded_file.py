@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.processes.flow import Flow
+from tests.processes.harness import OnSpark
 from tests.processes.test_found_later import drafts
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 APPLIED_WITHIN = timedelta(seconds=30)
+STARTS_WITHIN = timedelta(seconds=90)  # Spark, too
+HERE_AND_ON_SPARK = pytest.mark.parametrize("spark", [None, OnSpark(tasks=1)], ids=["here", "on spark"])
 
 
 def archiving(egress: Worker, *flows: Flow) -> Mapping[str, Any]:
@@ -34,11 +37,11 @@ def excluding(ingress: Worker, *flows: Flow) -> Mapping[str, Any]:
     return {**ingress.tables, "ingress": {**ingress.tables["ingress"], "sources": sources}}
 
 
-def produce(*flows: Flow) -> None:
+def produce(*flows: Flow, within: timedelta = APPLIED_WITHIN) -> None:
     """To each of them, and wait for it in the target."""
     words = [one.produce(drafts(100, [0, 1])) for one in flows]
     for one, last in zip(flows, words, strict=True):
-        one.wait_for(last, APPLIED_WITHIN)
+        one.wait_for(last, within)
 
 
 def problem(worker: Worker) -> str:
@@ -49,16 +52,18 @@ def begun(egress: Worker, flow: Flow) -> int:
     return sum(event["topic"] == flow.topic for event in egress.logged("partition_begins"))
 
 
-def test_topics_come_and_go_while_the_others_go_on(site: Site) -> None:
+@HERE_AND_ON_SPARK
+def test_topics_come_and_go_while_the_others_go_on(site: Site, spark: OnSpark | None) -> None:
     with Flow(site, "old", 2) as old, Flow(site, "new", 2) as new, Flow(site, "kept", 2) as kept:
-        egress = site.egress("egress", {old.topic: {}, kept.topic: {}}, topic_refresh_interval="10m").start()
-        ingress = site.ingress("ingress", {"topic": f"^{site.name}[.].*"}, topic_refresh_interval="10m")
+        slowly: Mapping[str, Any] = {"topic_refresh_interval": "10m", "spark": spark}
+        egress = site.egress("egress", {old.topic: {}, kept.topic: {}}, **slowly).start()
+        ingress = site.ingress("ingress", {"topic": f"^{site.name}[.].*"}, **slowly)
         ingress.write(excluding(ingress, new))
         for one in (old, kept):
             one.produce(drafts(50, [0, 1]))
-            one.wait_for_archive()
+            one.wait_for_archive(STARTS_WITHIN)
         ingress.start()  # which looks for topics once, so that what follows is because of the file
-        produce(old, kept)
+        produce(old, kept, within=STARTS_WITHIN)
         words = new.produce(drafts(50, [0, 1]))
         ends = old.ends()
 
@@ -89,11 +94,12 @@ def test_topics_come_and_go_while_the_others_go_on(site: Site) -> None:
             one.judge_archive()
 
 
-def test_a_bad_file_changes_nothing_and_is_named(site: Site) -> None:
+@HERE_AND_ON_SPARK
+def test_a_bad_file_changes_nothing_and_is_named(site: Site, spark: OnSpark | None) -> None:
     with Flow(site, "t", 2) as flow:
-        egress = site.egress("egress", {flow.topic: {}}).start()
-        ingress = site.ingress("ingress", {"topic": flow.topic}).start()
-        produce(flow)
+        egress = site.egress("egress", {flow.topic: {}}, spark=spark).start()
+        ingress = site.ingress("ingress", {"topic": flow.topic}, spark=spark).start()
+        produce(flow, within=STARTS_WITHIN)
         both: Collection[Worker] = (egress, ingress)
         good = [one.tables for one in both]
         for one in both:

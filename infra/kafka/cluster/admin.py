@@ -96,16 +96,38 @@ class KafkaAdmin:
         return found
 
     def configs(self, topic: str) -> Mapping[str, str]:
-        operation, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        while True:
-            futures = self._connection.client.describe_configs([resource], request_timeout=self._seconds)
-            entries = self._answer_or_absent(futures[resource], operation, needs="DESCRIBE_CONFIGS")
-            if entries is not None:
-                return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        found = self.configs_of([topic])[topic]
+        if isinstance(found, TargetError):
+            raise found
+        return found
+
+    def configs_of(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str] | TargetError]:
+        found: dict[str, Mapping[str, str] | TargetError] = {}
+        for batch in _batches(topics):
+            found |= self._configs_of(batch)
+        return found
+
+    def _configs_of(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str] | TargetError]:
+        found: dict[str, Mapping[str, str] | TargetError] = {}
+        left, deadline = topics, Deadline(min(KNOWN_WITHIN, self._timeout))
+        while left:
+            resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in left]
+            futures = self._connection.client.describe_configs(resources, request_timeout=self._seconds)
+            for resource, future in futures.items():
+                operation = f"describe the settings of topic {resource.name}"
+                try:
+                    entries = self._answer_or_absent(future, operation, needs="DESCRIBE_CONFIGS")
+                except TargetError as error:
+                    found[resource.name] = error
+                    continue
+                if entries is not None:
+                    found[resource.name] = {n: entry.value for n, entry in entries.items() if entry.value is not None}
+            left = [topic for topic in left if topic not in found]
             # any broker answers this request, also one that does not know yet of a topic that was just created
-            if deadline.expired or self._stop.wait(POLL_INTERVAL):
-                raise TargetError(f"{operation}: there is no such topic")
+            if left and (deadline.expired or self._stop.wait(POLL_INTERVAL)):
+                absent = "describe the settings of topic {}: there is no such topic"
+                return found | {topic: TargetError(absent.format(topic)) for topic in left}
+        return found
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         created = self._create(name, partitions, replication_factor, configs)

@@ -15,6 +15,7 @@ from infra.spark.messages import (
     UNPROVEN_BYTES,
     AttemptDrained,
     AttemptFailed,
+    ChangedSettings,
     Frames,
     Hello,
     Message,
@@ -22,9 +23,11 @@ from infra.spark.messages import (
     Order,
     State,
     Welcome,
+    changed_settings,
     decode,
     encode,
     is_proven,
+    pickled_settings,
     proof_of,
 )
 
@@ -36,7 +39,8 @@ HELLOS = st.builds(
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Welcome, nonce=TEXTS),
     HELLOS,
-    st.builds(Order, what=st.sampled_from(["wait", "run", "ping", "metrics", "end"]), reason=TEXTS),
+    st.builds(Order, what=st.sampled_from(["wait", "run", "ping", "metrics", "move", "end"]), reason=TEXTS),
+    st.builds(ChangedSettings, pickled=TEXTS, proof=TEXTS),
     st.builds(State, health=TEXTS),
     st.builds(MetricsText, text=TEXTS),
     st.builds(AttemptFailed, error=TEXTS),
@@ -121,3 +125,18 @@ def test_only_the_secret_proves(hello: Hello, secret: str, nonce: str) -> None:
 def test_a_proof_holds_for_its_attempt_only(other: dict[str, object]) -> None:
     proven = replace(HELLO, proof=proof_of("secret", "nonce", HELLO))
     assert not is_proven("secret", "nonce", replace(proven, **other))  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=60), TEXTS, TEXTS)
+def test_settings_are_loaded_only_as_the_driver_sent_them(pickled: bytes, secret: str, nonce: str) -> None:
+    sent = changed_settings(secret, nonce, pickled)
+    assert pickled_settings(secret, nonce, sent) == pickled
+    other = changed_settings(secret, nonce, pickled + b"x")
+    for forged, its_nonce, its_secret in (
+        (replace(sent, pickled=other.pickled), nonce, secret),
+        (sent, f"{nonce}x", secret),
+        (sent, nonce, f"{secret}x"),
+        (replace(sent, proof=""), nonce, secret),
+    ):
+        with pytest.raises(MalformedEvent, match="without the proof"):
+            pickled_settings(its_secret, its_nonce, forged)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from infra.runtime.health import HealthSnapshot
 from infra.spark.messages import Hello
-from infra.spark.roster import STEADY, BeginAttempt, Effect, EndAttempt, HoldAttempt, Roster
+from infra.spark.roster import STEADY, BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster
 from tests.examples import machine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -92,6 +92,20 @@ def test_a_drain_ends_workers_first_and_their_copies_after_them() -> None:
     assert roster.left(1, NOW, error="", drained=True)[0] == EndAttempt(2, "SIGTERM")
 
 
+def test_what_drained_to_move_is_followed_at_once_on_another_executor_only() -> None:
+    roster = Roster(1)
+    roster.joined(1, hello(attempt=1), NOW)
+    roster.joined(2, hello(attempt=2), NOW)
+    roster.joined(3, hello(attempt=3), NOW)
+    assert roster.move({1, 2}, "leaves") == [MoveAttempt(1, "leaves"), MoveAttempt(2, "leaves")]
+    assert roster.move({1, 2}, "leaves") == []
+    assert roster.left(1, NOW, error="", drained=True) == [BeginAttempt(3)]
+    assert roster.left(2, NOW, error="") == []
+    assert (roster.lost, roster.states()[0].error) == (0, "")
+    roster.drain("SIGTERM")
+    assert roster.move({3}, "leaves") == [], "a drain ends them"
+
+
 def test_an_unknown_task_is_ended() -> None:
     assert Roster(1).joined(1, hello(task=1), NOW) == [EndAttempt(1, "there are 1 tasks")]
     assert Roster(1).joined(1, hello(task=-1), NOW) == [EndAttempt(1, "there are 1 tasks")]
@@ -121,6 +135,7 @@ class RosterMachine(RuleBasedStateMachine):
         self.alive: dict[int, Hello] = {}
         self.working: dict[int, set[int]] = defaultdict(set)  # connections by task
         self.ended: set[int] = set()
+        self.moved: set[int] = set()
         self.draining = False
 
     def take(self, effects: list[Effect]) -> None:
@@ -131,8 +146,12 @@ class RosterMachine(RuleBasedStateMachine):
                     assert one in self.alive
                     assert self.alive[one].job == self.job
                     self.working[self.alive[one].task].add(one)
+                    assert one not in self.moved
                 case EndAttempt(connection=one):
                     self.ended.add(one)
+                case MoveAttempt(connection=one):
+                    assert one not in self.moved, "ordered once"
+                    self.moved.add(one)
                 case HoldAttempt():
                     pass
 
@@ -155,6 +174,14 @@ class RosterMachine(RuleBasedStateMachine):
         self.job += 1
         self.take(self.roster.job_begins(self.job))
 
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def an_executor_leaves(self, data: st.DataObject) -> None:
+        attempts = data.draw(st.sets(st.sampled_from(sorted(self.alive)), min_size=1))
+        self.take(self.roster.move(attempts, "its executor is decommissioned"))
+        of_this_job = {n for n in attempts if self.alive[n].job == self.job}
+        assert self.draining or of_this_job - self.ended <= self.moved
+
     @rule(seconds=st.sampled_from([0, 1, 10, 100]))
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
@@ -175,7 +202,7 @@ class RosterMachine(RuleBasedStateMachine):
         """A task without a worker has none that waits, but for a pause; in a drain, all of its own were ended."""
         self.take(self.roster.turn(self.now + timedelta(minutes=2)))
         for task in range(TASKS):
-            waiting = [n for n, one in self.alive.items() if one.task == task and n not in self.ended]
+            waiting = [n for n, one in self.alive.items() if one.task == task and n not in self.ended | self.moved]
             if not self.working[task]:
                 assert waiting == []
 

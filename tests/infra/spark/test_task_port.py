@@ -17,9 +17,9 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.threaded_service import ThreadedService
 from infra.spark import service_task, task_port
-from infra.spark.messages import UNPROVEN_BYTES, Hello, Order, encode
+from infra.spark.messages import UNPROVEN_BYTES, Hello, Order, changed_settings, encode
 from infra.spark.roster import Roster
-from infra.spark.service_task import ServiceInterrupted, TaskAttempt, WatchedService
+from infra.spark.service_task import ServiceInterrupted, ServiceMoved, TaskAttempt, WatchedService
 from infra.spark.task_port import TaskPort
 
 HOST = "127.0.0.1"
@@ -40,6 +40,7 @@ class Attempt:
     fails: threading.Event = field(default_factory=threading.Event)
     raised: list[BaseException] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
+    changed: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.connection = socket.create_connection((HOST, self.port.port))
@@ -60,7 +61,12 @@ class Attempt:
 
     def _build(self) -> WatchedService:
         service = ThreadedService({"work": self._work}, self.stop, ExitStack(), timedelta(seconds=5))
-        return WatchedService(service=service, health=self.health, metrics_text=lambda: f"metrics of {self.number}")
+        return WatchedService(
+            service=service,
+            health=self.health,
+            metrics_text=lambda: f"metrics of {self.number}",
+            change=self.changed.append,
+        )
 
     def _work(self) -> None:
         self.begun.set()
@@ -114,6 +120,58 @@ def test_a_copy_waits_until_the_worker_is_gone(port: TaskPort) -> None:
     (state, _) = port.states()
     assert state.error.startswith("no such bucket (host here")
     assert port.lost == 1
+
+
+def test_changed_settings_reach_each_task_and_each_later_attempt_before_it_begins(port: TaskPort) -> None:
+    first = Attempt(port, 1)
+    assert first.works()
+    assert first.changed == []
+    large = b"x" * (8 << 20)  # more than the system's buffers take at once
+    port.change_settings(large)
+    eventually(lambda: first.changed == [large])
+    second = Attempt(port, 2, task=1)
+    assert second.works()
+    assert second.changed == [large]
+    eventually(lambda: port.states()[1].health is not None)
+    port.change_settings(b"newer")
+    eventually(lambda: first.changed[1:] == second.changed[1:] == [b"newer"])
+    copy = Attempt(port, 3)
+    first.fails.set()
+    assert copy.works()
+    assert copy.changed == [b"newer"]
+
+
+def test_what_a_stranger_sends_as_settings_ends_the_attempt(port: TaskPort) -> None:
+    worker = Attempt(port, 1)
+    assert worker.works()
+    with port._lock:
+        (one,) = port._working()
+        port._send(one, changed_settings("guessed", one.nonce, b"x"))
+    assert worker.ended()
+    assert worker.changed == []
+    assert "without the proof" in str(worker.raised[0])
+
+
+def test_attempts_on_an_executor_that_leaves_drain_and_begin_elsewhere(port: TaskPort) -> None:
+    worker = Attempt(port, 1)
+    assert worker.works()
+    copy = Attempt(port, 2)
+    eventually(lambda: port._roster.connected == 2)
+    other = Attempt(port, 3, task=1)
+    assert other.works()
+    for _ in range(2):
+        port.move({1, 2}, "its executor is decommissioned")
+    assert worker.ended()
+    assert copy.ended()
+    assert worker.stop.is_set(), "it was drained"
+    assert not copy.begun.is_set()
+    for one in (worker, copy):
+        assert isinstance(one.raised[0], ServiceMoved), "else Spark would take the task for done"
+    eventually(lambda: port._roster.connected == 1)
+    again = Attempt(port, 4)
+    assert again.works()
+    assert not other.stop.is_set()
+    assert (port.lost, port.states()[0].error) == (0, ""), "nothing was lost"
 
 
 def test_without_the_secret_nothing_is_heard(port: TaskPort) -> None:

@@ -495,6 +495,17 @@ def test_a_destination_that_cannot_keep_offsets_is_refused_until_it_can(caplog: 
     assert [record.message for record in caplog.records].count("preserve_at_risk") == 1
 
 
+def test_configs_of_all_destinations_that_keep_offsets_are_asked_for_at_once() -> None:
+    world = World(source_settings("^t.*", "{topic}.ingress", offsets="preserve"))
+    for number in range(5):
+        world.put(0, 9, topic=f"t{number}")
+    finder_ = finder(world)
+    for _ in range(2):
+        before = world.admin.asked["configs"]
+        assert len(finder_.find().destinations) == 5
+        assert world.admin.asked["configs"] - before == 1
+
+
 def test_a_destination_with_a_map_may_be_compacted() -> None:
     world = World()
     world.put(0, 9, partitions=1)

@@ -57,7 +57,7 @@ def test_a_cluster_that_loses_a_worker(stack: LocalStack, unique: Callable[[str]
                 assert all(outcome.is_done and outcome.is_whole for outcome in restore.run(plan))
 
             with crossing.watched():
-                killing_one(run, lambda: pages_of(restore.spark), cluster)
+                killing_one(run, lambda: pages_of(restore.spark.runner), cluster)
         wanted = target_records(rows(0, SEGMENTS, noise_bytes=NOISE_BYTES))
         for partition in range(PARTITIONS):
             found = place.restored(name, partition)

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery
 from formats.segment import SourcePartition
-from replicator.spark_source.filters import admits, narrowed
+from replicator.spark_source.filters import admits, is_exact, narrowed
 from tests.examples import property_examples
 
 SOURCE = SourcePartition("a", "orders", 3)
@@ -95,6 +95,36 @@ def test_no_matching_record_is_left_out(conditions: list[Filter], offset: int, s
         wanted = narrowed(ALL, conditions)
         assert wanted.offsets.overlaps(offset, offset)
         assert wanted.timestamps.overlaps(stamp_ms, stamp_ms)
+
+
+@property_examples()
+@given(st.lists(plain | plain.map(Not), max_size=3), st.integers(0, 5))
+@example([Not(IsNotNull(("topic",)))], 0)
+@example([In(("offset",), (0, 2))], 1)
+@example([Not(EqualTo(("offset",), 0))], 0)
+def test_what_is_exact_leaves_out_every_other_record(conditions: list[Filter], offset: int) -> None:
+    exact = [condition for condition in conditions if is_exact(condition)]
+    row = {"topic": "orders", "partition": 3, "offset": offset}
+    admitted = all(admits(condition, SOURCE) for condition in exact)
+    read = admitted and narrowed(ALL, exact).offsets.overlaps(offset, offset)
+    assert read == all(holds(condition, row) for condition in exact)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Not(EqualTo(("topic",), None)),
+        Not(In(("partition",), (1, None))),
+        EqualTo(("offset",), None),
+        In(("offset",), (0, 2)),
+        IsNull(("offset",)),
+        EqualTo(("timestamp_ms",), 1),
+        EqualTo(("key",), b"x"),
+    ],
+    ids=repr,
+)
+def test_spark_applies_again(condition: Filter) -> None:
+    assert not is_exact(condition)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Producer
@@ -127,6 +128,12 @@ def test_missing_topics_are_left_out_or_named(admin: KafkaAdmin, topic_name: str
     assert admin.describe([]) == {}
     with pytest.raises(TargetError, match=f"{topic_name}: there is no such topic"):
         admin.configs(topic_name)
+    admin.create_topic(there := f"{topic_name}-there", configs={}, **ONE)
+    found = admin.configs_of([topic_name, there])
+    assert (str(found[topic_name]), "cleanup.policy" in cast("Mapping[str, str]", found[there])) == (
+        f"describe the settings of topic {topic_name}: there is no such topic",
+        True,
+    )
     with pytest.raises(TargetError, match="there is no such topic"):
         admin.alter_configs(topic_name, {"retention.ms": "1"})
     assert admin.cluster_id()

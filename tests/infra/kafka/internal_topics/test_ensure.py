@@ -39,6 +39,9 @@ class Topics:
     def configs(self, topic: str) -> Mapping[str, str]:
         return self.existing[topic]
 
+    def configs_of(self, topics: Collection[str]) -> Mapping[str, Mapping[str, str] | TargetError]:
+        return {topic: self.existing[topic] for topic in topics}
+
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} is not needed for internal topics")
 
