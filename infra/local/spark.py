@@ -142,6 +142,10 @@ class SparkCluster:
         """SIGKILL to a worker that was decommissioned, and to its executors."""
         self._workers[number - 1].kill()
 
+    def pids(self) -> Sequence[int]:
+        """Of the master and the workers; all else descends from them."""
+        return [one.pid for name, one in self._owner.identities().items() if name.startswith("spark-")]
+
     def worker_pid(self, number: int) -> int:
         """Of its Java process; executors and their Python processes descend from it."""
         return self._workers[number - 1].pid

@@ -44,6 +44,9 @@ START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
+NEEDS_BUCKET = (
+    "the machine that says so needs a way to the bucket's endpoint, and credentials for it: those of [s3], else its own"
+)
 ONCE = RetryPolicy(attempts=8, is_one_shot=True)
 """For work that can be repeated later: retries transient errors for about a minute, others not at all."""
 
@@ -107,7 +110,7 @@ class ServiceContext:
             if reason is None:
                 self.health.resumed(what)
             else:
-                self.health.stopped(what, f"fails again and again: {reason}")
+                self.health.stopped(what, f"fails again and again: {reason}; {NEEDS_BUCKET}")
 
         metered = MeteredObjectStore(store, self.metrics)
         return RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)

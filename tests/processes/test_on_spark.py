@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.local.aws import CREDENTIALS
+from infra.local.ports import free_ports
 from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
 from tests.processes.flow import Flow
@@ -135,6 +136,38 @@ def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
         assert metrics.value("assigned_partitions", task="0") > 0
         assert metrics.value("assigned_partitions", task="1") > 0
         site.stop(*site.workers)
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+
+
+@pytest.mark.long
+def test_a_bucket_that_the_executors_cannot_reach(site: Site) -> None:
+    """Each service names it, and what to do; with a way to it nothing was lost."""
+    (nobody,) = free_ports(1)
+    away, spark = f"http://127.0.0.1:{nobody}", OnSpark(tasks=1)
+    with Flow(site, partitions=2) as flow:
+        cut_off = (
+            site.egress("egress", {flow.topic: {}}, spark=spark, endpoint_url=away),
+            site.ingress("ingress", {"topic": flow.topic}, spark=spark, endpoint_url=away),
+        )
+        for worker in cut_off:
+            worker.start()
+        words = flow.produce([])
+
+        def named(worker: Worker) -> bool:
+            stopped = worker.readiness().get("stopped", {})
+            return any(
+                subject.startswith(f"task 0: s3://{site.bucket}") and "needs a way to the bucket's endpoint" in reason
+                for subject, reason in stopped.items()
+            )
+
+        site.wait("the bucket and what to do about it", lambda: all(map(named, cut_off)), PATIENCE)
+        site.stop(*cut_off)
+        egress, ingress = site.egress("egress-2", {flow.topic: {}}), site.ingress("ingress-2", {"topic": flow.topic})
+        for worker in (egress, ingress):
+            worker.start()
+        flow.wait_for(words, PATIENCE)
+        site.stop(egress, ingress)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
 
