@@ -107,6 +107,15 @@ class EgressSettings:
         default=None,
         metadata=setting("as topic_filter, for groups, by should_replicate_group(name)", reloads=True),
     )
+    processes: int = field(
+        default=1,
+        metadata=setting(
+            "processes of this service on this machine, under one parent: each is a member of the group, with what the "
+            "other settings limit for one; group.instance.id gets their number appended",
+            minimum=1,
+            maximum=64,
+        ),
+    )
     group_id: str = field(
         default="replicator.egress",
         metadata=setting("consumer group whose offsets record what is archived", check=not_blank),

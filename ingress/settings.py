@@ -43,6 +43,15 @@ class IngressSettings(CatalogSettings):
             "replication_policy_separator of sources that have none", check=policy_separator, reloads=True
         ),
     )
+    processes: int = field(
+        default=1,
+        metadata=setting(
+            "processes of this service on this machine, under one parent: each is a member of the group, with what the "
+            "other settings limit for one; group.instance.id gets their number appended",
+            minimum=1,
+            maximum=64,
+        ),
+    )
     group_id: str = field(
         default="replicator.ingress", metadata=setting("consumer group that assigns the work", check=not_blank)
     )

@@ -54,6 +54,8 @@ CounterName = Literal[
     # egress and ingress on Spark
     "spark_lost_attempts",
     "spark_failed_jobs",
+    # several processes of egress or ingress under one parent
+    "lost_worker_processes",
     # all
     "store_requests",
     "store_errors",
@@ -83,6 +85,9 @@ GaugeName = Literal[
     # egress and ingress on Spark
     "spark_tasks",
     "spark_running_tasks",
+    # several processes of egress or ingress under one parent
+    "worker_processes",
+    "running_worker_processes",
     # drill
     "drill_timestamp_seconds",
     "drill_restore_seconds",
@@ -192,6 +197,14 @@ TABLE: dict[MetricName, Metric] = {
     "spark_failed_jobs": Metric(NONE, "jobs that failed as a whole, and were begun again; the log has the reason"),
     "spark_tasks": Metric(NONE, "long-lived tasks wanted: --tasks"),
     "spark_running_tasks": Metric(NONE, "tasks that run; fewer than spark_tasks = executors are missing"),
+    # several processes of egress or ingress under one parent
+    "lost_worker_processes": Metric(
+        NONE, "child processes that ended without an order to, and were started again; growing = the log has the reason"
+    ),
+    "worker_processes": Metric(NONE, "child processes wanted: `processes` of [egress] or [ingress]"),
+    "running_worker_processes": Metric(
+        NONE, "child processes that work; fewer than worker_processes for long = they fail at their start"
+    ),
     # all
     "store_requests": Metric(("operation",), "requests to the object store; label operation"),
     "store_errors": Metric(("operation",), "failed requests; label operation; growing = the object store has problems"),

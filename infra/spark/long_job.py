@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -28,16 +29,18 @@ from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
+from infra.runtime.workers.attempt import ServiceBuilder, Work
+from infra.runtime.workers.gathered import gather
+from infra.runtime.workers.roster import Roster
+from infra.runtime.workers.task_port import TaskPort
 from infra.spark.driver import SparkDriver, SparkSettings
 from infra.spark.executors import attempts_on_leaving, registered, request_others
-from infra.spark.gathered import gather
-from infra.spark.roster import Roster
-from infra.spark.service_task import ServiceBuilder, ServiceTask
+from infra.spark.service_task import ServiceTask
 from infra.spark.task_failures import explain
-from infra.spark.task_port import TaskPort
 
 MOST_TASKS = 16  # by default: each is a member of a group, a Python process and a core
 NEVER = "1000000"  # failures of a task until its job fails
+SPARK = "spark"  # subject of problems of the whole job
 PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
@@ -127,8 +130,8 @@ class LongJob:
             states,
             self.clock.now(),
             driver_turn=self._turned_at,
-            job_problem=problem,
-            spark_error=self._spark_error,
+            missing=partial(waits_for_executors, spark_error=self._spark_error),
+            problems={SPARK: problem} if problem else {},
         )
         return replace(found, problems={**self.health.snapshot().problems, **found.problems})
 
@@ -143,16 +146,16 @@ class LongJob:
         port = self._opened_port(driver, tasks)
         self._job += 1
         port.job_begins(self._job)
-        task = ServiceTask(
+        work = Work(
             host=_conf(driver, "spark.driver.host"),
             port=port.port,
             secret=port.secret,
             job=self._job,
             builder=self.builder,
         )
-        job = _Job(driver, tasks, task)
+        job = _Job(driver, tasks, ServiceTask(work=work))
         self._problem = self._spark_error = ""
-        log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{task.host}:{task.port}"})
+        log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{work.host}:{work.port}"})
         deadline: Deadline | None = None
         looked_within = Deadline(LOOK)
         try:
@@ -197,7 +200,8 @@ class LongJob:
         if self._port is None:
             host = self.settings.properties.get("spark.driver.bindAddress") or _conf(driver, "spark.driver.host")
             port = int(self.settings.properties.get(PORT, "0"))
-            self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.clock)
+            setting = "spark.driver.bindAddress"
+            self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.clock, setting=setting)
             self.resources.callback(self._port.close)
             if self._changed is not None:
                 self._port.change_settings(self._changed)
@@ -224,6 +228,15 @@ class LongJob:
         deadline = Deadline(pause)
         while not deadline.expired and not self.stop.wait(min(deadline.left, timedelta(seconds=1))):
             self._turned_at = self.clock.now()
+
+
+def waits_for_executors(working: int, wanted: int, *, spark_error: str) -> str:
+    """`spark_error`: Spark's last reason for a task that did not begin."""
+    waits = (
+        f"waits for executors: {working} of {wanted} tasks run; each takes a core: give the application more, "
+        "or start it again with fewer --tasks"
+    )
+    return f"{waits}; the last task that did not begin: {spark_error}" if spark_error else waits
 
 
 class _Job:

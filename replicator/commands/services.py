@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from egress.bucket_sync import SyncResult
     from infra.runtime.service import Service
     from replicator.config import Config, SettingsFile
-    from replicator.services.spark_task import Flow
+    from replicator.services.flow_task import Flow
 
 
 OnSpark = Annotated[
@@ -56,6 +56,9 @@ def egress(config: ConfigFile = None, spark: OnSpark = False, tasks: Tasks = Non
     if _is_on_spark(spark, tasks):
         _run_on_spark(file, settings, "egress", tasks)
         return
+    if settings.egress is not None and settings.egress.processes > 1:
+        _run_processes(file, settings, "egress", settings.egress.processes)
+        return
     from replicator.services.egress import build_egress
 
     _run(lambda: build_egress(settings, file=file))
@@ -78,6 +81,7 @@ def ingress(
 
     A service: it runs until SIGTERM or Ctrl-C, and takes over what changes in the file, where no restart is needed.
     --take-over is refused while that group has members; afterwards the checkpoint topic belongs to the file's group.
+    With it, one process runs, whatever `processes` says.
     """
     file = settings_file(config)
     settings = file.load()
@@ -86,6 +90,9 @@ def ingress(
         if take_over:
             raise typer.BadParameter("--take-over is done once, by one process: run it without --spark, then with it")
         _run_on_spark(file, settings, "ingress", tasks)
+        return
+    if settings.ingress is not None and settings.ingress.processes > 1 and not take_over:
+        _run_processes(file, settings, "ingress", settings.ingress.processes)
         return
     from replicator.services.ingress import build_ingress
 
@@ -168,6 +175,12 @@ def _run_on_spark(file: SettingsFile, settings: Config, flow: Flow, tasks: int |
         complain(f"--spark needs PySpark, which is not installed here ({error}): pip install 'pyspark>=4.1'")
         raise typer.Exit(FAILED) from None
     _run(lambda: build_on_spark(settings, flow, tasks=tasks, file=file))
+
+
+def _run_processes(file: SettingsFile, settings: Config, flow: Flow, processes: int) -> None:
+    from replicator.services.processes import build_processes
+
+    _run(lambda: build_processes(settings, flow, processes=processes, file=file))
 
 
 def _run(build: Callable[[], Service]) -> None:

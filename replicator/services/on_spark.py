@@ -6,28 +6,20 @@ service.start(); …; service.stop(); service.join(timedelta(seconds=30))
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 
-from infra.runtime import log_fields
-from infra.runtime.gathered_metrics import gathered_registry
-from infra.runtime.health_server import HealthServer
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.metrics import MetricName
 from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.service import Service
-from infra.runtime.threaded_service import ThreadedService
 from infra.spark.driver import SUBMITTED, SparkSettings
 from infra.spark.long_job import LongJob
 from replicator.config import Config, SettingsFile
-from replicator.config.reload import EGRESS, INGRESS
 from replicator.services.compaction import spark_settings
-from replicator.services.preserving import check_preserving
-from replicator.services.reload import ConfigReloader
-from replicator.services.spark_task import Flow, FlowTask
+from replicator.services.flow_task import Flow, FlowTask, instance_base
+from replicator.services.gathered import gathered_service
 from replicator.services.wiring import GRACE
 
 DRIVERS_OWN: tuple[MetricName, ...] = (
@@ -35,8 +27,6 @@ DRIVERS_OWN: tuple[MetricName, ...] = (
 )
 HEARING = timedelta(seconds=2)  # until the last task has heard of the drain, and the driver of its end
 JAVA_ENDS = timedelta(seconds=10)
-
-log = logging.getLogger(__name__)
 
 
 def build_on_spark(
@@ -55,7 +45,9 @@ def build_on_spark(
         raise config.without(flow, f"; add [{flow}]")
     settings = spark or spark_settings(config)
     # the workers of a local master share the output of the Java that this process has started
-    builder = FlowTask(flow=flow, config=config, passes_logs=settings.is_local and SUBMITTED not in os.environ)
+    passes_logs = settings.is_local and SUBMITTED not in os.environ
+    base = instance_base(config, flow)
+    builder = FlowTask(flow=flow, config=config, passes_logs=passes_logs, instance_base=base)
     builder.config_of(0)  # its problems belong to the start
     drain_within = section.shutdown_timeout + GRACE + HEARING
     clock, metrics, stop, resources = SystemClock(), PrometheusMetrics(), Stop(), ExitStack()
@@ -69,23 +61,14 @@ def build_on_spark(
         stop=stop,
         resources=resources,
     )
-    if config.metrics.listen is not None:
-        registry = gathered_registry(metrics.registry, DRIVERS_OWN, job.metrics_by_task)
-        server = HealthServer(config.metrics.listen, registry, job, clock=clock, metrics=metrics)
-        resources.callback(server.close)
-        log.info("listening", extra={log_fields.ADDRESS: server.address})
-    loops: dict[str, Callable[[], None]] = {flow: job.run}
-    reloader = None
-    if file is not None:
-        reloader = ConfigReloader(
-            file=file,
-            running=config,
-            reads=EGRESS if flow == "egress" else INGRESS,
-            apply=lambda changed: job.change_settings(builder.changed(changed)),
-            check=check_preserving,
-            health=job.health,
-            stop=stop,
-        )
-        loops["config"] = reloader.run
-    grace = drain_within + JAVA_ENDS
-    return ThreadedService(loops, stop, resources, grace=grace, reload=reloader.request if reloader else None)
+    return gathered_service(
+        job,
+        builder,
+        own_metrics=DRIVERS_OWN,
+        metrics=metrics,
+        clock=clock,
+        stop=stop,
+        resources=resources,
+        grace=drain_within + JAVA_ENDS,
+        file=file,
+    )

@@ -35,7 +35,7 @@ LOST = (
             ["cannot run the Python '/opt/python'", "spark.pyspark.python"],
         ),
         (
-            LOST + "infra.spark.service_task.DriverUnreachable: a task on w cannot reach the driver at d:1: timed "
+            LOST + "infra.runtime.workers.attempt.DriverUnreachable: a task on w cannot reach the driver at d:1: timed "
             "out; set spark.driver.host to an address\\n",
             ["cannot reach the driver at d:1", "spark.driver.host"],
         ),

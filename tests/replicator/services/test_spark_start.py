@@ -26,8 +26,8 @@ from infra.runtime.java import JavaMissing
 from infra.runtime.service import Service
 from replicator.config import parse
 from replicator.services.compaction import Compaction
+from replicator.services.flow_task import INSTANCE, FlowTask, instance_base
 from replicator.services.on_spark import build_on_spark
-from replicator.services.spark_task import INSTANCE, FlowTask
 
 PATIENCE = timedelta(seconds=90)
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,7 +72,8 @@ def failure(of: Service) -> BaseException:
 
 def config_of(consumer: str = "", task: int = 1) -> Mapping[str, str]:
     text = FILE.format(kafka=1, metrics=1, consumer=consumer, java=QUICK_JAVA, spark="")
-    built = FlowTask(flow="egress", config=parse(text)).config_of(task)
+    config = parse(text)
+    built = FlowTask(flow="egress", config=config, instance_base=instance_base(config, "egress")).config_of(task)
     assert built.metrics.listen is None, "the driver serves for all"
     assert built.compaction is None
     return built.cluster.properties("consumer")

@@ -16,11 +16,11 @@ from infra.local.waiting import wait_until
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.threaded_service import ThreadedService
-from infra.spark import service_task, task_port
-from infra.spark.messages import UNPROVEN_BYTES, Hello, Order, changed_settings, encode
-from infra.spark.roster import Roster
-from infra.spark.service_task import ServiceInterrupted, ServiceMoved, TaskAttempt, WatchedService
-from infra.spark.task_port import TaskPort
+from infra.runtime.workers import attempt, task_port
+from infra.runtime.workers.attempt import ServiceInterrupted, ServiceMoved, TaskAttempt, WatchedService
+from infra.runtime.workers.messages import UNPROVEN_BYTES, Hello, Order, changed_settings, encode
+from infra.runtime.workers.roster import Roster
+from infra.runtime.workers.task_port import TaskPort
 
 HOST = "127.0.0.1"
 PATIENCE = timedelta(seconds=20)
@@ -229,8 +229,8 @@ def test_the_end_of_the_driver_drains_the_service(port: TaskPort) -> None:
 
 
 def test_a_driver_that_is_silent_counts_as_gone(port: TaskPort, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_task, "SILENCE", timedelta(seconds=0.2))
-    monkeypatch.setattr(service_task, "END_WITHIN", timedelta(seconds=0.3))
+    monkeypatch.setattr(attempt, "SILENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(attempt, "END_WITHIN", timedelta(seconds=0.3))
     worker = Attempt(port, 1)
     assert worker.works()
     assert worker.ended(), "pings come once a second only"

@@ -1,4 +1,5 @@
-"""One long-lived Spark task is one service: egress or ingress, unchanged, as a member of its consumer group."""
+"""One of several processes, on Spark or of this machine, is one service: egress or ingress, unchanged, as a member of
+its consumer group."""
 
 from __future__ import annotations
 
@@ -11,11 +12,9 @@ from typing import Literal, TextIO, assert_never, cast
 
 from infra.runtime import log_fields
 from infra.runtime.logs import configure
+from infra.runtime.workers.attempt import WatchedService
 from infra.spark.java_output import PASSED_ON
-from infra.spark.service_task import WatchedService
 from replicator.config import Config, MetricsSettings
-from replicator.services.egress import build_egress
-from replicator.services.ingress import build_ingress
 from replicator.services.wiring import ServiceContext, for_workers
 
 Flow = Literal["egress", "ingress"]
@@ -25,17 +24,19 @@ NEEDED = ("kafka", "egress", "sqs", "ingress", "schema_registry")  # each servic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTask:
-    """An `infra.spark.service_task.ServiceBuilder`. Pickled with its configuration, which includes credentials.
+    """An `infra.runtime.workers.attempt.ServiceBuilder`. Pickled with its configuration, which includes credentials.
 
-    `passes_logs`: the worker's stderr comes to the driver, which writes our lines to its own.
+    `passes_logs`: the worker's stderr comes to the driver, which writes our lines to its own. `instance_base`: of the
+    members' `group.instance.id`, to which the task's number is added; empty: members are dynamic.
     """
 
     flow: Flow
     config: Config = field(repr=False)
     passes_logs: bool = False
+    instance_base: str
 
     def instance(self, task: int) -> str:
-        return f"{instance_base(self.config, self.flow)}-{task}"
+        return f"{self.instance_base}-{task}" if self.instance_base else ""
 
     def set_up(self, task: int) -> None:
         style = self.config.log.format or "json"
@@ -46,9 +47,13 @@ class FlowTask:
         config = self.config_of(task)
         around, sent = ServiceContext(config), SentConfig(config)
         match self.flow:
-            case "egress":
+            case "egress":  # each process loads its own flow, and their parent neither
+                from replicator.services.egress import build_egress  # noqa: PLC0415
+
                 service = build_egress(config, around=around, file=sent)
             case "ingress":
+                from replicator.services.ingress import build_ingress  # noqa: PLC0415
+
                 service = build_ingress(config, around=around, file=sent)
             case _:
                 assert_never(self.flow)
@@ -72,7 +77,7 @@ class FlowTask:
         """The configuration with an instance id of the task's own, and without a port: the driver serves for all."""
         config = for_workers(self.config, *NEEDED)
         cluster = config.cluster
-        consumer = {**cluster.consumer, INSTANCE: self.instance(task)}
+        consumer = {**cluster.consumer, **({INSTANCE: self.instance(task)} if self.instance_base else {})}
         return replace(config, kafka=replace(cluster, consumer=consumer), metrics=MetricsSettings())
 
 
@@ -94,15 +99,17 @@ class SentConfig:
         return self._sent[1]
 
 
+def configured_instance(config: Config) -> str:
+    """The configured `group.instance.id` of consumers; empty without one."""
+    return config.cluster.properties("consumer").get(INSTANCE, "")
+
+
 def instance_base(config: Config, flow: Flow) -> str:
-    """The configured `group.instance.id`, else the group's id: task numbers are added to it."""
-    configured = config.cluster.properties("consumer").get(INSTANCE)
-    if configured:
-        return configured
+    """The configured `group.instance.id`, else the group's id."""
     section = config.egress if flow == "egress" else config.ingress
     if section is None:
         raise config.without(flow, "")
-    return section.group_id
+    return configured_instance(config) or section.group_id
 
 
 class _TaskField(logging.Filter):

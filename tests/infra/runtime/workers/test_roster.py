@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from infra.runtime.health import HealthSnapshot
-from infra.spark.messages import Hello
-from infra.spark.roster import STEADY, BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster
+from infra.runtime.workers.messages import Hello
+from infra.runtime.workers.roster import STEADY, BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster
 from tests.examples import machine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

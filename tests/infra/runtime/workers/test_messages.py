@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import MalformedEvent
-from infra.spark.messages import (
+from infra.runtime.workers.messages import (
     HEAD_BYTES,
     MEMBER_BYTES,
     UNPROVEN_BYTES,

@@ -20,8 +20,8 @@ from typing import assert_never
 from formats.errors import ConfigError, MalformedEvent
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Closing, Deadline
-from infra.spark.gathered import decode_health
-from infra.spark.messages import (
+from infra.runtime.workers.gathered import decode_health
+from infra.runtime.workers.messages import (
     MEMBER_BYTES,
     AttemptDrained,
     AttemptFailed,
@@ -36,7 +36,7 @@ from infra.spark.messages import (
     encode,
     is_proven,
 )
-from infra.spark.roster import BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster, TaskState
+from infra.runtime.workers.roster import BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster, TaskState
 
 SILENCE = timedelta(seconds=15)
 PING = timedelta(seconds=1)
@@ -64,8 +64,8 @@ class _Connection:
 class TaskPort(Closing):
     """Serves on a thread of its own until it is closed. Every method may be called from any thread."""
 
-    def __init__(self, roster: Roster, *, host: str, port: int, clock: Clock) -> None:
-        """Binds `host`; port 0 chooses a free port. Raises ConfigError."""
+    def __init__(self, roster: Roster, *, host: str, port: int, clock: Clock, setting: str = "") -> None:
+        """Binds `host`; port 0 chooses a free port. `setting`: where `host` is from. Raises ConfigError."""
         self.secret = secrets.token_hex(32)
         self._roster, self._clock = roster, clock
         try:
@@ -74,7 +74,7 @@ class TaskPort(Closing):
             )
         except OSError as error:
             raise ConfigError(
-                [f"spark.driver.bindAddress: cannot listen on {host}:{port} for the tasks: {error.strerror or error}"]
+                [f"{setting and setting + ': '}cannot listen on {host}:{port} for the tasks: {error.strerror or error}"]
             ) from error
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from formats.errors import MalformedEvent
 from infra.runtime.health import HealthSnapshot
-from infra.spark.gathered import DRIVER, decode_health, encode_health, gather
-from infra.spark.messages import Hello
-from infra.spark.roster import TaskState
+from infra.runtime.workers.gathered import DRIVER, decode_health, encode_health, gather
+from infra.runtime.workers.messages import Hello
+from infra.runtime.workers.roster import TaskState
+from infra.spark.long_job import SPARK, waits_for_executors
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HELLO = Hello(job=1, task=0, attempt=0, host="worker-1", pid=1, instance="a-0")
@@ -23,7 +25,9 @@ MISSING = TaskState(task=1, hello=None, health=None, error="", next_at=None)
 
 
 def gathered(*tasks: TaskState, job_problem: str = "", spark_error: str = "") -> HealthSnapshot:
-    return gather(tasks, NOW, driver_turn=NOW, job_problem=job_problem, spark_error=spark_error)
+    missing = partial(waits_for_executors, spark_error=spark_error)
+    problems = {SPARK: job_problem} if job_problem else {}
+    return gather(tasks, NOW, driver_turn=NOW, missing=missing, problems=problems)
 
 
 TEXTS = st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3)

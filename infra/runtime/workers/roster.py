@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 
 from infra.runtime.health import HealthSnapshot
 from infra.runtime.retry import Backoff
-from infra.spark.messages import Hello
+from infra.runtime.workers.messages import Hello
 
 STEADY = timedelta(seconds=60)
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))

@@ -65,7 +65,7 @@ class ChangedSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Health of the task's service: JSON of `infra.spark.gathered`."""
+    """Health of the task's service: JSON of `infra.runtime.workers.gathered`."""
 
     health: str
 

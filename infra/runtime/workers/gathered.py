@@ -6,16 +6,15 @@ Pure. Times are sent as ages, since the clocks of two machines differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from formats.errors import MalformedEvent
 from infra.runtime.health import HealthSnapshot
-from infra.spark.roster import TaskState
+from infra.runtime.workers.roster import TaskState
 
 DRIVER = "driver"  # loop of the driver itself
-SPARK = "spark"  # subject of problems of the whole job
-TASKS = "tasks"  # subject of tasks that no executor runs
+TASKS = "tasks"  # subject of tasks that do not run
 
 
 def encode_health(health: HealthSnapshot, now: datetime) -> str:
@@ -42,38 +41,35 @@ def decode_health(text: str, now: datetime) -> HealthSnapshot:
 
 
 def gather(
-    tasks: Sequence[TaskState], now: datetime, *, driver_turn: datetime, job_problem: str = "", spark_error: str = ""
+    tasks: Sequence[TaskState],
+    now: datetime,
+    *,
+    driver_turn: datetime,
+    missing: Callable[[int, int], str],
+    problems: Mapping[str, str] | None = None,
 ) -> HealthSnapshot:
-    """`driver_turn`: last turn of the driver's loop. `job_problem`: why no job runs; empty while one does.
-    `spark_error`: Spark's last reason for a task that did not begin."""
+    """`driver_turn`: last turn of the driver's loop. `missing`: what to say of fewer tasks that run (first argument)
+    than are wanted (second). `problems`: by subject, why no task can run; empty while they can."""
     turns = {DRIVER: driver_turn}
     stopped: dict[str, str] = {}
-    problems = {SPARK: job_problem} if job_problem else {}
-    missing = [task for task in tasks if task.hello is None]
-    if missing and not job_problem:
-        problems[TASKS] = _waits(len(tasks) - len(missing), len(tasks), spark_error)
+    found = dict(problems or {})
+    working = sum(task.hello is not None for task in tasks)
+    if working < len(tasks) and not found:
+        found[TASKS] = missing(working, len(tasks))
     for task in tasks:
         name = f"task {task.task}"
         if task.hello is None:
             if task.error:
-                problems[name] = _gone(task, now)
+                found[name] = _gone(task, now)
             continue
         if task.health is None or not task.health.is_started:
-            problems[name] = f"is starting on {task.hello.host}" + (f"; before: {task.error}" if task.error else "")
+            found[name] = f"is starting on {task.hello.host}" + (f"; before: {task.error}" if task.error else "")
         if task.health is not None:
             turns |= {f"{name}: {loop}": at for loop, at in task.health.turns.items()}
             stopped |= {f"{name}: {subject}": reason for subject, reason in task.health.stopped.items()}
-            problems |= {f"{name}: {subject}": what for subject, what in task.health.problems.items()}
+            found |= {f"{name}: {subject}": what for subject, what in task.health.problems.items()}
     is_started = any(task.health is not None and task.health.is_started for task in tasks)
-    return HealthSnapshot(turns=turns, is_started=is_started, stopped=stopped, problems=problems)
-
-
-def _waits(working: int, wanted: int, spark_error: str) -> str:
-    waits = (
-        f"waits for executors: {working} of {wanted} tasks run; each takes a core: give the application more, "
-        "or start it again with fewer --tasks"
-    )
-    return f"{waits}; the last task that did not begin: {spark_error}" if spark_error else waits
+    return HealthSnapshot(turns=turns, is_started=is_started, stopped=stopped, problems=found)
 
 
 def _gone(task: TaskState, now: datetime) -> str:

@@ -1,0 +1,80 @@
+"""A service that is several: one `/metrics`, `/readyz` and reload for the processes that each run a flow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Protocol
+
+from infra.runtime import log_fields
+from infra.runtime.gathered_metrics import gathered_registry
+from infra.runtime.health import Health, HealthSnapshot
+from infra.runtime.health_server import HealthServer
+from infra.runtime.lifecycle import Clock, Stop
+from infra.runtime.metrics import MetricName
+from infra.runtime.prometheus import PrometheusMetrics
+from infra.runtime.service import Service
+from infra.runtime.threaded_service import ThreadedService
+from replicator.config import SettingsFile
+from replicator.config.reload import EGRESS, INGRESS
+from replicator.services.flow_task import FlowTask
+from replicator.services.preserving import check_preserving
+from replicator.services.reload import ConfigReloader
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor(Protocol):
+    """Runs N processes, and knows how they are. Everything but `run` may be called from any thread."""
+
+    @property
+    def health(self) -> Health:
+        """Problems of its own."""
+
+    def run(self) -> None:
+        """Until it is stopped, and all processes have drained."""
+
+    def change_settings(self, pickled: bytes, /) -> None:
+        """Let every process take them over."""
+
+    def snapshot(self) -> HealthSnapshot: ...
+
+    def metrics_by_task(self) -> Mapping[int, str]: ...
+
+
+def gathered_service(
+    supervisor: Supervisor,
+    builder: FlowTask,
+    *,
+    own_metrics: tuple[MetricName, ...],
+    metrics: PrometheusMetrics,
+    clock: Clock,
+    stop: Stop,
+    resources: ExitStack,
+    grace: timedelta,
+    file: SettingsFile | None,
+) -> Service:
+    """`builder`: what each process runs. `own_metrics`: of this process, beside those of the others. `file`: where the
+    configuration is from; its changes go to the processes."""
+    config, flow = builder.config, builder.flow
+    if config.metrics.listen is not None:
+        registry = gathered_registry(metrics.registry, own_metrics, supervisor.metrics_by_task)
+        server = HealthServer(config.metrics.listen, registry, supervisor, clock=clock, metrics=metrics)
+        resources.callback(server.close)
+        log.info("listening", extra={log_fields.ADDRESS: server.address})
+    loops: dict[str, Callable[[], None]] = {flow: supervisor.run}
+    reloader = None
+    if file is not None:
+        reloader = ConfigReloader(
+            file=file,
+            running=config,
+            reads=EGRESS if flow == "egress" else INGRESS,
+            apply=lambda changed: supervisor.change_settings(builder.changed(changed)),
+            check=check_preserving,
+            health=supervisor.health,
+            stop=stop,
+        )
+        loops["config"] = reloader.run
+    return ThreadedService(loops, stop, resources, grace=grace, reload=reloader.request if reloader else None)

@@ -1,0 +1,49 @@
+"""A task that only waits, for processes that need a service to run."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from formats.errors import ReplicatorError
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.threaded_service import ThreadedService
+from infra.runtime.workers.attempt import WatchedService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A ServiceBuilder: each task writes its process id into a folder, and leaves a mark when it has drained."""
+
+    folder: Path
+    failure: str = ""
+
+    def instance(self, task: int) -> str:
+        return f"member-{task}"
+
+    def set_up(self, task: int) -> None: ...
+
+    def build(self, task: int) -> WatchedService:
+        if self.failure:
+            raise ReplicatorError(self.failure)
+        stop, health = Stop(), Health()
+
+        def work() -> None:
+            (self.folder / f"{task}.pid").write_text(str(os.getpid()))
+            health.started(True)
+            while not stop.wait(timedelta(milliseconds=20)):
+                health.turn(SystemClock().now())
+            (self.folder / f"{task}.drained").touch()
+
+        service = ThreadedService({"work": work}, stop, ExitStack(), timedelta(seconds=5))
+        return WatchedService(service=service, health=health, metrics_text=lambda: f"of {task}")
+
+    def pid(self, task: int) -> int:
+        try:
+            return int((self.folder / f"{task}.pid").read_text() or 0)
+        except FileNotFoundError:
+            return 0

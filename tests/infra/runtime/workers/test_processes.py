@@ -1,0 +1,133 @@
+"""Children on this machine and their parent: real processes, which run a service that only waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from infra.local.waiting import wait_until
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.metrics import NoMetrics
+from infra.runtime.workers.processes import ProcessesNotStarted, WorkerProcesses
+from tests.fakes.waiting_task import Waiting
+from tests.processes.test_on_spark import is_gone
+
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(eq=False)
+class Running:
+    workers: WorkerProcesses
+    stop: Stop
+    thread: threading.Thread
+    raised: list[BaseException]
+
+    def ends(self) -> bool:
+        self.stop.set()
+        self.thread.join(PATIENCE.total_seconds())
+        return not self.thread.is_alive()
+
+
+@contextmanager
+def running(builder: Waiting, count: int = 2) -> Iterator[Running]:
+    stop, raised = Stop(), list[BaseException]()
+    with ExitStack() as resources:
+        workers = WorkerProcesses(
+            count=count,
+            builder=builder,
+            drain_within=timedelta(seconds=20),
+            clock=SystemClock(),
+            metrics=NoMetrics(),
+            stop=stop,
+            resources=resources,
+        )
+
+        def run() -> None:
+            try:
+                workers.run()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield Running(workers, stop, thread, raised)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_each_runs_is_started_again_and_drains(tmp_path: Path) -> None:
+    builder = Waiting(folder=tmp_path)
+    with running(builder) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        first = [builder.pid(task) for task in range(2)]
+        assert len({*first, os.getpid()}) == 3
+        assert found.workers.metrics_by_task() == {0: "of 0", 1: "of 1"}
+        os.kill(first[1], signal.SIGKILL)
+        assert wait_until(lambda: builder.pid(1) not in (0, first[1]), PATIENCE)
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        assert builder.pid(0) == first[0], "the other one is not disturbed"
+        assert found.ends()
+        assert not found.raised
+    assert all((tmp_path / f"{task}.drained").exists() for task in range(2))
+    assert all(is_gone(pid) for pid in (*first, builder.pid(1)))
+
+
+def test_a_first_start_that_fails_ends_the_parent_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.runtime.workers.processes.TRIES", 1)
+    with running(Waiting(folder=tmp_path, failure="no such bucket: create it"), count=1) as found:
+        found.thread.join(PATIENCE.total_seconds())
+        (error,) = found.raised
+    assert isinstance(error, ProcessesNotStarted)
+    assert "no such bucket: create it" in str(error)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    builder = Waiting(folder=tmp_path)
+    with running(builder, count=1) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        os.kill(builder.pid(0), signal.SIGKILL)
+        assert wait_until(
+            lambda: "0 of 1 processes run" in found.workers.snapshot().problems.get("tasks", ""), PATIENCE
+        )
+
+
+PARENT = """\
+import sys, threading
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.metrics import NoMetrics
+from infra.runtime.workers.processes import WorkerProcesses
+from tests.fakes.waiting_task import Waiting
+WorkerProcesses(count=2, builder=Waiting(folder=Path(sys.argv[1])), drain_within=timedelta(seconds=9),
+                clock=SystemClock(), metrics=NoMetrics(), stop=Stop(), resources=ExitStack()).run()
+"""
+
+
+def test_children_drain_when_their_parent_is_killed(tmp_path: Path) -> None:
+    builder = Waiting(folder=tmp_path)
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(PARENT), str(tmp_path)])
+    try:
+        assert wait_until(lambda: all(builder.pid(task) for task in range(2)), PATIENCE)
+        children = [builder.pid(task) for task in range(2)]
+    finally:
+        parent.kill()
+        parent.wait()
+    assert wait_until(lambda: all(map(is_gone, children)), timedelta(seconds=30))
+    assert all((tmp_path / f"{task}.drained").exists() for task in range(2))
