@@ -15,6 +15,7 @@ import typer
 
 from formats.errors import MalformedEvent, TargetError
 from replicator.commands.client_cluster import Naming, Properties, Servers, mirror_client
+from replicator.commands.client_users import users
 from replicator.services.clients import Clients
 from replicator.terminal.interrupt import interruptible
 from replicator.terminal.output import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from infra.contracts.cluster import Committed, TopicPartition
 
 client_app = group("Ask a cluster what is mirrored to it, as MirrorMaker 2's client.")
+client_app.command()(users)
 
 Topic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Default: the only one of its kind.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Wait for further records, until Ctrl-C.")]
