@@ -44,7 +44,7 @@ Follow = Annotated[bool, typer.Option("--follow", help="Wait for further records
 @client_app.command()
 @interruptible()
 def hops(
-    cluster: Annotated[str, typer.Argument(metavar="ALIAS", help="The cluster whose heartbeats are looked for.")],
+    cluster: Annotated[str, typer.Argument(metavar="ALIAS", help="The cluster whose heartbeats are searched for.")],
     *,
     config: ConfigFile = None,
     servers: Servers = None,

@@ -1,4 +1,4 @@
-"""Names of the users that have SCRAM credentials at a cluster. Their credentials are in no bucket, so they do not cross."""
+"""Names of the users that have SCRAM credentials at a cluster. Credentials are in no bucket: they do not cross."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def may_describe_cluster(connection: AdminConnection) -> bool:
 
 def scram_users(connection: AdminConnection) -> frozenset[str]:
     """For a command, not for a service: librdkafka 2.16 corrupts its memory when the cluster refuses this request
-    (seen: `munmap_chunk(): invalid pointer`), so it is made only right after the cluster has said that it is allowed.
+    (seen: `munmap_chunk(): invalid pointer`), so it is made only right after the cluster has named it as allowed.
     Raises BrokerUnavailable, and TargetError without the right."""
     timeout = connection.timeout.total_seconds()
     try:
