@@ -295,7 +295,7 @@ def _print_records(
 def _only(found: Collection[str], what: str) -> str:
     """Raises TargetError unless there is one."""
     if not found:
-        ours = "" if "heartbeat" in what else " (MirrorMaker 2 writes it; this version of replicator does not)"
+        ours = "" if "heartbeat" in what else " (ingress writes it for groups of a source with a replication policy)"
         raise TargetError(f"no {what} is visible in this cluster{ours}: name the topic")
     if len(found) > 1:
         raise TargetError(f"there is more than one {what}; name one of: {', '.join(sorted(found))}")
