@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # its stubs hide what it documents
 
@@ -34,7 +36,7 @@ def scram_users(connection: AdminConnection) -> frozenset[str]:
         connection.wait_for(lambda: connection.client.list_topics(timeout=timeout), OPERATION)
         if not may_describe_cluster(connection):
             raise TargetError(f"{OPERATION}: not authorised; allow {NEEDS} to the principal of this client")
-        future = connection.client.describe_user_scram_credentials(request_timeout=timeout)
+        future: Any = connection.client.describe_user_scram_credentials(request_timeout=timeout)  # one, of all users
         return frozenset(connection.wait(future, OPERATION))
     except KafkaException as error:
         raise translate(error, OPERATION, needs=NEEDS) from error
