@@ -2,7 +2,7 @@
 
     python -m bench.behaviour        writes the table of docs/mm2-comparison.md
 
-Both programs replicate from broker a to broker b of one stack, one after the other, and look for changes
+Both programs replicate from broker a to broker b of one stack, one after the other, and search for changes
 every five seconds; records are sealed after one second here. Each is warm: a first topic has crossed before.
 """
 

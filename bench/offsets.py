@@ -55,7 +55,7 @@ def ours(stack: LocalStack, word: str) -> Sequence[Process]:
 
 
 def mirror_maker(stack: LocalStack, word: str) -> Sequence[Process]:
-    """As shipped, but for how often it looks."""
+    """As shipped, but for how often it searches."""
     quick = {
         "groups": f"{word}[.].*",
         "refresh.groups.interval.seconds": "1",

@@ -110,7 +110,7 @@ class Collector:
             planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
             if planned * 100 > size_bytes * limit:
                 report.refused[self._topic_path(topic)] = (
-                    f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: look at "
+                    f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: read "
                     "them with --dry-run; if they are to go, add --allow-large"
                 )
 

@@ -136,7 +136,7 @@ class EgressSettings:
         default=REFRESH,
         metadata=setting(
             "how often new topics and partitions are searched for; 0 = an expression selects no topic that appears "
-            "after the start, or after the last reload, and everything else is looked at every 30 s",
+            "after the start, or after the last reload, and everything else is checked every 30 s",
             minimum=timedelta(0),
         ),
     )
@@ -204,7 +204,7 @@ class EgressSettings:
 
     @property
     def refresh_interval(self) -> timedelta:
-        """Between two looks at what may change. They go on where no new topics are searched for."""
+        """Between two checks of what may change. They go on where no new topics are searched for."""
         return self.topic_refresh_interval or REFRESH
 
     @property

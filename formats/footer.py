@@ -109,7 +109,7 @@ class SegmentFooter:
     max_timestamp_ms: int | None
     digest: Digest | None  # None: written by the ancestor, which has no digests
     keyless_count: int | None = None  # records without a key; None: its writer did not count them
-    schema_ids: SchemaIds | None = None  # of a sample of its values; None: none was found, or looked for
+    schema_ids: SchemaIds | None = None  # of a sample of its values; None: none was found, or searched for
 
     @property
     def offsets(self) -> OffsetRange:

@@ -205,8 +205,7 @@ class IngressController:
         now = parts.clock.now()
         if self._checkpoints.poll(now):
             self._apply_operator_decisions(now)
-        if self._checkpoints.is_ours:
-            self._find(now)
+        is_found = self._checkpoints.is_ours and self._find(now)
         for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={log_fields.REASON: event.reason})
         self._targets.poll(now)
@@ -219,13 +218,14 @@ class IngressController:
         for assigned in self._assignment:
             self._tick(assigned, now)
         self._refuse_to_begin(now)
-        if self._measure_at is None or now >= self._measure_at:
+        if is_measured := self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
             parts.sources.poll(parts.finder.settings.value.regions, self._assignment, now)
-            self._follow_catalogs(now)
             self._watcher.report_failures(now)
+        if is_found or is_measured:  # a new generation is applied in the turn in which it is found
+            self._follow_catalogs(now)
         parts.heartbeats.poll(self._watcher.found, lambda: self._targets.kept_topics, now)
         parts.groups.poll(
             self._watcher.found, lambda: self._targets.kept_topics, lambda: self._checkpoints.positions, now
@@ -234,10 +234,11 @@ class IngressController:
 
     # --- which topics ---
 
-    def _find(self, now: datetime) -> None:
+    def _find(self, now: datetime) -> bool:
+        """True when the routing table was refreshed."""
         before = self._watcher.found.destinations.keys()
         if not self._watcher.poll(now):
-            return
+            return False
         names = sorted(self._watcher.found.destinations)
         if sorted(before) != names:
             log.info("destinations_found", extra={log_fields.COUNT: len(names), log_fields.DESTINATION: names[:20]})
@@ -252,6 +253,7 @@ class IngressController:
         self._partition_metrics.count()
         self._targets.confirm_all()  # some were assigned before their route was known, or their topic has changed
         self.parts.health.started(True)
+        return True
 
     def _follow_catalogs(self, now: datetime) -> None:
         """Topics, configs and ACLs of the sources, at the destinations that this process keeps."""

@@ -5,7 +5,7 @@
       a heartbeat of the region has arrived, and is new ────> <alias>.heartbeats, with the region's own time
       none, or the same one ────────────────────────────────> nothing: the pipe stands still
 
-The requests run on a pool, so delivery never waits for a heartbeat. What is new is known from the second look on, so a
+The requests run on a pool, so delivery never waits for a heartbeat. What is new is known from the second read on, so a
 process that takes over repeats nothing. What was not written is not written later: the next one says more.
 """
 

@@ -5,7 +5,7 @@ Rules
      was under way when the removal came.
   2. A listing shows the store at some moment after the listing began, so it beats every event that arrived before.
   3. An entry leaves when it was applied (or removed), never by age.
-  4. Look-ahead is capped: the entries furthest ahead are dropped first, and `truncated` means "list again".
+  4. Read-ahead is capped: the entries furthest ahead are dropped first, and `truncated` means "list again".
   5. Recorded gaps come with listings, and each listing replaces those of the one before. The begin of the archive comes
      with one listing, and never changes.
   6. A listing during which a removal event arrived is `disturbed`: it proves no absence, since the segment that the

@@ -149,14 +149,14 @@ class IngressSettings(CatalogSettings):
         default=REFRESH,
         metadata=setting(
             "how often new topics and partitions are searched for; 0 = an expression selects no topic that appears "
-            "after the start, or after the last reload, and everything else is looked at every 30 s",
+            "after the start, or after the last reload, and everything else is checked every 30 s",
             minimum=timedelta(0),
         ),
     )
     heartbeat_interval: timedelta = field(
         default=timedelta(seconds=5),
         metadata=setting(
-            "how often heartbeats are written to topics of this cluster, and those of the sources looked for: one LIST "
+            "how often heartbeats are written to topics of this cluster, and those of the sources listed: one LIST "
             "each time, and one GET when one has arrived; see `heartbeats` of a source",
             minimum=timedelta(seconds=1),
         ),
@@ -192,7 +192,7 @@ class IngressSettings(CatalogSettings):
 
     @property
     def refresh_interval(self) -> timedelta:
-        """Between two looks at what may change. They go on where no new topics are searched for."""
+        """Between two checks of what may change. They go on where no new topics are searched for."""
         return self.topic_refresh_interval or REFRESH
 
     @property

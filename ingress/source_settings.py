@@ -138,7 +138,7 @@ class IngressSource:
         default="map",
         metadata=setting(
             "offsets of records here: map = those that this cluster gives, and a map translates the offsets of "
-            "consumer groups; preserve = those of the source, holes included, onto topics that nobody else writes to"
+            "consumer groups; preserve = those of the source, holes included, onto topics without another writer"
         ),
     )
     on_timestamp: Literal["stop", "clamp"] = field(

@@ -11,7 +11,7 @@
 Topics are found by their names, and records are those of MirrorMaker 2, whichever program wrote them.
 """
 
-# ruff: noqa: PLC0415  -- what `lag` needs is not loaded by those that ask Kafka only
+# ruff: noqa: PLC0415  -- what single functions need is not loaded by those that ask Kafka only
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ class MirrorClient:
         from no other cluster. `admin`, `read`: instead of those of the cluster. Raises ConfigError."""
         self.policy = policy or DefaultReplicationPolicy()
         self._own_topics = frozenset(own_topics)
+        self._properties = properties
         self._admin = admin or KafkaAdmin(properties)
         self._read = read or _KafkaTopics(properties, patience)
 
@@ -105,6 +106,12 @@ class MirrorClient:
     def remote_topics(self, source: str | None = None) -> frozenset[str]:
         """Of every upstream cluster, or of the cluster `source`; without the replicator's own."""
         return upstream.remote_topics(self.policy, self.topics(), source, self._own_topics)
+
+    def scram_users(self) -> frozenset[str]:
+        """Of this cluster; they do not cross. Needs DESCRIBE on the cluster."""
+        from infra.kafka.cluster.scram_users import scram_users
+
+        return scram_users(KafkaAdmin(self._properties).connection)
 
     def upstream_clusters(self) -> frozenset[str]:
         return upstream.upstream_clusters(self.policy, self.topics())

@@ -33,7 +33,7 @@ from infra.contracts.groups import GroupListing, GroupReader
 from infra.runtime.call_budget import CallBudget
 
 OTHERS_EVERY = timedelta(minutes=10)
-"""Groups of other kinds are expensive to ask for. As often as MirrorMaker 2 looks for groups."""
+"""Groups of other kinds are expensive to ask for. As often as MirrorMaker 2 searches for groups."""
 NOT_LISTED = "the cluster knows the group, and does not list it"
 
 T = TypeVar("T")

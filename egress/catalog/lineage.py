@@ -1,6 +1,6 @@
 """Through which clusters the records of this cluster's topics went, by the ledger of the ingress that created them.
 
-A topic that nobody mirrored here has no entry, and went through none. One that the ingress is creating has an intent
+A topic that was not mirrored here has no entry, and went through none. One that the ingress is creating has an intent
 and no entry yet: it is left out until it has, since a catalogue without its lineage would let its records go round.
 """
 

@@ -79,6 +79,11 @@ class Publication(Generic[T]):
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an observation is, or waits to be collected."""
+        return self._lookup.is_under_way
+
     def begin_term(self) -> None:
         """This process has become the writer: observe at once."""
         self._must_put, self._done_at, self._lookup = True, None, Lookup(self.pool)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from egress.catalog.election import Election
@@ -32,6 +32,7 @@ from infra.runtime.lifecycle import Clock, Stop
 log = logging.getLogger(__name__)
 
 CATALOG = "catalog"  # in health
+COLLECTED_WITHIN = timedelta(seconds=1)  # of its end, an observation is put
 
 AnyPublication = (
     Publication[Catalog] | Publication[SourceWatermarks] | Publication[GroupSnapshot] | Publication[SchemaSnapshot]
@@ -57,9 +58,16 @@ class ControlPublisher:
     def run(self) -> None:
         while not self.stop.is_set():
             self.turn(self.clock.now())
-            intervals = [one.interval() for one in self._publications]
-            self.stop.wait(min(self.election.interval, *filter(None, intervals)))
+            self.stop.wait(self.pause)
         self._end()
+
+    @property
+    def pause(self) -> timedelta:
+        """Until the next turn. A turn of the writer in which nothing is due makes no request."""
+        intervals = [one.interval() for one in self._publications]
+        if any(one.is_under_way for one in self._publications):
+            intervals.append(COLLECTED_WITHIN)
+        return min(self.election.interval, *filter(None, intervals))
 
     def turn(self, now: datetime) -> None:
         """Does not wait for the cluster. Errors are reported, and tried again in the next turn."""

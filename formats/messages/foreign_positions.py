@@ -6,8 +6,8 @@
     Kafka Connect          key:   ["connector",{"cluster":alias,"partition":p,"topic":t}]
     (MirrorMaker 2)        value: {"offset":of the last record copied}
 
-Both topics are compacted: the last record of a key wins; one without a value removes the key. Kafka Connect looks a
-position up by the bytes of its key, so the key that it wrote is written again.
+Both topics are compacted: the last record of a key wins; one without a value removes the key. Kafka Connect finds a
+position by the bytes of its key, so the key that it wrote is written again.
 """
 
 from __future__ import annotations

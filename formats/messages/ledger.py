@@ -1,7 +1,7 @@
 """The ownership ledger: which topics and ACLs of the target cluster are the replicator's. Only these are ever altered.
 
     key                                            value
-    {"kind":"intent","name":T}                     before T is created: whoever finds T later knows who meant to
+    {"kind":"intent","name":T}                     before T is created: a process that finds T later knows who meant to
     {"kind":"topic","name":T,"id":ID}              T was created, with this id: another T is somebody else's
     {"kind":"acl", …each field of the binding}     before the ACL is created; without a value once it is removed
     {"group":G,"kind":"group","topic":T}           before offsets are committed for G on T: what it had from us

@@ -1,6 +1,6 @@
 """Ids of schemas in values: a zero byte, then four bytes of a number, as serializers of a schema registry write them.
 
-Only a sample is looked at, by columns. Other data may look like it: an eight byte integer begins with a zero, too.
+Only a sample is read, by columns. Other data may look like it: an eight byte integer begins with a zero, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SchemaIdSample:
         self._ids: set[int] = set()
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Look at the first records of a batch, while the sample has room. At most SAMPLE_OF_BATCH records."""
+        """Read the first records of a batch, while the sample has room. At most SAMPLE_OF_BATCH records."""
         count = min(SAMPLE_OF_BATCH, SAMPLE_RECORDS - self._seen, batch.num_rows)
         if count <= 0:
             return

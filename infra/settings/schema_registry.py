@@ -27,7 +27,7 @@ class SchemaRegistrySettings:
     interval: timedelta = field(
         default=timedelta(minutes=5),
         metadata=setting(
-            "how often egress looks for changes: 4 requests for each subject, and 3 more", minimum=timedelta(seconds=1)
+            "how often egress checks for changes: 4 requests for each subject, and 3 more", minimum=timedelta(seconds=1)
         ),
     )
     timeout: timedelta = field(

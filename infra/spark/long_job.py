@@ -163,7 +163,7 @@ class LongJob:
                 self._turn(port)
                 if self.stop.is_set() and deadline is None:
                     deadline = Deadline(self.drain_within)
-                    port.drain("the driver was told to stop")
+                    port.drain("the driver was asked to stop")
                 if deadline is not None and deadline.expired:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return

@@ -22,7 +22,7 @@ from ingress.catalog.settings import CatalogSettings
 log = logging.getLogger(__name__)
 
 NOT_PROTECTED = (
-    "nobody is denied to write to destinations, since who the replicator is is not known: its clients have no "
+    "no principal is denied to write to destinations, since the replicator's own is not known: its clients have no "
     "sasl.username. Set ingress.own_principals, or protect = false"
 )
 NONE_LISTED = (

@@ -3,7 +3,7 @@
     desired, absent                 create
     ours, no longer desired         delete: a revocation at the source follows
     somebody else's, not desired    kept
-    desired, and there already      kept, and not ours: whoever created it may rely on it
+    desired, and there already      kept, and not ours: its creator may rely on it
 
 Nothing is deleted while the source's ACLs are not known: an error is no revocation.
 """

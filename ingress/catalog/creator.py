@@ -3,7 +3,7 @@
     intent ──> create ──> topic with its id ──> the ledger has it
 
 A process may die between any two of these. A topic that exists, that no entry names, whose intent is in the ledger, and
-that has what only we create topics with, is ours, too: whoever finds it completes the entry.
+that has what only we create topics with, is ours, too: the process that finds it completes the entry.
 """
 
 from __future__ import annotations

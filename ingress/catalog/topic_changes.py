@@ -50,7 +50,7 @@ class TopicChanges:
         return f"the cluster refuses configs of its source: {refused}" if refused else ""
 
     def _deleted(self, change: DeleteTopic) -> str:
-        """Its ACLs first: those of a topic that is gone are never looked at. The ledger keeps its entry, without which
+        """Its ACLs first: those of a topic that is gone are never compared. The ledger keeps its entry, without which
         the intent to create it would count as open again."""
         self.acls.forget(change.name)
         # Kafka's client deletes by name: the id is compared as late as possible

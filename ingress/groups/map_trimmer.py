@@ -41,7 +41,7 @@ class OffsetMapTrimmer:
     _known: frozenset[MapKey] = field(default=frozenset(), init=False)
 
     def trim(self, log_starts: Mapping[TopicPartition, int], topic_ids: Mapping[str, str | None]) -> int:
-        """Returns how many pages were removed. `topic_ids`: by destination, None where there is no such topic; looked
+        """Returns how many pages were removed. `topic_ids`: by destination, None where there is no such topic; read
         up after the last call, and before `log_starts`. What is in neither stays. The map of an earlier incarnation
         goes with the second call that sees it. Raises BrokerUnavailable, StoreUnavailable and TargetError: the next
         call removes the rest."""

@@ -2,7 +2,7 @@
 
     snapshot of the groups ──> partition of the source ──> destination that it is delivered to ──> offset there
 
-An offset without a translation says why, so that an operator can be told. Pure: `translate` reads the offset map.
+An offset without a translation says why, for the operator. Pure: `translate` reads the offset map.
 """
 
 from __future__ import annotations

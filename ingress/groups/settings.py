@@ -39,7 +39,7 @@ class GroupSettings:
     allow_rewind: bool = field(
         default=False,
         metadata=setting(
-            "whether `sync` moves a group back that was reset at its source: only while nobody has used it here since "
+            "whether `sync` moves a group back that was reset at its source: only while it was not used here since "
             "it was last written"
         ),
     )

@@ -7,7 +7,7 @@
 Nothing is written for a source region after a failover from it, until the failback: its groups continue here, and a
 source that comes back knows nothing of that.
 
-The group is looked at once more right before the commit. A consumer that joins, commits and leaves within the few
+The group is described once more right before the commit. A consumer that joins, commits and leaves within the few
 milliseconds between is moved to where its group stands at the source; one that stays is safe, since Kafka refuses the
 commit.
 """
@@ -125,7 +125,7 @@ class TargetGroups:
         return decisions
 
     def _still_as_planned(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
-        """Other groups were looked at since, and the ledger was written: look again, right before the commit."""
+        """Other groups were described since, and the ledger was written: describe it again, right before the commit."""
         facts = self.groups.facts(group)
         if facts.members:
             why = f"it is {facts.state} here by now, with {facts.members} members"

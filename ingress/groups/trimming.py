@@ -4,7 +4,7 @@
                goes     goes       stays       stays
 
 1. A page goes when the next one begins at the log start or below it. So the page with the log start stays, and so does
-   the last page before it when the log start lies between two: with it, what was delivered is told from what is not
+   the last page before it when the log start lies between two: with it, what was delivered differs from what is not
    known.
 2. Of a destination that was deleted, or created again, every page goes. The last page of any other stays.
 3. What is not known changes nothing: a destination without a topic id here, a partition without a log start.
@@ -37,7 +37,7 @@ def trims(
     known: Collection[MapKey],
 ) -> Iterator[MapTrim]:
     """`topic_ids`: by destination, as the cluster has it now; None: there is no such topic. `log_starts`: of those
-    incarnations. `known`: maps that an earlier look had found stale already. Of any other, no incarnation is taken
+    incarnations. `known`: maps that an earlier run had found stale already. Of any other, no incarnation is taken
     for an earlier one: it may be the next."""
     for key, index in maps.items():
         topic = key.delivery.destination_topic

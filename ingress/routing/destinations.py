@@ -240,7 +240,7 @@ class DestinationFinder:
         self._idle = idle
 
     def _log_kept_away(self, kept_away: Sequence[RefusedTopic]) -> None:
-        """Log each topic once that its replication policy keeps away: as it should be, but worth a look once."""
+        """Log each topic once that its replication policy keeps away: as it should be, but worth one line."""
         found = {one.topic.name: one.reason for one in kept_away}
         for name in found.keys() - self._kept_away:
             log.info("topic_not_replicated", extra={log_fields.TOPIC: name, log_fields.REASON: found[name]})

@@ -314,6 +314,6 @@ class Backfill(Closing):
         runs = covered(self._worker.archive.segments, source, before=plan.begin).runs
         if not is_joined(plan, runs, recorded):
             return plan.begin, "not all of it is stored: give the same command again"
-        # last: until then readers begin where they did, and egress does not look for what is not there
+        # last: until then readers begin where they did, and egress does not search for what is not there
         held = control.lower_begin(source, ArchiveBegin(offset=new_begin, reason=EARLIER, recorded_at=now))
         return held.offset, ""

@@ -39,6 +39,7 @@ def adopt(
     settings = load_config(config)
     with Clients(settings) as reach:
         refuse_foreign(reach.control, reach.admin, settings, topic)
+        reach.require_conditional_writes()
         if fork:
             claimed = adopt_fork(reach.store, reach.control, reach.admin, settings.region, topic, clock=SystemClock())
         else:

@@ -15,6 +15,7 @@ import typer
 
 from formats.errors import MalformedEvent, TargetError
 from replicator.commands.client_cluster import Naming, Properties, Servers, mirror_client
+from replicator.commands.client_users import users
 from replicator.services.clients import Clients
 from replicator.terminal.interrupt import interruptible
 from replicator.terminal.output import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from infra.contracts.cluster import Committed, TopicPartition
 
 client_app = group("Ask a cluster what is mirrored to it, as MirrorMaker 2's client.")
+client_app.command()(users)
 
 Topic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Default: the only one of its kind.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Wait for further records, until Ctrl-C.")]
@@ -42,7 +44,7 @@ Follow = Annotated[bool, typer.Option("--follow", help="Wait for further records
 @client_app.command()
 @interruptible()
 def hops(
-    cluster: Annotated[str, typer.Argument(metavar="ALIAS", help="The cluster whose heartbeats are looked for.")],
+    cluster: Annotated[str, typer.Argument(metavar="ALIAS", help="The cluster whose heartbeats are searched for.")],
     *,
     config: ConfigFile = None,
     servers: Servers = None,
@@ -293,7 +295,7 @@ def _print_records(
 def _only(found: Collection[str], what: str) -> str:
     """Raises TargetError unless there is one."""
     if not found:
-        ours = "" if "heartbeat" in what else " (MirrorMaker 2 writes it; this version of replicator does not)"
+        ours = "" if "heartbeat" in what else " (ingress writes it for groups of a source with a replication policy)"
         raise TargetError(f"no {what} is visible in this cluster{ours}: name the topic")
     if len(found) > 1:
         raise TargetError(f"there is more than one {what}; name one of: {', '.join(sorted(found))}")

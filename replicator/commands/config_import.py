@@ -1,4 +1,4 @@
-"""`replicator config import-mm2|import-mm1`: what MirrorMaker 2 or 1 was told, as a file of several regions."""
+"""`replicator config import-mm2|import-mm1`: MirrorMaker 2's or 1's configuration as a file of several regions."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 

@@ -99,6 +99,7 @@ def accept(
         plan = _plan(reach, partition, wanted, reason)
         key = gap_key(settings.s3.prefix, partition, wanted)
         if plan is not None and yes:
+            reach.require_conditional_writes()
             _record(reach, plan)
     done = "accepted" if yes else "would be accepted"
     what = f"{partition} {wanted}: {_offsets(wanted)} {done} as missing"

@@ -17,7 +17,7 @@ from replicator.commands.status_json import destinations_json, egress_json, ingr
 from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
 from replicator.commands.status_text import print_destinations, print_egress, print_ingress
 from replicator.services.clients import Clients
-from replicator.services.ingress_status import ingress_sources
+from replicator.services.ingress_status import ingress_sources, lags_of
 from replicator.services.routing import routed
 from replicator.status.egress import EgressSources, EgressStatus
 from replicator.terminal.output import (
@@ -55,6 +55,7 @@ def status(
         egress = _egress(settings, reach, now)
         found = None if settings.ingress is None else routed(reach)
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
+        lags = () if found is None or ingress is None else lags_of(reach, found, ingress, now)
         destinations = None if found is None else compared(reach, found)
         groups = groups_status(settings, reach)
         decisions = group_decisions(reach, now)
@@ -69,7 +70,7 @@ def status(
                 "region": settings.region,
                 "at": now.isoformat(),
                 "egress": None if egress is None else egress_json(egress, now),
-                "ingress": None if ingress is None else ingress_json(ingress, now, option),
+                "ingress": None if ingress is None else ingress_json(ingress, now, option, lags),
                 "destinations": None if destinations is None else destinations_json(destinations),
                 "groups": groups_json(groups, decisions),
                 "compaction": None if compaction is None else compaction_json(compaction),
@@ -81,7 +82,7 @@ def status(
         if egress is not None:
             print_egress(egress, now, by_partition=partitions)
         if ingress is not None:
-            print_ingress(ingress, now, option, by_partition=partitions)
+            print_ingress(ingress, now, option, lags, by_partition=partitions)
         if destinations is not None:
             print_destinations(destinations, now)
         print_groups(groups, now)

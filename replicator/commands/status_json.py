@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from infra.archive.proofs import Proof
+from replicator.commands.client_lag import lag_json
 from replicator.commands.status_remedies import release_command, seed_command, skip_command
 from replicator.status.egress import EgressStatus
 from replicator.status.ingress import IngressStatus
+from replicator.status.lag import PartitionLag
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import GroupFacts
@@ -49,7 +51,9 @@ def egress_json(status: EgressStatus, now: datetime) -> Mapping[str, object]:
     return {"group": _group_json(status.group_id, status.group), "partitions": rows, "problems": status.problems}
 
 
-def ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -> Mapping[str, object]:
+def ingress_json(
+    status: IngressStatus, now: datetime, option: Sequence[str], lags: Sequence[PartitionLag] = ()
+) -> Mapping[str, object]:
     rows = [
         {
             "source": str(p.key.source),
@@ -105,6 +109,7 @@ def ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) ->
             for one in status.sources
         ],
         "partitions": rows,
+        "lag": [lag_json(one) for one in lags],
         "problems": status.problems,
     }
 

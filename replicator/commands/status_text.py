@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from infra.archive.proofs import Proof
 from infra.settings.units import format_age
+from replicator.commands.client_lag import lag_table
 from replicator.commands.status_remedies import release_command, seed_command, skip_command
 from replicator.status.egress import EgressPartitionStatus, EgressStatus
 from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.lag import PartitionLag
 from replicator.status.sources import SourceStatus
 from replicator.terminal.output import count_text, print_text, table
 
@@ -49,7 +51,14 @@ def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> 
         print_text(f"! {problem}")
 
 
-def print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
+def print_ingress(
+    status: IngressStatus,
+    now: datetime,
+    option: Sequence[str],
+    lags: Sequence[PartitionLag] = (),
+    *,
+    by_partition: bool,
+) -> None:
     print_text(f"\ningress: {group_text(status.group_id, status.group, _ingress_idles(status))}")
     print_text(topic_text(status))
     for one in status.sources:
@@ -84,6 +93,8 @@ def print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *
                 )
             )
     print_text(table(head, rows))
+    if behind := [one for one in lags if one.records or one.stored_records]:
+        print_text(f"\nbehind the sources' logs:\n{lag_table(behind, by_partition=by_partition)}\n")
     for problem in status.problems:
         print_text(f"! {problem}")
     for waits in status.waiting:

@@ -136,10 +136,10 @@ def _one_queue(configs: Sequence[Config], places: Mapping[str, Place]) -> Iterat
             continue
         first, second = (f"{c.source}: {_place(places, c.source, 'sqs.queue')}" for c in (one, other))
         names = dict.fromkeys(repr(settings.queue) for settings in (one.sqs, other.sqs))
-        told = "" if is_url(one.sqs) == is_url(other.sqs) else "; if they are two, name both by URL"
+        remedy = "" if is_url(one.sqs) == is_url(other.sqs) else "; if they are two, name both by URL"
         yield (
             f"{first} and {second} are one queue, {' and '.join(names)}, of two deliveries: a message reaches one "
-            f"reader only, so each would take the other's notifications; give each a queue of its own{told}"
+            f"reader only, so each would take the other's notifications; give each a queue of its own{remedy}"
         )
 
 

@@ -185,7 +185,7 @@ class _Import:
             except ValueError as error:
                 treatment, reason = _R, f"{error}; {OFF}"
                 self.settings["enabled"] = False
-        elif reason == _HANDLER:  # it may leave out records, and hide what nobody there may see
+        elif reason == _HANDLER:  # it may leave out records, and hide what must not be seen there
             self.settings["enabled"] = False
         self._found(name, value, treatment, reason)
 

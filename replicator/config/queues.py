@@ -1,7 +1,7 @@
 """Which notification queue a file means: by a URL, or by a name in an AWS region or on another server. Pure.
 
-A name does not tell the account, nor always the AWS region, and the URL on another server does not tell a region: what
-is not told may be the same. Two names are of one queue only where the files tell the same of both.
+A name does not have the account, nor always the AWS region, and the URL on another server has no region: what is not
+named may be the same. Two names are of one queue only where the files name the same of both.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def is_same_queue(one: SqsSettings, other: SqsSettings) -> bool:
     if not is_url(one) and not is_url(other):
         return (one.queue, one.endpoint_url, one.region_name) == (other.queue, other.endpoint_url, other.region_name)
     a, b = _queue_of(one), _queue_of(other)
-    told = ((a.region, b.region), (a.account, b.account))
-    return (a.server, a.name) == (b.server, b.name) and all(None in pair or pair[0] == pair[1] for pair in told)
+    known = ((a.region, b.region), (a.account, b.account))
+    return (a.server, a.name) == (b.server, b.name) and all(None in pair or pair[0] == pair[1] for pair in known)
 
 
 def _queue_of(settings: SqsSettings) -> _Queue:

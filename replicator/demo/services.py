@@ -223,8 +223,8 @@ class Services:
             return
         code = self._cleaning.wait(timeout)
         if code not in CLEANED:
-            said = "is still running" if code is None else f"ended with {code}"
-            raise LocalStackError(with_log(f"gc {said}", self._cleaning.log))
+            state = "is still running" if code is None else f"ended with {code}"
+            raise LocalStackError(with_log(f"gc {state}", self._cleaning.log))
 
     def archived(self) -> Sequence[int]:
         """Sizes in bytes of the segments that egress stored, from its log: compaction deletes them later."""

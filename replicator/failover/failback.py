@@ -133,9 +133,11 @@ class Handover:
 
     def execute(self, plan: HandoverPlan) -> int:
         """Store where the groups are, and end the failover; the generation of the handover. Active groups are left
-        out. The same again does nothing. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
+        out. The same again does nothing. Raises StoreUnavailable, BrokerUnavailable, TargetError, and ConfigError when
+        the bucket lets objects be overwritten."""
         if plan.state is not None and plan.is_done:
             return plan.state.handover
+        self.clients.require_conditional_writes()
         generations = Generations(
             self.clients.objects, handovers_prefix(self.clients.config.s3.prefix, plan.here, plan.to)
         )

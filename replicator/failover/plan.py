@@ -7,7 +7,7 @@
 
 1. A failover delivers first what has arrived, then commits the offsets of the groups: in this order, since an offset
    can be translated when its record is here.
-2. Each step is recorded when it is done, so the next one follows from the record alone, whoever asks.
+2. Each step is recorded when it is done, so the next one follows from the record alone, in any process.
 3. What was done is not done again. Groups that had members at the time are left for the next run.
 """
 

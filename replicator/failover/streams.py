@@ -91,7 +91,7 @@ def _missing(
     for name in dict.fromkeys([*read, *inner]):
         elsewhere = [one.destination for one in arriving.get(name, ()) if not one.keeps_name]
         if elsewhere and len(elsewhere) == len(arriving[name]):
-            yield f'{name} arrives as {elsewhere[0]}, where it is not looked for: replication_policy = "identity"'
+            yield f'{name} arrives as {elsewhere[0]}, where it is not searched for: replication_policy = "identity"'
     for name in inner:
         if name.endswith(CHANGELOG) and any(one.keeps_name and not one.keeps_offsets for one in arriving.get(name, ())):
             yield (

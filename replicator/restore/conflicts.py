@@ -81,7 +81,7 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
         yield Conflict(
-            kind=ConflictKind.MISSING, reason=f"{why}: look for them in a copy of the bucket, or in its versions"
+            kind=ConflictKind.MISSING, reason=f"{why}: search for them in a copy of the bucket, or in its versions"
         )
 
 

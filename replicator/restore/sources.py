@@ -105,7 +105,7 @@ def incarnations_of(
 
 def _elsewhere(archive: Archive, region: str) -> str:
     """What to do where nothing at all is stored below `region`."""
-    with suppress(ReplicatorError):  # whoever may read one region's archive need not see the others'
+    with suppress(ReplicatorError):  # a principal that may read one region's archive need not see the others'
         if others := [one for one in archive.segments.regions() if one != region and region_name(one) is None]:
             named = ", ".join(others[:MOST_NAMED]) + (", …" if len(others) > MOST_NAMED else "")
             return f", nor anything else; the archive of another region is --archive-region NAME: {named}"

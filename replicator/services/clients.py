@@ -79,6 +79,14 @@ class Clients:
         store = s3_store(self.config.s3, THREADS, self._opened, once=True)
         return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_one_shot=True))
 
+    def require_conditional_writes(self) -> None:
+        """Check the bucket before this command puts objects there for its region. Raises ConfigError when the bucket
+        lets objects be overwritten, and StoreUnavailable."""
+        from infra.runtime.lifecycle import Stop
+        from replicator.services.wiring import require_conditional_writes
+
+        require_conditional_writes(self.config.s3, self.config.region, Stop())
+
     @cached_property
     def store(self) -> SegmentStore:
         return SegmentStore(self.objects, self.config.s3.prefix)

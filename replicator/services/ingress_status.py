@@ -8,7 +8,7 @@ from datetime import datetime
 from infra.archive.source_reports import SourceReports
 from replicator.services.clients import Clients
 from replicator.services.routing import Routed, routed
-from replicator.status.ingress import IngressSources, Planned
+from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from replicator.status.lag import LagSources, PartitionLag
 
 
@@ -33,5 +33,13 @@ def ingress_sources(reach: Clients, routed: Routed) -> IngressSources:
 
 def partition_lags(reach: Clients, now: datetime) -> Sequence[PartitionLag]:
     """Raises ConfigError without [ingress], StoreUnavailable, BrokerUnavailable, TargetError."""
-    sources = LagSources(ingress_sources(reach, routed(reach)), reach.objects, reach.config.s3.prefix)
-    return sources.read(now, reach.pool)
+    return _lag_sources(reach, routed(reach)).read(now, reach.pool)
+
+
+def lags_of(reach: Clients, routed: Routed, status: IngressStatus, now: datetime) -> Sequence[PartitionLag]:
+    """Of the partitions of a status that was read. Raises StoreUnavailable."""
+    return _lag_sources(reach, routed).of(status.partitions, now, reach.pool)
+
+
+def _lag_sources(reach: Clients, routed: Routed) -> LagSources:
+    return LagSources(ingress_sources(reach, routed), reach.objects, reach.config.s3.prefix)

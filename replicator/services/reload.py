@@ -1,7 +1,7 @@
 """Takes over a changed configuration file while a service runs.
 
-    every LOOK:  read the file ──digest as at the last look, but not as handled──> parse ──> reload ──> apply
-    SIGHUP:      the same at the next look, whatever the digest
+    every POLL:  read the file ──digest as at the last check, but not as handled──> parse ──> reload ──> apply
+    SIGHUP:      the same at the next check, whatever the digest
 
 A digest is handled once it is found twice, so that a file that an editor is still writing is not refused. Only contents
 count: editors and Kubernetes replace a file by another one, by a rename or by a symbolic link. A file that cannot be
@@ -31,7 +31,7 @@ from replicator.services.wiring import ServiceContext
 
 log = logging.getLogger(__name__)
 
-LOOK = timedelta(seconds=2)
+POLL = timedelta(seconds=2)
 SUBJECT = "configuration"  # in health
 
 
@@ -61,19 +61,19 @@ class ConfigReloader:
     check: Callable[[Config], None] = lambda _: None  # raises ConfigError: nothing is applied
     stop: Stop
     _requested: threading.Event = field(default_factory=threading.Event)
-    _seen: str = ""  # digest at the last look
+    _seen: str = ""  # digest at the last check
     _handled: str = ""
     _problem: str = ""
 
     def request(self) -> None:
-        """Read the file at the next look, even if it has not changed."""
+        """Read the file at the next check, even if it has not changed."""
         self._requested.set()
 
     def run(self) -> None:
-        while not self.stop.wait(LOOK):
-            self.look()
+        while not self.stop.wait(POLL):
+            self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         is_requested = self._requested.is_set()
         self._requested.clear()
         text, problem = self._read()

@@ -10,7 +10,7 @@ The watermarks are those that `status` sums up for a region.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +51,11 @@ class LagSources:
 
     def read(self, now: datetime, pool: Executor) -> Sequence[PartitionLag]:
         """Of all partitions that are delivered here, in order. Raises what the sources raise."""
-        delivered = [p for p in self.ingress.read(now, pool).partitions if p.configured and not p.is_over]
+        return self.of(self.ingress.read(now, pool).partitions, now, pool)
+
+    def of(self, partitions: Iterable[IngressPartition], now: datetime, pool: Executor) -> Sequence[PartitionLag]:
+        """The same, of partitions that were read."""
+        delivered = [p for p in partitions if p.configured and not p.is_over]
         regions = sorted({p.key.source.region for p in delivered})
         reports = self.ingress.reports.refresh(regions)
         complete: dict[SourcePartition, datetime] = {}

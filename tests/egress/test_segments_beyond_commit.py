@@ -7,6 +7,7 @@ from io import BytesIO
 
 import pytest
 
+from formats.control.keys import begins_prefix
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment
 from infra.contracts.cluster import Committed
 from tests.egress.forked import (
@@ -165,5 +166,22 @@ def test_a_stray_object_is_no_fork_any_more_once_it_is_removed(world: World) -> 
     world.peek.delete_many(world.segments(P))
     process.later(60)
     settle(process)
+    assert process.stopped == {}
+    world.expect(P)
+
+
+def test_a_segment_that_the_owner_before_stores_while_the_archive_is_looked_up_is_no_fork(world: World) -> None:
+    """The log's end is asked for after the archive's: it holds every record of a segment that is found."""
+    joined(world).stop()
+    looked_up: list[str] = []
+
+    def is_stored() -> None:
+        looked_up.append("begins")
+        stored_beyond_the_commit(world)
+
+    world.objects.after_listing[begins_prefix("data", "a", "t")] = is_stored
+    process = joined(world)
+    settle(process)
+    assert looked_up
     assert process.stopped == {}
     world.expect(P)

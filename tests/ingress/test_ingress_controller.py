@@ -39,9 +39,15 @@ def test_every_turn_is_reported_to_the_health_check(world: World) -> None:
         assert process.health.snapshot().turns["main"] == world.clock.at
 
 
-def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(world: World) -> None:
-    """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on."""
+@pytest.mark.parametrize("before", [None, 1], ids=["its first", "a later one"])
+def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(
+    world: World, before: int | None
+) -> None:
+    """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on.
+    `before`: the position before it. Without one, the check of the target would find the new position, too."""
     world.put(0, 4)
+    if before is not None:
+        world.set_checkpoint(before)
     process = world.process()
     process.placement.pending.append(lambda: world.set_checkpoint(3))
     process.join(C)

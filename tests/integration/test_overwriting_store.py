@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats.control.keys import probe_key
+from formats.errors import ConfigError
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from replicator import main
+from replicator.config import Config, load
+from replicator.failover.failback import Handover, HandoverPlan
+from replicator.services.clients import Clients
+from tests.fakes.kafka_ledger import FakeLedger
 from tests.infra.faulty_s3 import FaultyS3, faulty
 from tests.processes.harness import to_toml
 
@@ -38,6 +45,17 @@ class Site:
             main.main([*command, "--config", str(self.file)])
         assert isinstance(caught.value.code, int | None)
         return caught.value.code or 0
+
+    def config(self) -> Config:
+        self.file.write_text(to_toml(self._tables({})), encoding="utf-8")
+        return load(self.file)
+
+    def put_segments(self, *offsets: OffsetRange) -> set[str]:
+        """Of region a's topic orders, partition 0; the keys."""
+        keys = {format_key("data", Segment(SourcePartition("a", "orders", 0), 0, each)) for each in offsets}
+        for key in keys:
+            self.client.put_object(Bucket=self.buckets[0], Key=key, Body=b"x")
+        return keys
 
     def stored(self) -> set[str]:
         answers = [self.client.list_objects_v2(Bucket=bucket) for bucket in self.buckets]
@@ -100,6 +118,38 @@ def test_a_bucket_that_ignores_the_condition_is_refused(
     assert site.stored() == {probe_key("data", "a")}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["adopt", "orders"],
+        ["adopt", "--fork", "orders"],
+        ["gaps", "accept", "a/orders/0", "10-14", "--reason", "lost", "--yes"],
+    ],
+    ids=" ".join,
+)
+def test_an_operators_decision_is_not_stored_there(
+    site: Site, server: FaultyS3, command: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A claim that overwrites another process's would give one archive path to two topics."""
+    segments = site.put_segments(OffsetRange(0, 9), OffsetRange(15, 19))
+    server.unconditional = {"PutObject"}
+    assert site.run(command) == USAGE
+    assert "ignores If-None-Match in PutObject" in capsys.readouterr().err
+    assert site.stored() == {probe_key("data", "a"), *segments}
+
+
+def test_a_handover_is_not_stored_there(site: Site, server: FaultyS3) -> None:
+    """Nor is the failover ended, whose groups it says."""
+    server.unconditional = {"PutObject"}
+    ledger = FakeLedger()
+    with Clients(site.config(), with_logs=False) as clients, pytest.raises(ConfigError, match="ignores If-None-Match"):
+        Handover(clients=clients, to="b", ledger=ledger).execute(
+            HandoverPlan(to="b", here="a", now=datetime.now(UTC), state=None)
+        )
+    assert site.stored() == {probe_key("data", "a")}
+    assert ledger.read() == FakeLedger().read()
+
+
 @pytest.mark.parametrize("command", COMMANDS[2:], ids=" ".join)
 def test_it_can_be_assumed(site: Site, server: FaultyS3, command: Sequence[str]) -> None:
     server.unconditional = {"PutObject"}
@@ -111,3 +161,10 @@ def test_it_can_be_assumed(site: Site, server: FaultyS3, command: Sequence[str])
 def test_a_dry_run_leaves_no_object(site: Site, command: Sequence[str]) -> None:
     assert site.run(command) == 0
     assert site.stored() == set()
+
+
+def test_a_gap_that_is_not_written_leaves_no_object(site: Site, server: FaultyS3) -> None:
+    segments = site.put_segments(OffsetRange(0, 9), OffsetRange(15, 19))
+    server.unconditional = {"PutObject"}
+    assert site.run(["gaps", "accept", "a/orders/0", "10-14", "--reason", "lost"]) == 0
+    assert site.stored() == segments

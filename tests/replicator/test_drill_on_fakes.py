@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,42 @@ def test_whatever_was_not_restored_is_a_difference() -> None:
         "a/t/3: missing [5,6]",
         "a/t/3: missing [8,8]",
     ]
+
+
+class OldestRecord(Drill):
+    """Of an archive that is 3 s behind its source; what was restored is equal."""
+
+    def _behind(self, stop: Stop) -> tuple[float | None, str]:
+        return 3.0, ""
+
+    def _compared(self, *_: object) -> Sequence[Mapping[str, Any]]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("second", "behind", "unknown"),
+    [
+        (outcome(1), 3.0, ""),
+        (outcome(1, missing=((5, 6),)), None, "1 partitions would not be back, or not as they were"),
+        (outcome(1, failed="no segment holds [3,4]"), None, "1 partitions would not be back, or not as they were"),
+    ],
+    ids=["whole", "missing", "failed"],
+)
+def test_there_is_no_rpo_where_a_partition_is_not_back(
+    monkeypatch: pytest.MonkeyPatch, second: RestoreOutcome, behind: float | None, unknown: str
+) -> None:
+    class EndedRestore(Restore):
+        def plan(self) -> RestorePlan:
+            return RestorePlan(id=self.id, checkpoint_topic="", topics=[])
+
+        def run(self, *_: object) -> Sequence[RestoreOutcome]:
+            return [outcome(0), second]
+
+    world = World()
+    without_clients(world, monkeypatch)
+    monkeypatch.setattr("replicator.drill.Restore", EndedRestore)
+    drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop())
+    assert (drilled.behind_seconds, drilled.behind_unknown, drilled.is_good) == (behind, unknown, behind is not None)
 
 
 def test_the_metrics_of_a_drill_hold_the_time_of_its_end(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from infra.contracts.catalog import NoAuthorizer, TopicShape
 from infra.kafka.client.errors import describe_error, error_of, translate
 from infra.kafka.cluster.admin import ABSENT, KNOWN_WITHIN, POLL_INTERVAL, topic_id_of
 from infra.kafka.cluster.admin_connection import AdminConnection
+from infra.kafka.cluster.scram_users import may_describe_cluster
 from infra.runtime.lifecycle import Deadline, Stop
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ class KafkaCatalogAdmin:
     def sees_all_acls(self) -> bool:
         # the brokers first: librdkafka 2.16 aborts the process when the answer to describe_cluster names no live broker
         # (see `KafkaAdmin.cluster_id`), and where there is no authorizer the question is not asked at all
-        return self._has_authorizer() and self._may_describe_cluster()
+        return self._has_authorizer() and may_describe_cluster(self._connection)
 
     def _has_authorizer(self) -> bool:
         operation = "ask a broker for its authorizer"
@@ -134,16 +135,6 @@ class KafkaCatalogAdmin:
         except KafkaException:
             return False  # refused: it is not known
         return entry is not None and bool(entry.value)
-
-    def _may_describe_cluster(self) -> bool:
-        future = self._connection.client.describe_cluster(
-            include_authorized_operations=True, request_timeout=self._seconds
-        )
-        try:
-            found = self._connection.wait(future, "ask for the operations that are allowed on the cluster")
-        except KafkaException:
-            return False
-        return AclOperation.DESCRIBE in (found.authorized_operations or ())
 
     def grow(self, topic: str, partitions: int) -> None:
         operation = f"grow topic {topic} to {partitions} partitions"

@@ -63,7 +63,7 @@ class KafkaGroups:
         return GroupListing({one.group_id: _kind(one.type) for one in found.valid}, problem)
 
     def others(self) -> Mapping[str, str]:
-        """By the kind: of those with the classic protocol, as Kafka Connect's "connect"; share and streams groups look
+        """By the kind: of those with the classic protocol, as Kafka Connect's "connect"; share and streams groups are
         alike."""
         groups = self._all_kinds("")
         listing = self.listing()  # after it, so that a group that is new has its kind

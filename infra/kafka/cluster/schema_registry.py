@@ -18,7 +18,7 @@ from infra.settings.schema_registry import SchemaRegistrySettings
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 OK, NOT_FOUND = 200, 404
-NOTHING_THERE = range(40400, 40500)  # said by a registry, and not by a server that knows no such path
+NOTHING_THERE = range(40400, 40500)  # answers of a registry, not of a server that knows no such path
 LATER = frozenset({408, 429, 500, 502, 503, 504})
 NO_RIGHT = frozenset({401, 403})
 LARGEST_BYTES = 64 << 20  # of one answer

@@ -59,7 +59,7 @@ def read_runs(
     isolation_level: str = "read_committed",
 ) -> Iterator[Run]:
     """The runs of the records at offsets from `start` (inclusive) to `next_offset` (exclusive). It ends when the broker
-    has delivered everything before `next_offset`, or has said that no record is there.
+    has delivered everything before `next_offset`, or has answered that no record is there.
 
     Raises BrokerUnavailable when there is no progress for `patience` (an open transaction blocks all records after it),
     and TargetError when the log does not hold `start` any more, or when the client cannot decode a record."""

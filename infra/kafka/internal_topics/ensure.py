@@ -105,7 +105,7 @@ def ensure_topic(
 
 
 def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:
-    """False when it exists: then no CREATE is needed, which Kafka asks for before it looks for the topic."""
+    """False when it exists: then no CREATE is needed, which Kafka requires before it searches for the topic."""
     if topic in admin.describe([topic]):
         return False
     with durable(Step.CREATE_INTERNAL_TOPIC):

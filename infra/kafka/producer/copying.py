@@ -1,4 +1,4 @@
-"""Copies committed records of one partition to another one of the same cluster, which nobody else writes to."""
+"""Copies committed records of one partition to another one of the same cluster, which no other process writes to."""
 
 from __future__ import annotations
 

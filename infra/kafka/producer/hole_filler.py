@@ -38,7 +38,7 @@ UNSENT = {"linger.ms": 5_000}  # longer than any step: a flush sends the fillers
 REGISTERED_AFTER, AT_MOST = timedelta(milliseconds=3), timedelta(seconds=1)  # for the client to register a partition
 MARKED_WITHIN = timedelta(milliseconds=500)  # the marker of an aborted transaction is in the log, else there is none
 VISIBLE_WITHIN = timedelta(seconds=20)  # the high watermark follows the replicas
-LOOK = timedelta(milliseconds=1)  # between two requests for the log's end
+SERVED_EVERY = timedelta(milliseconds=1)  # between two requests for the log's end
 
 
 class NotAsExpected(ReplicatorError):
@@ -147,7 +147,7 @@ class HoleFiller:
         while not deadline.expired:
             if self._stable_end() > end:
                 return self._seen(end + 1, should_stop)
-            producer.serve(LOOK)
+            producer.serve(SERVED_EVERY)
         self._pause = min(self._pause * 2, AT_MOST)
         self.take_over(should_stop)
         return self._seen(end, should_stop) if self._stable_end() == end else self._seen(end + 1, should_stop)
@@ -177,7 +177,7 @@ class HoleFiller:
         while (end := self._stable_end()) < expected:
             if should_stop() or deadline.expired:
                 raise BrokerUnavailable(f"{self._partition} ends at {end}, and {expected} is written already")
-            self._producer.serve(LOOK)
+            self._producer.serve(SERVED_EVERY)
         if end > expected:
             raise NotAsExpected(f"it ends at {end}, and {expected} is expected")
         return end

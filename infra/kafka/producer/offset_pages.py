@@ -5,7 +5,7 @@
 
 A page is continued only while this writer is sure that nothing was delivered after it: in the same ownership of the
 partition, from the position where it ended, to the same incarnation of the destination. Else a new page begins, which
-costs a few bytes and needs no look at what others wrote.
+costs a few bytes and needs no read of what others wrote.
 """
 
 from __future__ import annotations

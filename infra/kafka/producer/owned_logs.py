@@ -1,7 +1,7 @@
 """The logs of this process's partitions that keep the source's offsets, and what fills their holes.
 
     of(run) ──first run of an ownership──> fillers taken over ──> TAKEN_OVER until the end stands still ──> ready
-       └─ ready: the end is looked at once in each call of `deliver`; it may have moved, and never backwards
+       └─ ready: the end is read once in each call of `deliver`; it may have moved, and never backwards
 
 A log is forgotten when its partition's part of a call fails, unless the next attempt follows at once: records of this
 process may still arrive then, too, and the wait begins again.

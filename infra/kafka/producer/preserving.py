@@ -11,7 +11,7 @@ again. So every crash state is finished from the log alone; the checkpoint is a 
 those who read it: status, groups, and an owner in map mode.
 
 Records carry no fence. Their number in flight is limited, each expires soon, and before each run
-the process looks whether it still polls its group in time; `preserved_log` has the next owner's half.
+the process checks whether it still polls its group in time; `preserved_log` has the next owner's half.
 """
 
 from __future__ import annotations

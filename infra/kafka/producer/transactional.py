@@ -4,7 +4,7 @@
        │ crash before the commit: nothing is visible; the next owner waits for the abort and finds the old checkpoints
        │ crash after it: everything is visible, including the checkpoints
        ├ a run is rejected: abort; it alone is returned as failed, the others are to be delivered again at once
-       ├ others write to a destination, too: abort; its runs are to be delivered again, each offset looked at
+       ├ others write to a destination, too: abort; its runs are to be delivered again, each offset checked
        ├ the writer or its checkpoints are rejected: abort, WriterRefused; no run is the cause
        ├ the group has a newer generation: the fence is rejected, abort
        └ the answer to the commit is lost: `unknown`; the next producer of this id first completes or aborts it
@@ -341,7 +341,7 @@ class TransactionalWriter:
         for partition in sorted(error.partitions - self._interleaved):
             log.warning(
                 "others_write_to_destination",
-                extra={DESTINATION: str(partition), NEXT: "nothing is lost; offsets are looked at one by one, slower"},
+                extra={DESTINATION: str(partition), NEXT: "nothing is lost; offsets are checked one by one, slower"},
             )
         # offsets that stay unknown are those of records that the broker had already: sent again, they are new ones
         self._interleaved |= error.partitions

@@ -17,7 +17,7 @@ from egress.catalog.group_observer import GroupObserver
 from egress.catalog.lineage import Lineages
 from egress.catalog.observer import CatalogObserver, SelectedTopics
 from egress.catalog.publication import Publication
-from egress.catalog.publisher import CATALOG, ControlPublisher
+from egress.catalog.publisher import CATALOG, COLLECTED_WITHIN, ControlPublisher
 from egress.catalog.schema_observer import SchemaObserver
 from egress.catalog.watermark_observer import WatermarkObserver
 from egress.settings import EgressSettings
@@ -555,6 +555,19 @@ def test_a_writer_with_a_longer_interval_is_waited_for_as_long_as_it_says(region
     assert not two.is_writer
     region.turn(two)
     assert two.is_writer
+
+
+def test_what_was_observed_is_put_soon_after_the_answer(region: Region) -> None:
+    """And not one heartbeat interval later."""
+    one = region.process("one")
+    one.pool.holding = True
+    assert one.publisher.pause == INTERVAL
+    one.publisher.turn(region.clock.now())
+    assert one.publisher.pause == COLLECTED_WITHIN
+    one.pool.run_all()
+    one.publisher.turn(region.clock.now())
+    assert (len(region.catalogs()), len(region.watermarks())) == (1, 1)
+    assert one.publisher.pause == INTERVAL
 
 
 def test_a_process_that_ends_is_succeeded_at_once(region: Region) -> None:

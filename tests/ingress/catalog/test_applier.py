@@ -72,6 +72,15 @@ def test_configs_are_set_and_unset() -> None:
     assert "segment.bytes" not in world.admin.settings["copy"]
 
 
+def test_a_new_catalogue_is_applied_when_it_is_found() -> None:
+    world = World()
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))
+    process = delivered(world)
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
+    process.later(40, turns=2)  # asks for it; finds and applies it
+    assert world.admin.settings["copy"]["segment.bytes"] == "2000"
+
+
 def test_a_source_changes_nothing_between_failover_and_failback() -> None:
     world = World()
     world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}))

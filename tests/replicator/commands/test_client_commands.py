@@ -23,6 +23,7 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.stack import LocalStack
 from replicator import main
 from replicator.client import MirrorClient
+from tests.infra.principal import Principal
 
 KAFKA = """
 region = "eu"
@@ -205,6 +206,16 @@ class TestOnBroker:
         syncs = run("offset-syncs", f"mm2-offset-syncs.{us}.internal", *here, "--json")
         assert syncs.json == {"topic": "orders", "partition": 1, "upstream_offset": 9, "downstream_offset": 8}
         assert run("heartbeats", f"{us}.none", *here).code == 1
+
+    def test_scram_users_by_name(self, run: Run, stack: LocalStack, us: str, tmp_path: Path) -> None:
+        """A principal without the right gets an error: the client would corrupt its memory."""
+        user = Principal(stack.brokers["b"], us)
+        assert us in run("users", "--bootstrap-server", stack.brokers["b"].bootstrap, "--json").json
+        file = tmp_path / "user.properties"
+        file.write_text("\n".join(f"{name} = {value}" for name, value in user.properties.items()))
+        for _ in range(3):
+            outcome = run("users", "--properties", str(file))
+            assert (outcome.code, "allow DESCRIBE on the cluster" in outcome.err) == (1, True), outcome.err
 
     def test_where_groups_stand(self, run: Run, servers: str, us: str) -> None:
         here = ("--bootstrap-server", servers)

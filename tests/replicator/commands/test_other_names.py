@@ -23,6 +23,7 @@ region = "{region}"
 "bootstrap.servers" = "localhost:9092"
 [s3]
 bucket = "b"
+conditional_writes = "assume"
 [sqs]
 queue = "q"
 [[ingress.sources]]

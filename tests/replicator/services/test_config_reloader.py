@@ -58,7 +58,7 @@ class Bench:
 
     def look(self, times: int = 2) -> None:
         for _ in range(times):
-            self.reloader.look()
+            self.reloader.poll()
 
     @property
     def topics(self) -> list[str]:
@@ -125,8 +125,8 @@ def test_a_change_between_the_start_and_the_first_look_is_not_missed(tmp_path: P
         stop=Stop(),
     )
     bench.write(HEAD + PAYMENTS)
-    reloader.look()
-    reloader.look()
+    reloader.poll()
+    reloader.poll()
     assert len(bench.applied) == 1
 
 
@@ -148,8 +148,8 @@ def test_a_link_that_leads_elsewhere_is_followed(tmp_path: Path) -> None:
     )
     (tmp_path / "..new").symlink_to("second")
     (tmp_path / "..new").replace(tmp_path / "..data")
-    reloader.look()
-    reloader.look()
+    reloader.poll()
+    reloader.poll()
     assert len(applied) == 1
 
 
@@ -242,8 +242,8 @@ def test_a_flow_that_changes_is_taken_over_by_its_source(tmp_path: Path) -> None
 
     def now(text: str) -> list[str]:
         path.write_text(text, encoding="utf-8")
-        reloader.look()
-        reloader.look()
+        reloader.poll()
+        reloader.poll()
         egress = reloader.running.egress
         return [] if egress is None else [str(rule.pattern) for rule in egress.topics]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,8 @@ from infra.archive.forward_listing import MAX_AFTER
 from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.commands.client_lag import lag_json, lag_table
+from replicator.commands.status_json import ingress_json
+from replicator.commands.status_text import print_ingress
 from replicator.status.lag import PartitionLag, stored_bytes
 from tests.examples import property_examples
 from tests.ingress.world import World, key, source_settings
@@ -50,6 +54,23 @@ def test_behind_the_source_here_and_in_time() -> None:
     assert first.stored_bytes > 0
     assert second.stored_bytes == 0
     assert sum(lag.records or 0 for lag in world.lags()) == world.status().sources[0].records_behind
+
+
+def test_status_names_it_in_records_bytes_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    world = world_of_two()
+    world.put(0, 349)
+    world.set_checkpoint(260)
+    world.beat(world.publish_watermarks(400, 0))
+    world.clock.advance(7)
+    lags, now = world.lags(), world.clock.at
+    print_ingress(world.status(), now, (), lags, by_partition=False)
+    _, table = capsys.readouterr().out.split("behind the sources' logs:\n")
+    assert table.splitlines()[1].split()[:5] == ["a/t", "copy", "1", "140", "90"]
+    (found,) = cast(Any, ingress_json(world.status(), now, (), lags))["lag"]
+    assert (found["records"], found["stored_bytes"] > 0, "seconds" in found) == (140, True, True)
+    world.set_checkpoint(400)
+    print_ingress(world.status(), now, (), world.lags(), by_partition=False)
+    assert "behind the sources' logs" not in capsys.readouterr().out
 
 
 def test_without_watermarks_only_what_is_here_is_known() -> None:
