@@ -136,7 +136,7 @@ class SparkCluster:
         before, worker = self.alive_workers(), self._workers[number - 1]
         os.kill(worker.pid, signal.SIGPWR)  # its executors are of the same group, and learn of it from the master
         if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
-            raise LocalStackError(with_log(f"the Spark master was not told that {worker.name} ends", worker.log))
+            raise LocalStackError(with_log(f"the Spark master was not informed that {worker.name} ends", worker.log))
 
     def end_worker(self, number: int) -> None:
         """SIGKILL to a worker that was decommissioned, and to its executors."""

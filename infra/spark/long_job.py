@@ -29,7 +29,7 @@ from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
-from infra.runtime.workers.attempt import ServiceBuilder, Work
+from infra.runtime.workers.attempt import ServiceBuilder, WorkerJob
 from infra.runtime.workers.gathered import gather
 from infra.runtime.workers.roster import Roster
 from infra.runtime.workers.task_port import TaskPort
@@ -44,7 +44,7 @@ SPARK = "spark"  # subject of problems of the whole job
 PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
-LOOK = timedelta(seconds=2)  # for executors that are decommissioned
+CHECK = timedelta(seconds=2)  # for executors that are decommissioned
 METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
@@ -146,7 +146,7 @@ class LongJob:
         port = self._opened_port(driver, tasks)
         self._job += 1
         port.job_begins(self._job)
-        work = Work(
+        work = WorkerJob(
             host=_conf(driver, "spark.driver.host"),
             port=port.port,
             secret=port.secret,
@@ -157,7 +157,7 @@ class LongJob:
         self._problem = self._spark_error = ""
         log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{work.host}:{work.port}"})
         deadline: Deadline | None = None
-        looked_within = Deadline(LOOK)
+        checked_within = Deadline(CHECK)
         try:
             while job.runs:
                 self._turn(port)
@@ -168,8 +168,8 @@ class LongJob:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return
                 self._look_for_failed_starts(driver, job, port)
-                if looked_within.expired:
-                    looked_within = Deadline(LOOK)
+                if checked_within.expired:
+                    checked_within = Deadline(CHECK)
                     if leaving := attempts_on_leaving(driver.context):
                         request_others(driver.context)
                         port.move(leaving, "its executor is decommissioned")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-from infra.runtime.workers.attempt import Work
+from infra.runtime.workers.attempt import WorkerJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceTask:
     """A function of `mapPartitionsWithIndex`."""
 
-    work: Work
+    work: WorkerJob
 
     def __call__(self, task: int, _rows: Iterable[int]) -> Iterator[int]:
         context = TaskContext.get()

@@ -32,7 +32,7 @@ from replicator.config import Config, EgressSettings
 from replicator.config.reload import EGRESS
 from replicator.services.archive import archive_in
 from replicator.services.control_publisher import control_publisher
-from replicator.services.reload import ConfigSource, reloading_service
+from replicator.services.reload import ReloadedFile, reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finished uploads wait for it
 
 
-def build_egress(config: Config, *, file: ConfigSource | None = None, around: ServiceContext | None = None) -> Service:
+def build_egress(config: Config, *, file: ReloadedFile | None = None, around: ServiceContext | None = None) -> Service:
     """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over.
     `around`: made of `config`, by a caller that watches the service. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:

@@ -82,7 +82,7 @@ class FlowTask:
 
 
 class SentConfig:
-    """A `replicator.services.reload.ConfigSource`: what the driver has sent last, else what the task began with."""
+    """A `replicator.services.reload.ReloadedFile`: what the driver has sent last, else what the task began with."""
 
     path = "the driver's configuration"
 

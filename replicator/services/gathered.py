@@ -26,7 +26,7 @@ from replicator.services.reload import ConfigReloader
 log = logging.getLogger(__name__)
 
 
-class Supervisor(Protocol):
+class TaskSupervisor(Protocol):
     """Runs N processes, and knows how they are. Everything but `run` may be called from any thread."""
 
     @property
@@ -45,7 +45,7 @@ class Supervisor(Protocol):
 
 
 def gathered_service(
-    supervisor: Supervisor,
+    supervisor: TaskSupervisor,
     builder: FlowTask,
     *,
     own_metrics: tuple[MetricName, ...],

@@ -51,7 +51,7 @@ from replicator.services.catalog import applier_of, creator_of, heartbeats_of
 from replicator.services.groups import groups_of
 from replicator.services.ledger import ledger_of
 from replicator.services.preserving import check_preserving, preserving_writer
-from replicator.services.reload import ConfigSource, reloading_service
+from replicator.services.reload import ReloadedFile, reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, fo
 
 
 def build_ingress(
-    config: Config, *, take_over: str = "", file: ConfigSource | None = None, around: ServiceContext | None = None
+    config: Config, *, take_over: str = "", file: ReloadedFile | None = None, around: ServiceContext | None = None
 ) -> Service:
     """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
     replaces. `file`: where `config` is from; its changes are taken over. Raises ConfigError,

@@ -35,7 +35,7 @@ POLL = timedelta(seconds=2)
 SUBJECT = "configuration"  # in health
 
 
-class ConfigSource(Protocol):
+class ReloadedFile(Protocol):
     """Where the configuration is from. `SettingsFile` is one."""
 
     @property
@@ -53,7 +53,7 @@ class ConfigSource(Protocol):
 class ConfigReloader:
     """`run` runs on a thread of its own, until `stop` is set; `request` may be called from any thread."""
 
-    file: ConfigSource
+    file: ReloadedFile
     running: Config  # in force
     reads: Collection[KeyPath]  # what the service reads of it
     apply: Callable[[Config], None]
@@ -123,7 +123,7 @@ def reloading_service(
     loops: Mapping[str, Callable[[], None]],
     shutdown_timeout: timedelta,
     *,
-    file: ConfigSource | None,
+    file: ReloadedFile | None,
     running: Config,
     reads: Collection[KeyPath],
     apply: Callable[[Config], None],

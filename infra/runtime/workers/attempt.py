@@ -99,7 +99,7 @@ class ServiceBuilder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkerJob:
     """Where the driver of N tasks listens, and what each of them runs. Pickled."""
 
     host: str  # of the driver

@@ -14,7 +14,7 @@ from typing import cast
 from formats.errors import ReplicatorError
 from infra.runtime.log_fields import ERROR
 from infra.runtime.process_exit import exit_process
-from infra.runtime.workers.attempt import Work
+from infra.runtime.workers.attempt import WorkerJob
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def main() -> int:
     try:
         work, task, attempt = pickle.load(sys.stdin.buffer)  # noqa: S301  -- the parent's, through a pipe of its own
-        cast("Work", work).run(task, attempt)
+        cast("WorkerJob", work).run(task, attempt)
     except ReplicatorError as error:
         log.error("child_failed", extra={ERROR: str(error)})
         return 1

@@ -25,7 +25,7 @@ from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
-from infra.runtime.workers.attempt import ServiceBuilder, Work
+from infra.runtime.workers.attempt import ServiceBuilder, WorkerJob
 from infra.runtime.workers.gathered import gather
 from infra.runtime.workers.roster import Roster
 from infra.runtime.workers.task_port import TaskPort
@@ -45,7 +45,7 @@ class ProcessesNotStarted(ReplicatorError):
     """Not one of the children ever worked."""
 
 
-Start = Callable[[bytes], "subprocess.Popen[bytes]"]
+StartChild = Callable[[bytes], "subprocess.Popen[bytes]"]
 
 
 def start_child(work: bytes) -> subprocess.Popen[bytes]:
@@ -78,7 +78,7 @@ class WorkerProcesses:
     metrics: Metrics
     stop: Stop
     resources: ExitStack
-    start: Start = start_child
+    start: StartChild = start_child
     health: Health = field(default_factory=Health)  # problems of the parent's own, beside those of the children
     _port: TaskPort = field(init=False)
     _children: list[_Child] = field(init=False)
@@ -144,7 +144,7 @@ class WorkerProcesses:
 
     def _start(self, task: int, child: _Child, now: datetime) -> None:
         child.attempts += 1
-        work = Work(host=LOOPBACK, port=self._port.port, secret=self._port.secret, job=1, builder=self.builder)
+        work = WorkerJob(host=LOOPBACK, port=self._port.port, secret=self._port.secret, job=1, builder=self.builder)
         child.process, child.began_at = self.start(pickle.dumps((work, task, child.attempts))), now
         log.info("process_started", extra={log_fields.TASK: task, log_fields.PROCESS: child.process.pid})
 
@@ -167,7 +167,7 @@ class WorkerProcesses:
         )
 
     def _drain(self) -> None:
-        self._port.drain("the parent was told to stop")
+        self._port.drain("the parent stops")
         deadline = Deadline(self.drain_within)
         while any(self._running()) and not deadline.expired:
             self._turned_at = self.clock.now()
