@@ -10,7 +10,6 @@ import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -306,52 +305,6 @@ def copies_take_over(pair: Pair, _random: Random) -> None:
     pair.ready()
 
 
-EVERY = 20.0  # seconds between two ends of a worker
-STOPS_WITHIN = timedelta(seconds=60)  # a task whose worker was killed just now is not waited for
-
-
-def everything_at_once(pair: Pair, random: Random) -> None:
-    """A worker is killed every 20 s, and comes back. Meanwhile Python workers and drivers are killed, services stopped
-    and begun again, while Spark speculates."""
-    over = threading.Event()
-    failed: list[BaseException] = []
-
-    def kill_workers() -> None:
-        number = 1
-        try:
-            while not over.wait(EVERY / 2):
-                pair.cluster.kill_worker(number)
-                over.wait(EVERY / 2)
-                pair.cluster.start_worker(number)
-                number = 3 - number
-        except BaseException as error:
-            failed.append(error)
-
-    killing = threading.Thread(target=kill_workers)
-    killing.start()
-    try:
-        for _ in range(2):
-            for worker in random.sample(pair.workers, 2):
-                one = random.choice(list(tasks_of(worker).values()))
-                if any("pyspark" in word for word in command_of(one)):  # else its worker was killed just now
-                    with suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGKILL)
-                pair.flow.wait_for_more(50, PATIENCE)
-            for worker in random.sample(pair.workers, 2):
-                worker.kill()
-                worker.start()
-                pair.flow.wait_for_more(50, PATIENCE)
-            for worker in random.sample(pair.workers, 2):
-                worker.stop(STOPS_WITHIN)
-                worker.start()
-                pair.flow.wait_for_more(50, PATIENCE)
-    finally:
-        over.set()
-        killing.join()
-    assert not failed, failed
-    pair.ready()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("disturb", "properties"),
@@ -363,7 +316,6 @@ def everything_at_once(pair: Pair, random: Random) -> None:
         pytest.param(javas_are_killed, {}, id="java"),
         pytest.param(services_are_stopped, {}, id="stopped"),
         pytest.param(copies_take_over, SPECULATION, id="speculation"),
-        pytest.param(everything_at_once, SPECULATION, id="everything"),
     ],
 )
 def test_on_a_cluster(
