@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour bench-mm2-offsets golden java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour bench-mm2-offsets bench-spark golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -70,6 +70,9 @@ bench-mm2-behaviour: java  # the same actions beside MirrorMaker 2; writes the t
 
 bench-mm2-offsets: java  # what groups read again beside MirrorMaker 2; writes the table of docs/mm2-comparison.md
 	$(BIN)/python -m bench.offsets
+
+bench-spark: java  # egress and ingress plain, on local masters and on a standalone cluster; prints a table
+	$(BIN)/python -m bench.on_spark
 
 golden: $(STAMP)
 	$(BIN)/python tests/golden/make.py

@@ -106,3 +106,22 @@ def test_the_records_are_the_same_every_time() -> None:
     assert (first.values, first.headers) == (again.values, again.headers)
     assert len(set(first.values)) == 1000
     assert {len(value) for value in first.values} == {1024}
+
+
+@pytest.mark.integration
+@pytest.mark.long
+def test_services_on_spark_beside_plain_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.on_spark", "--records", "20000", "--rounds", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("| egress", "| ingress"))]
+    assert len(rows) == 8
+    for row in rows:
+        shares = [int(cell.strip(" %")) for cell in row.split("|")[7:13]]
+        assert 97 <= sum(shares) <= 103, row

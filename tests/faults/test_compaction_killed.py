@@ -41,11 +41,21 @@ ROWS = 20  # of a small segment
 KEPT, HELD = 2, 25  # by gc: the newest segments, and an offset
 KILLED = -signal.SIGKILL
 DONE, NAMED = 0, 3
-IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE, Step.THIN_GENERATIONS}
+GC_ON_SPARK = "gc on spark"
+COMMANDS = {
+    "compact": ["compact", "--once"],
+    "gc": ["gc", "--covered"],
+    GC_ON_SPARK: ["gc", "--covered", "--spark"],
+}
+IN_A_WORKER: Mapping[str, Collection[Step]] = {
+    "compact": frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE, Step.THIN_GENERATIONS},
+    "gc": (),
+    GC_ON_SPARK: {Step.DELETE_SEGMENTS},
+}
 
 BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))
 MERGED = Where("payments", 0)  # to be kept for ever
-DAMAGED = {"compact": Stretch(PLAIN, 40, 59), "gc": Stretch(MERGED, 20, 39)}
+DAMAGED = {"compact": Stretch(PLAIN, 40, 59), "gc": Stretch(MERGED, 20, 39), GC_ON_SPARK: Stretch(MERGED, 20, 39)}
 HISTORY: Mapping[Where, Collection[tuple[int, int, int]]] = {  # level, first offset, last one
     BIG: [(0, n, n + 1) for n in range(0, 8, 2)],  # together above the size of a part
     GAPPED: [(0, n, n + ROWS - 1) for n in (0, 20, 40, 80, 100)],
@@ -59,14 +69,14 @@ STORED = [Stretch(where, start, end) for where, segments in HISTORY.items() for 
 
 
 def points() -> Iterator[object]:
-    for command, steps in (("compact", COMPACT), ("gc", GC)):
+    for command, steps in (("compact", COMPACT), ("gc", GC), (GC_ON_SPARK, GC)):
         for step, occurrences in steps.items():
             for occurrence in occurrences:
                 for when in (BEFORE, AFTER):
                     yield pytest.param(
                         command,
                         CrashPoint(step=step, when=when, occurrence=occurrence),
-                        id=f"{command}-{when}-{step.value}-{occurrence}",
+                        id=f"{command.replace(' ', '-')}-{when}-{step.value}-{occurrence}",
                     )
 
 
@@ -77,10 +87,10 @@ def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
     if point.step is Step.QUARANTINE:
         archive.damage(DAMAGED[command])
         code = NAMED
-    if command == "gc":
+    if command != "compact":
         archive.begin_upload()
     archive.orders.give(point)
-    if command == "compact" and point.step in IN_A_WORKER:
+    if point.step in IN_A_WORKER[command]:
         archive.run(command, code)  # Spark has another worker do it
         assert archive.left_on_disk() == []
     else:
@@ -156,9 +166,8 @@ class Archive:
     def run(self, command: str, code: int, rule: Mapping[str, Any] | None = None) -> str:
         file = self.folder / "replicator.toml"
         file.write_text(to_toml(self._tables(rule)), encoding="utf-8")
-        own = {"compact": ["--once"], "gc": ["--covered"]}[command]
         with subprocess.Popen(
-            [sys.executable, "-m", "replicator", command, *own, "--config", str(file)],
+            [sys.executable, "-m", "replicator", *COMMANDS[command], "--config", str(file)],
             env={**os.environ, **self.orders.everywhere, "SECRET": "test", "TMPDIR": str(self.folder / "tmp")},
             cwd=ROOT,
             stdout=subprocess.PIPE,

@@ -141,6 +141,30 @@ def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
 
 
 @pytest.mark.long
+def test_another_number_of_tasks(site: Site) -> None:
+    """Fewer, then more: each is a restart. Partitions of those that are gone wait for the end of their session."""
+    with Flow(site, partitions=4) as flow:
+        ingress = site.ingress("ingress", {"topic": flow.topic}).start()
+        with flow.traffic(seed=5, most=20) as traffic:
+            for tasks in (2, 1, 3):
+                spark = OnSpark(tasks=tasks, master=f"local[{tasks}]")
+                egress = site.egress(f"egress-{tasks}", {flow.topic: {}}, spark=spark).start()
+                flow.wait_for_more(100, PATIENCE)
+                wait_until_ready(site, egress)
+                if tasks != 3:
+                    egress.stop()
+            words = traffic.finish()
+        flow.wait_for(words, PATIENCE)
+        flow.wait_for_archive(PATIENCE)
+        metrics = egress.metrics()
+        owned = [metrics.value("assigned_partitions", task=str(task)) for task in range(3)]
+        assert (sum(owned), min(owned)) == (4, 1)
+        site.stop(ingress, egress)
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+
+
+@pytest.mark.long
 def test_a_bucket_that_the_executors_cannot_reach(site: Site) -> None:
     """Each service names it, and what to do; with a way to it nothing was lost."""
     (nobody,) = free_ports(1)

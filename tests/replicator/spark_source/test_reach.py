@@ -112,3 +112,5 @@ def test_a_trigger_lists_no_further_than_its_bytes(stored: Stored) -> None:
     stored.put(*((start, start + 9) for start in range(0, 50_000, 10)))
     reached = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN, max_bytes=3 * BYTES)
     assert 30 <= reached.advance.next_offset < 50_000
+    everything = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN)
+    assert everything.advance.next_offset == 50_000, "more than a page of a listing"

@@ -1,0 +1,353 @@
+"""What egress and ingress cost and gain on Spark: `python -m bench.on_spark [--records N] [--rounds K]`.
+
+    start ──first progress──> a backlog ──all of it──> idle ──as much again, live──> end
+
+Each form works on a backlog of its own, then on records that come while it runs. Time and shares are of the backlog;
+CPU for each record is that of the live part, since nothing of the start is in it. Prints the table of docs/spark.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from bench import child
+from bench.place import Place
+from formats.incarnation import CONTROL
+from formats.segment import parse_key
+from infra.local.aws import s3_client
+from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
+from infra.local.stack import LocalStack
+from infra.runtime.logs import configure
+from infra.runtime.service import run_until_signalled
+from infra.runtime.tuning import tune
+from replicator.config import from_mapping
+from replicator.services.spark_task import Flow
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import CopySourceTypeDef
+
+PARTITIONS, SEGMENT_RECORDS = 4, 2_500
+POLL_SECONDS, PATIENCE_SECONDS = 0.1, 300.0
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+TICKS = os.sysconf("SC_CLK_TCK")
+SHARES = ("start-up", "tasks", "driver", "executors", "broker", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`tasks`: 0 for the plain service. `master`: empty for the cluster of two workers with a core each."""
+
+    name: str
+    tasks: int = 0
+    master: str = ""
+
+
+FORMS = (
+    Form("plain, one process"),
+    Form("`local[1]`, 1 task", 1, "local[1]"),
+    Form("`local[2]`, 2 tasks", 2, "local[2]"),
+    Form("standalone, 2 tasks", 2),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """`shares`: CPU seconds by role, from the start of the command to the backlog's end; "start-up" is what the driver
+    with its Java, the executors' Java and the tasks took until the first progress. `cpu_micros`: of the service's
+    process or of its tasks, for each record that came while it ran."""
+
+    start_seconds: float
+    records_per_second: float
+    shares: Mapping[str, float]
+    cpu_micros: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`progress`: records done. `more`: brings as many records again, while the service runs."""
+
+    flow: Flow
+    form: Form
+    tables: Mapping[str, Any]
+    progress: Callable[[], int]
+    more: Callable[[], None]
+
+
+@dataclass(slots=True)
+class Bench:
+    place: Place
+    stack: LocalStack
+    cluster: SparkCluster
+    records: int
+    folder: Path
+    results: dict[tuple[Flow, str], list[Measured]] = field(default_factory=dict)
+
+    def round(self, number: int) -> None:
+        turn = number % len(FORMS)
+        for form in FORMS[turn:] + FORMS[:turn]:
+            name = f"{FORMS.index(form)}.{number}"
+            with self.place.topic(f"source.{name}", PARTITIONS) as topic:
+                self._egress(form, topic, name)
+                self._ingress(form, topic, name)
+            for prefix in (f"{name}/", f"{name}.in/"):
+                self.place.empty(prefix)
+
+    def _egress(self, form: Form, topic: str, name: str) -> None:
+        def archived() -> int:
+            keys = (key for key in self._keys(name) if f"/{topic}/" in key and f"/{CONTROL}/" not in key)
+            return sum(parse_key(name, key).offsets.next_offset - parse_key(name, key).offsets.start for key in keys)
+
+        self._produce(topic)
+        settings = {"max_segment_messages": SEGMENT_RECORDS}
+        tables = self.place.egress(topic, prefix=name, group=f"{name}.{self.place.run}", topic_settings=settings)
+        self._measure(Work("egress", form, tables, archived, lambda: self._produce(topic)), name)
+
+    def _ingress(self, form: Form, topic: str, name: str) -> None:
+        target, prefix = f"target.{name}.{self.place.run}", f"{name}.in"
+        half = self.records // PARTITIONS
+
+        def copy(wanted: Callable[[str], bool]) -> None:
+            with closing(s3_client(self.place.endpoint_url)) as s3:
+                for key in filter(wanted, list(self._keys(name))):
+                    source: CopySourceTypeDef = {"Bucket": self.place.bucket, "Key": key}
+                    s3.copy_object(Bucket=self.place.bucket, Key=f"{prefix}{key.removeprefix(name)}", CopySource=source)
+
+        def is_backlog(key: str) -> bool:
+            return f"/{CONTROL}/" in key or parse_key(name, key).offsets.start < half
+
+        copy(is_backlog)
+        tables = self.place.ingress(topic, prefix=prefix, group=f"{target}.group", destination=target)
+        tables["ingress"] |= {"relist_interval": "1s", "topic_refresh_interval": "1s"}
+        try:
+            delivered = self._delivered(target)
+            self._measure(Work("ingress", form, tables, delivered, lambda: copy(lambda k: not is_backlog(k))), name)
+        finally:
+            self.place.drop(*(f"{target}{own}" for own in ("", ".events", ".checkpoint")))
+
+    def _measure(self, work: Work, name: str) -> None:
+        before, began = self._cpu(0), time.monotonic()
+        with self._served(work, name) as pid:
+            first = _until(lambda: work.progress() > 0)
+            at_first, done = self._cpu(pid), work.progress()
+            ended = _until(lambda: work.progress() >= self.records)
+            at_end = self._cpu(pid)
+            work.more()
+            _until(lambda: work.progress() >= 2 * self.records)
+            live = self._cpu(pid)["tasks"] - at_end["tasks"]
+        shares = {role: at_end[role] - before.get(role, 0.0) for role in ("broker", "store")}
+        own = ("tasks", "driver", "executors")
+        shares |= {role: at_end[role] - at_first[role] for role in own}
+        shares["start-up"] = sum(at_first[role] - before.get(role, 0.0) for role in own)
+        one = Measured(
+            start_seconds=first - began,
+            records_per_second=(self.records - done) / max(ended - first, POLL_SECONDS),
+            shares=shares,
+            cpu_micros=1e6 * live / self.records,
+        )
+        print(work.flow, work.form.name, one, file=sys.stderr, flush=True)
+        self.results.setdefault((work.flow, work.form.name), []).append(one)
+
+    # --- what runs
+
+    @contextmanager
+    def _served(self, work: Work, name: str) -> Iterator[int]:
+        """The process id of the service, or of its driver. It is stopped at the end, as an operator does it."""
+        flow, form, tables = work.flow, work.form, work.tables
+        spark: dict[str, Any] = {"master": form.master or self.cluster.master}
+        properties = {**DRIVER_PROPERTIES, "spark.driver.extraJavaOptions": QUICK, "spark.executor.memory": "512m"}
+        spark["spark"] = properties if not form.master else {"spark.driver.extraJavaOptions": QUICK}
+        spec = {
+            "flow": flow,
+            "tasks": form.tasks,
+            "tables": {**tables, **({"compaction": spark} if form.tasks else {})},
+        }
+        log = self.folder / f"{flow}.{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bench.on_spark", "--serve"],
+                cwd=child.ROOT,
+                stdin=subprocess.PIPE,
+                stderr=output,
+            )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(spec).encode())
+        process.stdin.close()
+        try:
+            yield process.pid
+        except TimeoutError as error:
+            raise child.ChildFailed(f"{error}:\n{log.read_text(errors='replace')[-child.LOG_END :]}") from error
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_SECONDS)
+
+    def _produce(self, topic: str) -> None:
+        spec = {
+            "topic": topic,
+            "kind": "json",
+            "records": self.records,
+            "partitions": PARTITIONS,
+            "properties": self.place.producer_properties(),
+        }
+        child.run("bench.bare", "produce", spec, log=self.folder / "produce.log", timeout_seconds=PATIENCE_SECONDS)
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        with closing(s3_client(self.place.endpoint_url)) as s3:
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.place.bucket, Prefix=f"{prefix}/"):
+                yield from (item["Key"] for item in page.get("Contents", ()))
+
+    def _delivered(self, target: str) -> Callable[[], int]:
+        """The records of a topic that readers of committed ones see the end of, about: markers count, too."""
+        consumer = Consumer({"bootstrap.servers": self.place.bootstrap, "group.id": "bench", "log_level": 0})
+
+        def found() -> int:
+            try:
+                ends = [
+                    consumer.get_watermark_offsets(TopicPartition(target, number), timeout=5)[1]
+                    for number in range(PARTITIONS)
+                ]
+            except KafkaException:  # it does not exist yet
+                return 0
+            return sum(ends)
+
+        return found
+
+    def _cpu(self, pid: int) -> Mapping[str, float]:
+        """CPU seconds so far by role. `pid`: of the service, or of its driver; 0: none runs."""
+        below, commands = processes()
+        stack = self.stack.pids()
+        found = dict.fromkeys(("tasks", "driver", "executors"), 0.0)
+        found |= {"broker": seconds_of(stack["broker-a"]), "store": seconds_of(stack["moto"])}
+        roots = [*([pid] if pid else []), *self.cluster.pids()]
+        is_plain = pid and not any(commands.get(one) == "java" for one in descendants(below, pid))
+        for root in roots:
+            for one in descendants(below, root):
+                if one == pid:
+                    role = "tasks" if is_plain else "driver"
+                elif commands.get(one) == "java":
+                    role = "driver" if root == pid else "executors"
+                else:
+                    role = "tasks"
+                found[role] += seconds_of(one)
+        return found
+
+
+def processes() -> tuple[Mapping[int, Sequence[int]], Mapping[int, str]]:
+    """Of this machine: the children of each process, and each one's program."""
+    below: dict[int, list[int]] = {}
+    commands = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            text = Path(f"/proc/{name}/stat").read_text()
+            commands[int(name)] = text[text.index("(") + 1 : text.rindex(")")]
+            below.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(name))
+    return below, commands
+
+
+def descendants(below: Mapping[int, Sequence[int]], root: int) -> Iterator[int]:
+    """`root`, and all that descend from it."""
+    yield root
+    for one in below.get(root, ()):
+        yield from descendants(below, one)
+
+
+def seconds_of(pid: int) -> float:
+    """User and system time of a process; 0 when it has ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / TICKS
+    return 0.0
+
+
+def _until(check: Callable[[], bool]) -> float:
+    """When it was so, in monotonic seconds. Raises TimeoutError."""
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while not check():
+        if time.monotonic() > ends:
+            raise TimeoutError("no progress")
+        time.sleep(POLL_SECONDS)
+    return time.monotonic()
+
+
+# --- the tables
+
+
+def tables_of(results: Mapping[tuple[Flow, str], Sequence[Measured]]) -> str:
+    heads = ("", "start, s", "records/s", "times plain", "CPU a record, µs", "over plain", *SHARES)
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for flow in ("egress", "ingress"):
+        plain = results[flow, FORMS[0].name]
+        for form in FORMS:
+            found = results[flow, form.name]
+            rate, micros = _median(found, "records_per_second"), _median(found, "cpu_micros")
+            over = micros / _median(plain, "cpu_micros") - 1
+            parts = {name: median(one.shares[name] for one in found) for name in found[0].shares}
+            shares = [f"{100 * parts[name] / sum(parts.values()):.0f} %" for name in SHARES]
+            lines.append(
+                f"| {flow}, {form.name} | {_median(found, 'start_seconds'):.1f} | {rate:,.0f} "
+                f"| {rate / _median(plain, 'records_per_second'):.2f} | {micros:.1f} "
+                f"| {'' if form == FORMS[0] else f'{100 * over:+.0f} %'}{' **MISS** (< 5 %)' if over >= 0.05 else ''} "
+                f"| {' | '.join(shares)} |"
+            )
+    return "\n".join(lines)
+
+
+def _median(found: Sequence[Measured], name: str) -> float:
+    return float(median(getattr(one, name) for one in found))
+
+
+def serve() -> int:
+    """A measured service: its specification comes on stdin."""
+    spec = json.load(sys.stdin)
+    config = from_mapping(spec["tables"])
+    configure("warning", "text", sys.stderr)
+    if spec["tasks"]:
+        from replicator.services.on_spark import build_on_spark  # noqa: PLC0415 -- the plain service has no PySpark
+
+        return run_until_signalled(build_on_spark(config, spec["flow"], tasks=spec["tasks"]))
+    from replicator.services.egress import build_egress  # noqa: PLC0415
+    from replicator.services.ingress import build_ingress  # noqa: PLC0415
+
+    return run_until_signalled({"egress": build_egress, "ingress": build_ingress}[spec["flow"]](config))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        tune()
+        return serve()
+    with ExitStack() as opened:
+        stack = opened.enter_context(LocalStack(regions=("a",)))
+        cluster = opened.enter_context(spark_cluster(workers=2, cores=1, memory="1g"))
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
+        bootstrap, run = stack.brokers["a"].bootstrap, uuid.uuid4().hex[:8]
+        place = Place(bootstrap=bootstrap, endpoint_url=stack.moto.endpoint_url, run=run)
+        place.prepare()
+        bench = Bench(place, stack, cluster, options.records, folder)
+        for number in range(options.rounds):
+            bench.round(number)
+    print(tables_of(bench.results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
