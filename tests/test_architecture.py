@@ -94,6 +94,7 @@ PURE = (
     "formats/control/restore_cut.py",
     "formats/coverage.py",
     "formats/holes.py",
+    "formats/parquet/compression_level.py",
     "formats/records/hole_rate.py",
     "ingress/groups/preserved.py",
     "formats/forks.py",
