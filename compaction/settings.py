@@ -102,7 +102,7 @@ class CompactionJob:
         default=None,
         metadata=setting(
             "compression level of merged segments; default, with zstd: 9 where a sample of a segment's first records "
-            "shows that it stores at least 5 % less than level 1, else 1, which takes an eighth of the processor time",
+            "shows that it stores at least 5 % less than level 1, else 1, which takes a quarter of the time or less",
             minimum=1,
         ),
     )
