@@ -56,9 +56,13 @@ def egress(config: ConfigFile = None, spark: OnSpark = False, tasks: Tasks = Non
     if _is_on_spark(spark, tasks):
         _run_on_spark(settings, "egress", tasks)
         return
-    from replicator.services.egress import build_egress
 
-    _run(lambda: build_egress(settings, file=file))
+    def build() -> Service:
+        from replicator.services.egress import build_egress
+
+        return build_egress(settings, file=file)
+
+    _run(build)
 
 
 def ingress(
@@ -87,9 +91,13 @@ def ingress(
             raise typer.BadParameter("--take-over is done once, by one process: run it without --spark, then with it")
         _run_on_spark(settings, "ingress", tasks)
         return
-    from replicator.services.ingress import build_ingress
 
-    _run(lambda: build_ingress(settings, take_over=take_over, file=file))
+    def build() -> Service:
+        from replicator.services.ingress import build_ingress
+
+        return build_ingress(settings, take_over=take_over, file=file)
+
+    _run(build)
 
 
 def sync(
@@ -110,9 +118,13 @@ def sync(
             _report_sync(_synced_on_spark(settings) if spark else _synced(settings))
         return
     set_up_service_logs(settings)
-    from replicator.services.sync import build_sync
 
-    _run(lambda: build_sync(settings))
+    def build() -> Service:
+        from replicator.services.sync import build_sync
+
+        return build_sync(settings)
+
+    _run(build)
 
 
 def _synced(settings: Config) -> SyncResult | None:
@@ -171,6 +183,7 @@ def _run_on_spark(settings: Config, flow: Flow, tasks: int | None) -> None:
 
 
 def _run(build: Callable[[], Service]) -> None:
+    """`build` imports what the service needs, after `tune`: the first Arrow array of a module would load pandas."""
     from infra.runtime.tuning import tune
 
     tune()
