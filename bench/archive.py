@@ -30,6 +30,7 @@ from bench.data import records
 from compaction.planner import MergePlan, plan_partition
 from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentOrigin
+from formats.parquet.compression_level import FAST
 from formats.parquet.guarded_file import Window, read_range, size_of
 from formats.parquet.reader import TAIL_BYTES
 from formats.parquet.writer import ParquetFormat
@@ -122,7 +123,7 @@ def _encoded(plan: MergePlan, store: SegmentStore, sink: BinaryIO) -> int:
     """Encode with row groups as large as those of the merge. Returns the number of records."""
     options: dict[str, Any] = {
         "compression": "zstd",
-        "compression_level": JOB.compression_level,
+        "compression_level": FAST,  # what the merge finds for these records
         "use_dictionary": False,
         "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         "write_statistics": ["offset", "timestamp"],

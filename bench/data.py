@@ -1,6 +1,6 @@
 """The benchmark's records: similar to real ones, and the same in every run.
 
-Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd-3 compresses by a factor of three to
+Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd compresses by a factor of three to
 five; and `small`, a value of 100 bytes.
 """
 

@@ -98,9 +98,13 @@ class CompactionJob:
             maximum=GIB,
         ),
     )
-    compression_level: int = field(
-        default=9,
-        metadata=setting("compression level of merged segments, which are written once and read for years", minimum=1),
+    compression_level: int | None = field(
+        default=None,
+        metadata=setting(
+            "compression level of merged segments; default, with zstd: 9 where a sample of a segment's first records "
+            "shows that it stores at least 5 % less than level 1, else 1, which takes a quarter of the time or less",
+            minimum=1,
+        ),
     )
     storage_class: str | None = field(
         default=None, metadata=setting("storage class of merged segments; default: that of [s3]", check=not_blank)

@@ -61,6 +61,16 @@ class EgressTopicSettings:
         ),
     )
 
+    compression_level: int | None = field(
+        default=None,
+        metadata=setting(
+            "zstd level of this topic's segments; default: that of [format_options], else 1. Level 3 takes twice the "
+            "processor time, and stores 1 to 6 % more of JSON, 7 to 9 % less of text and of binary rows such as Avro",
+            minimum=1,
+            maximum=22,
+        ),
+    )
+
     def __post_init__(self) -> None:
         enforce(self)
 
@@ -122,7 +132,12 @@ class EgressSettings:
     )
     memory_budget: int = field(
         default=256 * MIB,
-        metadata=setting("raw records held in memory, over all partitions", size=True, minimum=16 * MIB),
+        metadata=setting(
+            "memory for records, over all partitions: half for raw ones, a quarter for what the Kafka client fetched, "
+            "and a quarter for encoded segments, which go to spool_dir beyond that",
+            size=True,
+            minimum=16 * MIB,
+        ),
     )
     upload_threads: int = field(default=4, metadata=setting("segments uploaded at once", minimum=1, maximum=256))
     spool_dir: Path | None = field(

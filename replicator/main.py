@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -107,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 -- slow, and only for this option
+
         print_text(f"replicator {version('kafka-segment-replicator')}")
         raise typer.Exit
 

@@ -113,6 +113,7 @@ PURE = (
     "formats/messages/offset_map_index.py",
     "formats/messages/s3_notifications.py",
     "formats/messages/segment_events.py",
+    "formats/parquet/compression_level.py",
     "formats/policies/__init__.py",
     "formats/policies/acls.py",
     "formats/policies/filters.py",

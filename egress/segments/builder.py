@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -55,7 +55,7 @@ class SegmentBuilder:
     def __init__(
         self,
         *,
-        format: SegmentFormat,  # noqa: A002
+        format_of: Callable[[SourcePartition], SegmentFormat],
         confirm: Confirm,
         uploader: Uploader,
         spool: Spool,
@@ -63,8 +63,9 @@ class SegmentBuilder:
         encode_threads: int,
         upload_threads: int,
     ) -> None:
-        """`memory_bytes`: budget for raw records in memory, including those being encoded."""
-        self._format, self._confirm, self._uploader, self._spool = format, confirm, uploader, spool
+        """`format_of`: asked when a segment of the source begins. `memory_bytes`: budget for raw records in memory,
+        including those being encoded."""
+        self._format_of, self._confirm, self._uploader, self._spool = format_of, confirm, uploader, spool
         self._limit = memory_bytes
         self._encoders = ThreadPoolExecutor(encode_threads, "encode")
         self._uploads = ThreadPoolExecutor(upload_threads, "upload")
@@ -136,9 +137,7 @@ class SegmentBuilder:
         """`start`: first offset of the open range; used when this is its first run."""
         open_segment = self._open.get(source)
         if open_segment is None:
-            open_segment = self._open[source] = OpenSegment(
-                source, start, self._spool.file(), SerialExecutor(self._encoders)
-            )
+            open_segment = self._open[source] = self._begin(source, start)
         if open_segment.oldest_ms is None:
             open_segment.oldest_ms = first_timestamp_ms(run.batch)
         open_segment.pending.append(run.batch)
@@ -157,8 +156,7 @@ class SegmentBuilder:
         segments are not stored until it is known that it does."""
         open_segment = self._open.pop(source, None)
         if open_segment is None:  # a range without a record
-            start = seal.offsets.start
-            open_segment = OpenSegment(source, start, self._spool.file(), SerialExecutor(self._encoders))
+            open_segment = self._begin(source, seal.offsets.start)
         open_segment.overlapping = tuple(overlapping)
         open_segment.predecessor = next(
             (b for (s, _), b in reversed(self._sealed.items()) if s == source and b.overlapping and not b.stored), None
@@ -168,6 +166,10 @@ class SegmentBuilder:
         sealed_at = time.monotonic()
         segment = Segment(source, LEVEL_STREAMING, seal.offsets)
         open_segment.executor.submit(lambda: self._close(open_segment, segment, seal, origin, sealed_at))
+
+    def _begin(self, source: SourcePartition, start: int) -> OpenSegment:
+        executor = SerialExecutor(self._encoders)
+        return OpenSegment(source, start, self._format_of(source), self._spool.file(), executor)
 
     def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
         """Drop the open segment, and the sealed ones that start at or after `from_offset`. Uploads in flight may still
@@ -301,7 +303,7 @@ class SegmentBuilder:
 
     def _writer(self, open_segment: OpenSegment) -> SegmentWriter:
         if open_segment.writer is None:
-            open_segment.writer = self._format.create(as_binary(open_segment.file))
+            open_segment.writer = open_segment.format.create(as_binary(open_segment.file))
         return open_segment.writer
 
     def _failed(self, open_segment: OpenSegment, error: Exception) -> SpoolLost:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from egress.segments.spool import SpoolFile
-from formats.registry import SegmentWriter
+from formats.registry import SegmentFormat, SegmentWriter
 from formats.segment import Segment, SourcePartition
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class SerialExecutor:
 class OpenSegment:
     source: SourcePartition
     start: int
+    format: SegmentFormat
     file: SpoolFile
     executor: SerialExecutor
     pending: list[RecordBatch] = field(default_factory=list)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,7 @@ from awscrt import checksums
 
 from formats.footer import SegmentFooter, SegmentOrigin
 from formats.parquet import footer_json as footers
+from formats.parquet.compression_level import FAST, level_by_sample
 from formats.parquet.footer_json import RowGroup
 from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
@@ -53,7 +54,8 @@ class ParquetFormat:
     """The format `parquet`. Options concern writing only; all our segments and the ancestor's are readable."""
 
     compression: str = "zstd"
-    compression_level: int | None = None  # None: 3 for zstd, else the codec's default
+    # None: 1 for zstd, else the codec's default; "auto", of zstd only: by a sample of each segment's first records
+    compression_level: int | Literal["auto"] | None = None
     row_group_bytes: int = 16 << 20  # raw; a reader holds one row group
     row_group_records: int = 250_000  # bounds memory when records are (nearly) empty
     page_bytes: int = 1 << 20
@@ -64,6 +66,10 @@ class ParquetFormat:
             if getattr(self, limit) < 1:
                 raise ValueError(f"{limit} must be at least 1")
         codec, level = self.compression, self.compression_level
+        if level == "auto":
+            if codec != "zstd":
+                raise ValueError(f"compression_level 'auto' is of zstd, not of {codec!r}")
+            level = FAST
         try:
             if codec != "none":
                 pa.Codec(codec, compression_level=level)
@@ -75,10 +81,11 @@ class ParquetFormat:
         except (ValueError, TypeError, pa.ArrowException) as error:
             raise ValueError(f"compression {codec!r}, compression_level {level!r}: {error}") from error
 
-    @property
-    def level(self) -> int | None:
-        """The level passed to the codec."""
-        return 3 if self.compression_level is None and self.compression == "zstd" else self.compression_level
+    def level(self, batches: Sequence[pa.RecordBatch]) -> int | None:
+        """The level passed to the codec for a segment that begins with these batches."""
+        if self.compression_level == "auto":
+            return level_by_sample(batches)
+        return FAST if self.compression_level is None and self.compression == "zstd" else self.compression_level
 
     def create(self, sink: BinaryIO) -> ParquetSegmentWriter:
         return ParquetSegmentWriter(sink, self)
@@ -98,18 +105,7 @@ class ParquetSegmentWriter:
         self._facts, self._schema_ids = SegmentStatistics(), SchemaIdSample()
         self._row_groups: list[bytes] = []  # packed: thousands of writers may be open
         self._digest = EMPTY
-        self._parquet = pq.ParquetWriter(
-            self._sink,
-            SCHEMA,
-            compression=options.compression,
-            compression_level=options.level,
-            data_page_size=options.page_bytes,
-            use_dictionary=False,
-            column_encoding=_ENCODINGS,
-            write_statistics=["offset", "timestamp"],
-            write_page_checksum=True,
-            store_schema=False,
-        )
+        self._encoder: pq.ParquetWriter | None = None  # from the first records on, which choose its level
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Raises ValueError when offsets do not rise, or when a batch has another schema. After any error only `abort`
@@ -132,7 +128,7 @@ class ParquetSegmentWriter:
     def _write_row_group(self, run: Sequence[tuple[pa.RecordBatch, pa.Int64Array]]) -> None:
         batches = [batch for batch, _ in run]
         table = pa.Table.from_batches(batches, SCHEMA)
-        self._parquet.write_table(table, row_group_size=table.num_rows)
+        self._parquet(batches).write_table(table, row_group_size=table.num_rows)
         for batch, sizes in run:
             self._facts.update(batch, sizes)
             self._schema_ids.update(batch)
@@ -167,9 +163,10 @@ class ParquetSegmentWriter:
             keyless_count=facts.keyless_count,
             schema_ids=self._schema_ids.found,
         )
-        self._parquet.add_key_value_metadata({footers.KEY: footers.encode(footer, self._row_groups)})
+        encoder = self._parquet([])
+        encoder.add_key_value_metadata({footers.KEY: footers.encode(footer, self._row_groups)})
         self._sink.hold()  # the seal goes in front of the metadata, and is a CRC of it
-        self._parquet.close()
+        encoder.close()
         tail = self._sink.release()
         self._sink.write(seal(tail))
         self._sink.write(tail)
@@ -183,12 +180,31 @@ class ParquetSegmentWriter:
 
     def abort(self) -> None:
         self._usable = False
-        if self._parquet.is_open:
+        encoder = self._encoder
+        if encoder is not None and encoder.is_open:
             self._sink.hold()  # discard what the encoder still writes
             with contextlib.suppress(pa.ArrowException, OSError):  # it may have failed before
-                self._parquet.close()
-            self._parquet.is_open = False
+                encoder.close()
+            encoder.is_open = False
             self._sink.release()
+
+    def _parquet(self, batches: Sequence[pa.RecordBatch]) -> pq.ParquetWriter:
+        """The encoder; it begins the file. `batches`: the first records."""
+        if self._encoder is None:
+            options = self._options
+            self._encoder = pq.ParquetWriter(
+                self._sink,
+                SCHEMA,
+                compression=options.compression,
+                compression_level=options.level(batches),
+                data_page_size=options.page_bytes,
+                use_dictionary=False,
+                column_encoding=_ENCODINGS,
+                write_statistics=["offset", "timestamp"],
+                write_page_checksum=False,  # the CRC of the row group is checked first, and covers more
+                store_schema=False,
+            )
+        return self._encoder
 
 
 def _check(batch: pa.RecordBatch) -> None:

@@ -28,12 +28,19 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             continue
         group.append(batch)
         rows += batch.num_rows
-        size_bytes += batch.nbytes
+        size_bytes += _size_bytes(batch)
         if rows >= MIN_ROWS or size_bytes >= MIN_BYTES:
             yield _concatenated(group)
             group, rows, size_bytes = [], 0, 0
     if group:
         yield _concatenated(group)
+
+
+def _size_bytes(batch: pa.RecordBatch) -> int:
+    """As `nbytes`, which costs more than all else here: of a batch that is no slice, its buffers are as large."""
+    offsets = batch.column(0)
+    is_slice = offsets.offset or offsets.buffers()[1].size > 8 * len(offsets)
+    return int(batch.nbytes if is_slice else batch.get_total_buffer_size())
 
 
 def _concatenated(group: list[pa.RecordBatch]) -> pa.RecordBatch:

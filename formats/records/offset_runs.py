@@ -119,7 +119,7 @@ class OffsetRuns:
         return int(runs.source[-1].as_py() + runs.count[-1].as_py()) if len(runs) else None
 
 
-NO_RUNS = OffsetRuns(*(pa.array([], pa.int64()) for _ in range(3)))
+NO_RUNS = OffsetRuns(*(pa.nulls(0, pa.int64()) for _ in range(3)))  # `pa.array` would load pandas
 
 
 def offset_runs(rows: Iterable[tuple[int, int, int]]) -> OffsetRuns:

@@ -11,6 +11,7 @@ from functools import partial
 from egress.segments.builder import SegmentBuilder
 from egress.topics.incarnation_check import Confirmations
 from formats.errors import ReplicatorError
+from formats.topic_selection import select
 from infra.archive.archive import Archive
 from infra.archive.upload import Uploader
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -21,7 +22,8 @@ from replicator.backfill.range_writer import RangeWriter
 from replicator.backfill.request import RangeOutcome, RangeTask
 from replicator.config import Config, EgressSettings
 from replicator.services.archive import open_archive
-from replicator.services.egress import isolation_level, open_spool, source_compacted
+from replicator.services.egress import encode_threads, isolation_level, open_spool, source_compacted
+from replicator.services.segment_formats import SegmentFormats
 from replicator.services.wiring import program
 
 log = logging.getLogger(__name__)
@@ -62,14 +64,17 @@ class BackfillWorker:
             asks = ThreadPoolExecutor(1, "confirm")
             opened.callback(asks.shutdown, wait=False, cancel_futures=True)
             confirmations = Confirmations(self.admin, asks)
+            formats = SegmentFormats(self.config, self.archive.format)
             spool = opened.enter_context(open_spool(settings))
             builder = SegmentBuilder(
-                format=self.archive.format,
+                format_of=lambda source: formats.of(
+                    select([source.topic], settings.rules, self.config.own_topics).get(source.topic)
+                ),
                 confirm=confirmations.ask,
                 uploader=Uploader(self.archive, source_compacted=lambda segment: source_compacted(self.admin, segment)),
                 spool=spool,
                 memory_bytes=settings.memory_budget // 2,
-                encode_threads=2,
+                encode_threads=encode_threads(),
                 upload_threads=settings.upload_threads,
             )
             opened.callback(builder.close)

@@ -1,21 +1,20 @@
 """`replicator adopt`: claim an archive path for the current incarnation of a topic."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from egress.topics.claims import adopt as adopt_claim
-from egress.topics.fork_adoption import adopt_fork
 from formats.errors import TargetError
-from infra.archive.control import ControlStore
-from infra.contracts.cluster import ClusterAdmin
-from infra.runtime.lifecycle import SystemClock
-from replicator.config import Config
-from replicator.services.clients import Clients
 from replicator.terminal.output import AsJson, ConfigFile, load_config, print_json, print_text
-from replicator.terminal.source_names import of_another_region
+
+if TYPE_CHECKING:
+    from infra.archive.control import ControlStore
+    from infra.contracts.cluster import ClusterAdmin
+    from replicator.config import Config
 
 
 def adopt(
@@ -36,6 +35,11 @@ def adopt(
     in a new path, which begins where the two logs differ; partitions whose log did not fork continue there, too.
     Ingress delivers it according to `on_recreate`, like a topic that was created again.
     """
+    from egress.topics.claims import adopt as adopt_claim
+    from egress.topics.fork_adoption import adopt_fork
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.services.clients import Clients
+
     settings = load_config(config)
     with Clients(settings) as reach:
         refuse_foreign(reach.control, reach.admin, settings, topic)
@@ -54,6 +58,8 @@ def adopt(
 def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config, topic: str) -> None:
     """Raise TargetError if the topic is not in this cluster, but in the archive of another region that is delivered
     here."""
+    from replicator.terminal.source_names import of_another_region
+
     if settings.ingress is None or topic in admin.describe([topic]):
         return
     for region in sorted({source.region for source in settings.ingress.sources} - {settings.region}):

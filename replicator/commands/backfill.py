@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.backfill_output import plan_json, print_plan, print_report, report_json
 from replicator.terminal.options import From, Offsets, Partitions, Topics, Until, parsed, parsed_offsets
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -27,7 +26,6 @@ from replicator.terminal.output import (
     spark_if,
     stop_on_signals,
 )
-from replicator.terminal.source_names import instant
 
 if TYPE_CHECKING:
     from infra.runtime.lifecycle import Stop
@@ -69,6 +67,7 @@ def backfill(  # noqa: PLR0917 -- options of a command
     """
     from formats.topic_selection import TopicPattern
     from replicator.backfill.request import BackfillRequest
+    from replicator.terminal.source_names import instant
 
     settings = load_config(config)
     set_up_work(settings)
@@ -94,6 +93,7 @@ def _execute(
 ) -> None:
     from infra.runtime.lifecycle import Stop
     from replicator.backfill.backfill import Backfill
+    from replicator.commands.backfill_output import plan_json, print_plan, print_report, report_json
 
     stop = Stop()
     with Backfill(settings, request, spark=spark, stop=stop) as filling:

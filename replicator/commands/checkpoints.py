@@ -1,5 +1,7 @@
 """`replicator checkpoints show|seed|export`: show and set the delivery position of source partitions."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -9,32 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.errors import CheckpointConflict, TargetError
-from formats.messages.delivery_checkpoint import (
-    Checkpoint,
-    CheckpointKey,
-    Parked,
-    Waiting,
-    encode,
-    encode_key,
-    still_parked,
-    still_waiting,
-)
-from formats.messages.group_claim import current_claim
-from infra.runtime.lifecycle import SystemClock
 from replicator.commands.checkpoints_export import ConnectCluster, export
-from replicator.commands.repair import operator_of
-from replicator.selection import SourceName
-from replicator.services.clients import Clients
-from replicator.services.seeding import (
-    AtOffset,
-    AtTime,
-    OfAncestor,
-    OfConnect,
-    OfGroup,
-    PositionOrigin,
-    may_lead,
-    positions,
-)
 from replicator.terminal.changes import Written, print_changes
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
@@ -49,10 +26,19 @@ from replicator.terminal.output import (
     print_text,
     table,
 )
-from replicator.terminal.source_names import destination_of, instant, source_name
 
 if TYPE_CHECKING:
+    from formats.messages.delivery_checkpoint import (
+        Checkpoint,
+        CheckpointKey,
+        Parked,
+        Waiting,
+    )
     from ingress.repair import Seed
+    from replicator.selection import SourceName
+    from replicator.services.seeding import (
+        PositionOrigin,
+    )
 
 checkpoints_app = group("Show or set how far each source partition is delivered.")
 checkpoints_app.command()(export)
@@ -73,6 +59,11 @@ def show(
     A checkpoint is the source offset of the next record wanted; who wrote it when is shown, too. Exit code 3 when two
     of them cannot both be true.
     """
+    from formats.messages.delivery_checkpoint import Checkpoint, still_waiting
+    from formats.messages.group_claim import current_claim
+    from replicator.services.clients import Clients
+    from replicator.terminal.source_names import source_name
+
     wanted = source_name(source) if source else None
     with Clients(load_config(config)) as reach:
         values = reach.checkpoints.read()
@@ -110,6 +101,8 @@ def _print(
     parked: Mapping[CheckpointKey, Parked],
     waiting: Mapping[CheckpointKey, Waiting],
 ) -> None:
+    from formats.messages.delivery_checkpoint import still_parked
+
     rows = []
     for key in keys:
         c, p, w = known.get(key), parked.get(key), waiting.get(key)
@@ -175,6 +168,13 @@ def seed(
     delivered again. Refused while the ingress group has members, unless the partition is parked. An --offset beyond the
     end of the archive is always refused.
     """
+    from formats.messages.delivery_checkpoint import encode, encode_key
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.commands.repair import operator_of
+    from replicator.services.clients import Clients
+    from replicator.services.seeding import may_lead, positions
+    from replicator.terminal.source_names import destination_of, source_name
+
     name = source_name(source)
     option, origin = _origin(
         name,
@@ -212,6 +212,9 @@ def _origin(
     connect_cluster: str | None,
 ) -> tuple[str, PositionOrigin]:
     """The given option and its origin. Raises typer.BadParameter, ConfigError."""
+    from replicator.services.seeding import AtOffset, AtTime, OfAncestor, OfConnect, OfGroup
+    from replicator.terminal.source_names import instant
+
     options = {
         "--offset": offset,
         "--timestamp": timestamp,
@@ -254,6 +257,8 @@ def change_text(one: Seed) -> str:
 
 
 def _position_text(entry: Checkpoint | CheckpointConflict | None) -> str:
+    from formats.messages.delivery_checkpoint import Checkpoint
+
     if isinstance(entry, Checkpoint):
         return str(entry.next_offset)
     return "none" if entry is None else "a conflict"
@@ -262,6 +267,8 @@ def _position_text(entry: Checkpoint | CheckpointConflict | None) -> str:
 def _json(
     key: CheckpointKey, checkpoint: Checkpoint | None, parked: Parked | None, waiting: Waiting | None
 ) -> dict[str, object]:
+    from formats.messages.delivery_checkpoint import still_parked
+
     current = parked if parked is not None and still_parked(parked, checkpoint) else None
     return {
         "source": str(key.source),

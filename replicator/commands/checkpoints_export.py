@@ -1,20 +1,22 @@
 """`replicator checkpoints export`: give the delivery positions to MirrorMaker 2 or the Go replicator."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from formats.messages.delivery_checkpoint import CheckpointKey
-from infra.runtime.lifecycle import SystemClock
-from replicator.services.clients import Clients
-from replicator.services.export_plan import Export, chosen
-from replicator.services.exporting import ForeignKind, ForeignTopic, planned, refuse_running, write
+from replicator.services.foreign_kind import ForeignKind
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import AsJson, ConfigFile, Yes, load_config, print_json, print_text
-from replicator.terminal.source_names import is_delivered, source_name
+
+if TYPE_CHECKING:
+    from formats.messages.delivery_checkpoint import CheckpointKey
+    from replicator.services.export_plan import Export
+    from replicator.services.exporting import ForeignTopic
 
 ANCESTOR_GROUP = "replicator.ingress"  # its default
 
@@ -69,6 +71,12 @@ def export(
     The inverse of `checkpoints seed`. Refused while ingress or the other program runs. A topic that does not exist is
     created, compacted.
     """
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.services.clients import Clients
+    from replicator.services.export_plan import chosen
+    from replicator.services.exporting import planned, refuse_running, write
+    from replicator.terminal.source_names import is_delivered, source_name
+
     region, _, rest = source.partition("/")
     name = source_name(source) if rest else None
     foreign = _foreign(to, region, topic=topic, connect_cluster=connect_cluster, connector=connector, group_id=group_id)
@@ -98,6 +106,8 @@ def _foreign(
     group_id: str | None,
 ) -> ForeignTopic:
     """Raises typer.BadParameter."""
+    from replicator.services.exporting import ForeignTopic
+
     if to is ForeignKind.ANCESTOR:
         if connect_cluster is not None or connector is not None:
             raise typer.BadParameter("--connect-cluster and --connector are of --to connect-offsets")

@@ -16,7 +16,6 @@ import typer
 from formats.errors import MalformedEvent, TargetError
 from replicator.commands.client_cluster import Naming, Properties, Servers, mirror_client
 from replicator.commands.client_users import users
-from replicator.services.clients import Clients
 from replicator.terminal.interrupt import interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -258,6 +257,7 @@ def lag(
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.client_lag import lag_json, lag_table
+    from replicator.services.clients import Clients
     from replicator.services.ingress_status import partition_lags
 
     with Clients(load_config(config)) as reach:

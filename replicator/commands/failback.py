@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from replicator.commands.failover import GiveUp, Wait, duration, stoppable
-from replicator.services.clients import Clients
 from replicator.terminal.interrupt import NOTHING_CHANGED, interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -21,6 +20,9 @@ from replicator.terminal.output import (
     print_json,
     print_text,
 )
+
+if TYPE_CHECKING:
+    pass
 
 failback_app = group("Go back to the region that was failed over from.")
 
@@ -45,6 +47,7 @@ def plan(to: HandTo = None, from_: TakeFrom = None, config: ConfigFile = None, a
     from replicator.commands.failback_output import handover_json, handover_text, take_back_json, take_back_text
     from replicator.failover.failback import Handover
     from replicator.failover.takeback import TakeBack
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     _one_of(to, from_)
@@ -83,6 +86,7 @@ def execute(  # noqa: PLR0917 -- options of a command
     from replicator.commands.failback_output import handover_json, handover_text, take_back_json, take_back_text
     from replicator.failover.failback import Handover
     from replicator.failover.takeback import TakeBack
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     _one_of(to, from_)

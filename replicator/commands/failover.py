@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.failover import REHEARSAL
-from replicator.services.clients import Clients
 from replicator.terminal.interrupt import NOTHING_CHANGED, interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -28,6 +27,7 @@ from replicator.terminal.output import (
 
 if TYPE_CHECKING:
     from infra.runtime.lifecycle import Stop
+    from replicator.services.clients import Clients
 
 failover_app = group("Continue here when a source region is lost.")
 
@@ -54,6 +54,7 @@ def plan(from_: FromRegion = None, config: ConfigFile = None, as_json: AsJson = 
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failover_output import failover_json, failover_text
     from replicator.failover.facts import FailoverSources
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     with Clients(load_config(config)) as clients:
@@ -87,6 +88,7 @@ def execute(
     from replicator.commands.failover_output import executed_json, executed_text
     from replicator.failover.execute import FailoverExecution
     from replicator.failover.facts import FailoverSources
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     waits = duration(wait)
@@ -133,6 +135,7 @@ def rehearse(  # noqa: PLR0917 -- options of a command
     from replicator.commands.failover_output import rehearsed_json, rehearsed_text
     from replicator.failover.facts import FailoverSources
     from replicator.failover.rehearse import Rehearsal
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     if not prefix:

@@ -1,26 +1,24 @@
 """`replicator gaps`: list and accept offsets missing at the source and at the destination."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from formats.control.gap import RecordedGap, encode_gap
-from formats.control.keys import gap_key
 from formats.errors import TargetError
-from formats.gap_acceptance import acceptable
-from formats.messages.delivery_checkpoint import Skipped
-from formats.segment import OffsetRange, SourcePartition
-from infra.archive.forward_listing import covered
-from infra.runtime.crash_points import Step, durable
-from infra.runtime.lifecycle import SystemClock
-from replicator.services.clients import Clients
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
-from replicator.terminal.source_names import of_another_region, offset_range, one_partition
+
+if TYPE_CHECKING:
+    from formats.control.gap import RecordedGap
+    from formats.messages.delivery_checkpoint import Skipped
+    from formats.segment import OffsetRange, SourcePartition
+    from replicator.services.clients import Clients
 
 gaps_app = typer.Typer(
     invoke_without_command=True,
@@ -37,6 +35,8 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
     Lists gaps at the source, what retention removed, and offsets skipped at the destination. Exit code 3 when anything
     was lost, 0 when not: what retention removed was to go, and what an operator accepted is known.
     """
+    from replicator.services.clients import Clients
+
     if context.invoked_subcommand is not None:
         return
     settings = load_config(config)
@@ -86,6 +86,11 @@ def accept(
     Either offsets that a fork of the source's log contests, or a gap between segments. After a fork egress continues
     behind them in the same archive path; readers skip a gap that no segment covers.
     """
+    from formats.control.gap import encode_gap
+    from formats.control.keys import gap_key
+    from replicator.services.clients import Clients
+    from replicator.terminal.source_names import of_another_region, offset_range, one_partition
+
     if not reason.strip():
         raise typer.BadParameter("give the reason: --reason TEXT")
     settings = load_config(config)
@@ -120,6 +125,11 @@ def accept(
 
 def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
     """The gap to record; None if it was accepted before. Raises TargetError for offsets that are not missing."""
+    from formats.control.gap import RecordedGap
+    from formats.gap_acceptance import acceptable
+    from infra.archive.forward_listing import covered
+    from infra.runtime.lifecycle import SystemClock
+
     recorded = reach.control.gaps(source)
     stored = covered(reach.store, source)
     forks, begin = reach.control.forks(source), reach.control.begin(source)
@@ -153,6 +163,8 @@ def _not_archived(reach: Clients, source: SourcePartition) -> str:
 
 
 def _record(reach: Clients, gap: RecordedGap) -> None:
+    from infra.runtime.crash_points import Step, durable
+
     with durable(Step.RECORD_GAP):
         reach.control.record_gap(gap)
     stored_gap = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from formats.errors import TargetError
-from replicator.services.clients import Clients
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -22,11 +21,11 @@ from replicator.terminal.output import (
     print_text,
     table,
 )
-from replicator.terminal.source_names import instant
 
 if TYPE_CHECKING:
     from infra.contracts.cluster import TopicPartition
     from replicator.offsets import TranslatedOffset, TranslatedOffsets
+    from replicator.services.clients import Clients
 
 offsets_app = group("Show where groups and records of a source are here.")
 
@@ -67,6 +66,8 @@ def translate(
     not move it until `replicator offsets release`. Exit code 3 when an offset is not known, or was not committed.
     """
     from replicator.offsets import TranslatedOffsets
+    from replicator.services.clients import Clients
+    from replicator.terminal.source_names import instant
 
     if (group_id is None) == (not offset):
         raise typer.BadParameter("give either --group, or one --offset or several")
@@ -116,6 +117,7 @@ def release(
 ) -> None:
     """Let groups.sync move a group again whose offsets were chosen by --apply with --rewind or --at."""
     from replicator.offsets import release as release_group
+    from replicator.services.clients import Clients
     from replicator.services.ledger import ledger_in
 
     with Clients(load_config(config)) as clients:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replicator.services.clients import Clients
 from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
@@ -28,6 +27,8 @@ def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
     Compares the destinations with the catalogues of the source regions, and changes nothing. Exit code 3 when something
     cannot be compared or changed.
     """
+    from replicator.services.clients import Clients
+
     settings = load_config(config)
     from replicator.services.planning import planned
     from replicator.services.routing import routed

@@ -1,25 +1,19 @@
 """`replicator skip` and `replicator release`: repair of a parked partition."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from formats.messages.delivery_checkpoint import (
-    encode,
-    encode_key,
-    encode_parked_key,
-    encode_skipped,
-    encode_skipped_key,
-)
-from formats.segment import OffsetRange
-from infra.runtime.lifecycle import SystemClock
-from ingress.repair import CheckpointRepair
-from replicator.services.clients import Clients
 from replicator.terminal.changes import Written, print_changes
 from replicator.terminal.output import AsJson, ConfigFile, Yes, load_config, print_json, print_text
-from replicator.terminal.source_names import is_delivered, key_of, one_partition
+
+if TYPE_CHECKING:
+    from ingress.repair import CheckpointRepair
+    from replicator.services.clients import Clients
 
 Where = Annotated[
     str, typer.Argument(metavar="REGION/TOPIC/PARTITION", help="The source partition, as `status` names it.")
@@ -47,6 +41,18 @@ def skip(
     offset; or for offsets that arrived when delivery had begun behind them, or had changed to the topic's next
     incarnation: these are recorded as skipped, and the position stays.
     """
+    from formats.messages.delivery_checkpoint import (
+        encode,
+        encode_key,
+        encode_parked_key,
+        encode_skipped,
+        encode_skipped_key,
+    )
+    from formats.segment import OffsetRange
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.services.clients import Clients
+    from replicator.terminal.source_names import key_of, one_partition
+
     if not reason.strip():
         raise typer.BadParameter("give the reason: --reason TEXT")
     if through is not None and through < offset:
@@ -80,6 +86,10 @@ def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = 
     The partition is no longer shown as parked, and its owner retries by itself. If delivery fails again, it is parked
     again. Refused for a partition without a position: `checkpoints seed` sets one.
     """
+    from formats.messages.delivery_checkpoint import encode_parked_key
+    from replicator.services.clients import Clients
+    from replicator.terminal.source_names import is_delivered, key_of, one_partition
+
     settings = load_config(config)
     partition = one_partition(source)
     with Clients(settings) as reach:
@@ -98,6 +108,8 @@ def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = 
 
 
 def operator_of(reach: Clients) -> CheckpointRepair:
+    from ingress.repair import CheckpointRepair
+
     return CheckpointRepair(
         checkpoints=reach.checkpoints,
         open_editor=lambda: reach.editor,

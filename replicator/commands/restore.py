@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, assert_never
 
 import typer
 
-from replicator.commands.restore_output import plan_json, print_plan, print_result, print_sample, result_json
 from replicator.commands.restore_progress import progress
-from replicator.restore.acl_restore import AclSource
-from replicator.restore.creation import ConfigMode
+from replicator.restore.choices import AclSource, ConfigMode
 from replicator.terminal.options import (
     At,
     From,
@@ -188,6 +186,7 @@ def restore(  # noqa: PLR0917 -- options of a command
 def _execute(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
     """Run the restore and print its result."""
     from infra.runtime.lifecycle import Stop
+    from replicator.commands.restore_output import plan_json, print_plan, print_result, print_sample, result_json
     from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing
     from replicator.restore.restore import Restore
 

@@ -59,9 +59,13 @@ def egress(config: ConfigFile = None, spark: OnSpark = False, tasks: Tasks = Non
     if settings.egress is not None and settings.egress.processes > 1:
         _run_processes(file, settings, "egress", settings.egress.processes)
         return
-    from replicator.services.egress import build_egress
 
-    _run(lambda: build_egress(settings, file=file))
+    def build() -> Service:
+        from replicator.services.egress import build_egress
+
+        return build_egress(settings, file=file)
+
+    _run(build)
 
 
 def ingress(
@@ -94,9 +98,13 @@ def ingress(
     if settings.ingress is not None and settings.ingress.processes > 1 and not take_over:
         _run_processes(file, settings, "ingress", settings.ingress.processes)
         return
-    from replicator.services.ingress import build_ingress
 
-    _run(lambda: build_ingress(settings, take_over=take_over, file=file))
+    def build() -> Service:
+        from replicator.services.ingress import build_ingress
+
+        return build_ingress(settings, take_over=take_over, file=file)
+
+    _run(build)
 
 
 def sync(
@@ -117,9 +125,13 @@ def sync(
             _report_sync(_synced_on_spark(settings) if spark else _synced(settings))
         return
     set_up_service_logs(settings)
-    from replicator.services.sync import build_sync
 
-    _run(lambda: build_sync(settings))
+    def build() -> Service:
+        from replicator.services.sync import build_sync
+
+        return build_sync(settings)
+
+    _run(build)
 
 
 def _synced(settings: Config) -> SyncResult | None:
@@ -184,6 +196,7 @@ def _run_processes(file: SettingsFile, settings: Config, flow: Flow, processes: 
 
 
 def _run(build: Callable[[], Service]) -> None:
+    """`build` imports what the service needs, after `tune`: the first Arrow array of a module would load pandas."""
     from infra.runtime.tuning import tune
 
     tune()

@@ -10,16 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.runtime.lifecycle import SystemClock
-from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-from replicator.commands.status_groups import groups_json, groups_status, print_decisions, print_groups
-from replicator.commands.status_json import destinations_json, egress_json, ingress_json
-from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
-from replicator.commands.status_text import print_destinations, print_egress, print_ingress
-from replicator.services.clients import Clients
-from replicator.services.ingress_status import ingress_sources, lags_of
-from replicator.services.routing import routed
-from replicator.status.egress import EgressSources, EgressStatus
 from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
@@ -31,7 +21,14 @@ from replicator.terminal.output import (
 from replicator.terminal.region_option import region_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from replicator.config import Config
+    from replicator.group_sync import GroupDecisions
+    from replicator.services.clients import Clients
+    from replicator.services.routing import Routed
+    from replicator.status.destinations import DestinationsStatus
+    from replicator.status.egress import EgressStatus
 
 
 def status(
@@ -46,19 +43,26 @@ def status(
     Reads the bucket and the clusters only. Exit code 3 when something is parked, stuck or lost, 1 when it could not be
     read.
     """
-    settings = load_config(config)
-    from replicator.group_sync import group_decisions
-    from replicator.services.planning import compared
+    from infra.runtime.lifecycle import SystemClock
+    from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
+    from replicator.commands.status_groups import groups_json, groups_status, print_decisions, print_groups
+    from replicator.commands.status_json import destinations_json, egress_json, ingress_json
+    from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
+    from replicator.commands.status_text import print_destinations, print_egress, print_ingress
+    from replicator.services.clients import Clients
+    from replicator.services.ingress_status import ingress_sources, lags_of
+    from replicator.services.routing import routed
 
+    settings = load_config(config)
     now = SystemClock().now()
     with Clients(settings) as reach:
         egress = _egress(settings, reach, now)
         found = None if settings.ingress is None else routed(reach)
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         lags = () if found is None or ingress is None else lags_of(reach, found, ingress, now)
-        destinations = None if found is None else compared(reach, found)
+        destinations = None if found is None else _destinations(reach, found)
         groups = groups_status(settings, reach)
-        decisions = group_decisions(reach, now)
+        decisions = _decisions(reach, now)
         compaction = compaction_status(settings, reach, now)
         newest = [one.newest for one in (egress, ingress) if one is not None]
         schemas = schemas_status(settings, reach, chain.from_iterable(newest))
@@ -97,7 +101,23 @@ def status(
         raise typer.Exit(DIFFERENCES)
 
 
+def _destinations(reach: Clients, found: Routed) -> DestinationsStatus:
+    from replicator.services.planning import compared  # loads Arrow: only where there is ingress
+
+    return compared(reach, found)
+
+
+def _decisions(reach: Clients, now: datetime) -> Sequence[GroupDecisions]:
+    if reach.config.ingress is None:
+        return []
+    from replicator.group_sync import group_decisions  # likewise
+
+    return group_decisions(reach, now)
+
+
 def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | None:
+    from replicator.status.egress import EgressSources
+
     if settings.egress is None:
         return None
     sources = EgressSources(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +11,7 @@ from compaction.settings import CompactionSettings
 from egress.settings import EgressSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
-from infra.settings.field import enforce, listen_address, not_blank, region_name, setting
+from infra.settings.field import Problem, dotted, enforce, listen_address, not_blank, region_name, setting
 from infra.settings.kafka import KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
@@ -107,7 +107,19 @@ class Config:
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
         if self.kafka is None and (self.egress is not None or self.ingress is not None):
             missing.append(NO_KAFKA)  # sync, compaction, retention and the Spark source need none
-        enforce(self, [*problems, *missing])
+        enforce(self, [*problems, *missing, *self._levels_without_zstd()])
+
+    def _levels_without_zstd(self) -> Iterator[Problem]:
+        """A level of a topic would be an argument that the format does not take."""
+        codec = self.format_options.get("compression", "zstd")
+        if self.egress is None or (self.format == "parquet" and codec == "zstd"):
+            return
+        for rule in self.egress.topics:
+            if rule.settings.compression_level is not None:
+                yield (
+                    dotted(("egress", "topics", rule.pattern.text, "compression_level")),
+                    f"is a level of zstd, and segments are {self.format!r} with {codec!r}; take it out",
+                )
 
     @property
     def cluster(self) -> KafkaSettings:

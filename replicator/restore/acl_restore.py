@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from formats.errors import TargetError
 from formats.policies.acls import DENY, READ, WILDCARD, AclBinding, mirrored
@@ -17,11 +16,6 @@ from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 
 log = logging.getLogger(__name__)
-
-
-class AclSource(StrEnum):
-    NONE = "none"
-    ARCHIVE = "archive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

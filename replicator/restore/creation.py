@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from formats.policies.topic_configs import (
     CREATED_WITH,
@@ -21,14 +20,9 @@ from formats.policies.topic_configs import (
     ConfigValue,
     wanted_configs,
 )
+from replicator.restore.choices import ConfigMode
 
 ROOM = "max.message.bytes"
-
-
-class ConfigMode(StrEnum):
-    TARGET = "target"
-    ARCHIVE = "archive"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from formats.policies.topic_configs import ConfigFilter, ConfigValue
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, TopicPartition
 from infra.kafka.client.topic_configs import limits_ms
 from ingress.routing.succession import ArchivedIncarnation
-from replicator.restore.acl_restore import AclRestore, AclSource, RestoredAcls
+from replicator.restore.acl_restore import AclRestore, RestoredAcls
+from replicator.restore.choices import AclSource, ConfigMode
 from replicator.restore.conflicts import (
     BATCH_OVERHEAD_BYTES,
     DEFAULT_LARGEST_BYTES,
@@ -24,7 +25,7 @@ from replicator.restore.conflicts import (
     against_settings,
     against_topic,
 )
-from replicator.restore.creation import ROOM, ConfigMode, TopicCreation, topic_creation
+from replicator.restore.creation import ROOM, TopicCreation, topic_creation
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
 from replicator.restore.source_catalog import NotDescribed, SourceCatalog, SourceDescription

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from replicator.restore.acl_restore import AclSource
+from replicator.restore.choices import AclSource, ConfigMode
 from replicator.restore.conflicts import ConflictKind
-from replicator.restore.creation import ConfigMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

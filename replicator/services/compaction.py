@@ -256,12 +256,12 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
 
 
 def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
-    """The configured format; Parquet with larger row groups and a higher compression level than in egress."""
+    """The configured format; Parquet with larger row groups than in egress, and the job's compression level."""
     options = dict(config.format_options)
     if config.format == "parquet":
         options |= {"row_group_bytes": job.row_group_size, "row_group_records": job.batch_size}
         if options.get("compression", "zstd") == "zstd":
-            options["compression_level"] = job.compression_level
+            options["compression_level"] = "auto" if job.compression_level is None else job.compression_level
     return load_format(config.format, options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from datetime import timedelta
 
 from egress.controller import EgressController, EgressParts
@@ -10,6 +11,7 @@ from egress.lag import LagGauge
 from egress.open_transactions import StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from egress.segments.spool import Spool
+from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import ArchiveLookup
 from egress.start.resolver import StartResolver
 from egress.start_lookup import StartLookup
@@ -17,7 +19,7 @@ from egress.topics.claims import TopicClaims
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.watcher import TopicWatcher
 from formats.errors import ConfigError
-from formats.segment import Segment
+from formats.segment import Segment, SourcePartition
 from infra.archive.upload import Uploader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.properties import with_metadata_refresh
@@ -33,6 +35,7 @@ from replicator.config.reload import EGRESS
 from replicator.services.archive import archive_in
 from replicator.services.control_publisher import control_publisher
 from replicator.services.reload import ReloadedFile, reloading_service
+from replicator.services.segment_formats import SegmentFormats
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -53,7 +56,8 @@ def build_egress(config: Config, *, file: ReloadedFile | None = None, around: Se
         archive = archive_in(objects, config)
         properties = with_metadata_refresh(config.cluster.properties("consumer"), settings.refresh_interval)
         isolation = isolation_level(config)
-        # one budget for fetched messages, records being collected and encoded, and encoded segments that wait
+        # one budget: a quarter for fetched messages, half for records being collected and encoded, and a quarter for
+        # encoded segments that wait (`open_spool`)
         budget = settings.memory_budget
         cluster_id = admin.cluster_id()
         consumer = KafkaSourceConsumer(
@@ -65,14 +69,15 @@ def build_egress(config: Config, *, file: ReloadedFile | None = None, around: Se
             metrics=around.metrics,
         )
         confirmations = Confirmations(admin, around.pool(1, "confirm"))
+        formats = SegmentFormats(config, archive.format)
         spool = around.resources.enter_context(open_spool(settings))
         builder = SegmentBuilder(
-            format=archive.format,
+            format_of=lambda source: formats.of(settings_of(watcher, source)),
             confirm=confirmations.ask,
             uploader=Uploader(archive, source_compacted=lambda segment: source_compacted(admin, segment)),
             spool=spool,
             memory_bytes=budget // 2,
-            encode_threads=2,
+            encode_threads=encode_threads(),
             upload_threads=settings.upload_threads,
         )
         if builder.spool_limit < builder.spool_maximum:
@@ -144,10 +149,21 @@ def build_egress(config: Config, *, file: ReloadedFile | None = None, around: Se
         )
 
 
+def settings_of(watcher: TopicWatcher, source: SourcePartition) -> EgressTopicSettings | None:
+    """The settings of the topic now; None if it is not selected any more."""
+    selected = watcher.topics.get(source.topic)
+    return None if selected is None else selected.settings
+
+
+def encode_threads() -> int:
+    """One for each core of this process, since the codec runs without the GIL; each holds a row group."""
+    return min(max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2, 2), 8)
+
+
 def open_spool(settings: EgressSettings) -> Spool:
     """The spool for encoded segments. Raises ConfigError if its directory cannot be used."""
     try:
-        return Spool(settings.spool_dir, settings.memory_budget // 8)
+        return Spool(settings.spool_dir, settings.memory_budget // 4)
     except OSError as error:
         raise ConfigError([f"egress.spool_dir: cannot be used: {error}; set it to a directory with room"]) from error
 

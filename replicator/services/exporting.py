@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from formats.coverage import end_of
 from formats.errors import TargetError
@@ -17,14 +16,10 @@ from infra.archive.forward_listing import covered
 from infra.runtime.crash_points import Step, durable
 from replicator.services.clients import Clients
 from replicator.services.export_plan import Export, ancestor_exports, connect_exports, due_records
+from replicator.services.foreign_kind import ForeignKind
 
 WITHIN = timedelta(seconds=30)
 MEMORY_BYTES = 8 << 20
-
-
-class ForeignKind(StrEnum):
-    CONNECT_OFFSETS = "connect-offsets"  # of MirrorMaker 2
-    ANCESTOR = "ancestor"  # the Go replicator
 
 
 _PARTITIONS: Mapping[ForeignKind, int] = {ForeignKind.CONNECT_OFFSETS: 25, ForeignKind.ANCESTOR: 1}

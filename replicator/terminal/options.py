@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from replicator.terminal.region_option import region_option
-from replicator.terminal.source_names import instant
 
 T = TypeVar("T")
 
@@ -74,6 +73,7 @@ def selected(  # noqa: PLR0917
     from formats.records.milliseconds import first_ms_at_or_after
     from formats.topic_selection import TopicPattern
     from replicator.selection import Selection
+    from replicator.terminal.source_names import instant
 
     try:
         return Selection(

@@ -1,20 +1,26 @@
 """Source names as users write them: REGION/TOPIC/PARTITION; some commands accept them without the partition."""
 
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import typer
 
-from formats.incarnation import parse_incarnation
-from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.segment import OffsetRange, SourcePartition
-from replicator.config import IngressSettings
-from replicator.selection import SourceName
+if TYPE_CHECKING:
+    from formats.messages.delivery_checkpoint import CheckpointKey
+    from formats.segment import OffsetRange, SourcePartition
+    from replicator.config import IngressSettings
+    from replicator.selection import SourceName
 
 
 def source_name(text: str) -> SourceName:
     """Raises typer.BadParameter."""
+    from formats.incarnation import parse_incarnation
+    from replicator.selection import SourceName
+
     region, _, rest = text.partition("/")
     path, slash, number = rest.partition("/")
     try:
@@ -37,6 +43,8 @@ def one_partition(text: str) -> SourcePartition:
 
 def offset_range(text: str) -> OffsetRange:
     """Raises typer.BadParameter."""
+    from formats.segment import OffsetRange
+
     start, _, end = text.partition("-")
     try:
         return OffsetRange(int(start), int(end or start))
@@ -56,6 +64,8 @@ def destination_of(settings: IngressSettings, name: SourceName, given: str | Non
 
 
 def key_of(settings: IngressSettings, source: SourcePartition, given: str | None) -> CheckpointKey:
+    from formats.messages.delivery_checkpoint import CheckpointKey
+
     return CheckpointKey(source, destination_of(settings, source_name(str(source)), given))
 
 

@@ -273,7 +273,7 @@ def make_builder(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(egress.segments.builder, "ThreadPoolExecutor", lambda *_: next(given))
         return SegmentBuilder(
-            format=format,
+            format_of=lambda _: format,
             confirm=confirm,
             uploader=Uploader(archive_of(store, format), source_compacted=lambda _: source_compacted),
             spool=spool,

@@ -71,11 +71,12 @@ class World:
         thin: bool = False,
         format_: SegmentFormat = FORMAT,
     ) -> None:
+        self.format = format_
         self.store = SegmentStore(MemoryObjectStore(), "data")
         self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
         uploader = Uploader(archive_of(self.store, FORMAT), source_compacted=lambda _: thin)
         self.builder = SegmentBuilder(
-            format=format_,
+            format_of=lambda _: self.format,
             confirm=lambda topic, origin, answer: answer(True),
             uploader=uploader,
             spool=self.spool,
@@ -132,6 +133,19 @@ def test_range_without_a_record_is_a_segment(world: World) -> None:
     assert isinstance(stored, SegmentStored)
     assert stored.footer.count == 0
     assert world.read(7, 9) == []
+
+
+def test_a_segment_has_the_format_of_when_it_began(world: World) -> None:
+    world.format = ParquetFormat(compression="none")
+    world.builder.append(source(), 0, run(0, 100, value=bytes(100)))
+    world.format = FORMAT  # the configuration is reloaded
+    world.builder.append(source(), 0, run(100, 100, value=bytes(100)))
+    world.seal(0, 199, 200)
+    world.builder.append(source(), 200, run(200, 200, value=bytes(100)))
+    world.seal(200, 399, 200)
+    world.outcomes(2)
+    sizes = [info.size_bytes for info in world.store.list(source())]
+    assert sizes[0] > 200 * 100 > 4 * sizes[1]
 
 
 def test_order_holds_over_many_row_groups_and_files(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def test_large_batches_are_not_copied() -> None:
     assert [a is b for a, b in zip(gathered(batches), batches, strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("sliced", [False, True])
+def test_batches_of_large_records_are_gathered_by_their_bytes(sliced: bool) -> None:
+    """A slice is as large as its records, not as the buffers that it shares."""
+    rows = [{**row, "value": bytes(MIN_BYTES // 8)} for row in ROWS[:40]]
+    whole = batch_of(rows)
+    batches = [whole.slice(at, 1) if sliced else batch_of(rows[at : at + 1]) for at in range(len(rows))]
+    assert [batch.num_rows for batch in gathered(batches)] == [8, 8, 8, 8, 8]
+
+
 def test_another_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="not the schema of records"):
         list(gathered([pa.record_batch({"offset": [1]})]))

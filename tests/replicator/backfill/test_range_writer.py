@@ -81,7 +81,7 @@ class Bench:
             asks = opened.enter_context(ThreadPoolExecutor(1))
             confirmations = Confirmations(self.admin, asks)
             builder = SegmentBuilder(
-                format=self.archive.format,
+                format_of=lambda _: self.archive.format,
                 confirm=confirmations.ask,
                 uploader=Uploader(self.archive, source_compacted=lambda _: self.is_compacted),
                 spool=opened.enter_context(Spool(self.folder, MIB)),

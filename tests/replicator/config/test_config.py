@@ -267,6 +267,11 @@ class TestProblems:
             ('[egress.topics.a]\nmax_segment_age = "0s"', "max_segment_age: must be at least 1s, not 0s"),
             ('[egress.topics.a]\nmax_segment_age = "9999d"', "max_segment_age: must be at most 3650d"),
             ('[egress.topics.a]\nmax_segment_size = "1TiB"', "may not fit into 10_000 parts of s3.part_size (16MiB)"),
+            ("[egress.topics.a]\ncompression_level = 23", "compression_level: must be at most 22, not 23"),
+            (
+                '[egress.topics.a]\ncompression_level = 3\n[format_options]\ncompression = "gzip"',
+                "egress.topics.a.compression_level: is a level of zstd, and segments are 'parquet' with 'gzip'",
+            ),
             (
                 '[egress.topics.a]\n[egress]\non_archive_behind = "stpo"',
                 "\"stop\" or \"continue\", not 'stpo' (did you mean 'stop'?)",

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.policies.topic_configs import CREATED_WITH, DEFAULT_EXCLUDES, ConfigFilter, ConfigSource, ConfigValue
-from replicator.restore.creation import ConfigMode, TopicCreation, topic_creation
+from replicator.restore.choices import ConfigMode
+from replicator.restore.creation import TopicCreation, topic_creation
 from tests.examples import property_examples
 
 NAMES = st.sampled_from(

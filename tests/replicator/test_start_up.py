@@ -1,0 +1,108 @@
+"""What a command loads: as much as it needs, so that it answers soon and a service does not hold what it never uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FLOWS = ("compaction", "egress", "ingress")
+HEAVY = {"awscrt", "boto3", "botocore", "confluent_kafka", "croniter", "numpy", "pandas", "prometheus_client"}
+HEAVY |= {"py4j", "pyarrow", "pyspark", "rich"}
+
+SMALL = {"errors", "segment", "incarnation", "coverage"}  # of formats
+BESIDE_COMMANDS = {"failover", "main", "restore", "restore.choices", "services", "services.command_logs"}
+BESIDE_COMMANDS |= {"services.foreign_kind"}  # of replicator
+
+RUN = """
+import json, sys
+sys.argv = ["replicator", *sys.argv[1:]]
+from replicator.main import main
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+if "pyarrow" in sys.modules:
+    sys.modules["pyarrow"].array([1])  # what a service does with its first records
+print(json.dumps([code or 0, sorted(sys.modules)]))
+"""
+
+
+def modules(expected: int, *arguments: str | Path) -> frozenset[str]:
+    """Those that `replicator` with these arguments loads until it ends, with the exit code `expected`."""
+    command = [sys.executable, "-c", RUN, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    code, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert code == expected, done.stderr
+    return frozenset(loaded)
+
+
+def of_flow(loaded: frozenset[str], flow: str) -> set[str]:
+    """Modules of a flow, without its settings: a file holds the settings of all of them."""
+    found = {name for name in loaded if name.startswith(f"{flow}.")}
+    parents = {name.rpartition(".")[0] for name in found}
+    return {name for name in found if not name.endswith("settings")} - parents
+
+
+def packages(loaded: frozenset[str]) -> set[str]:
+    return {name.partition(".")[0] for name in loaded}
+
+
+@pytest.fixture
+def without_sections(tmp_path: Path) -> Path:
+    """A file with which a service loads all its modules, and then misses its section."""
+    path = tmp_path / "replicator.toml"
+    path.write_text('region = "r"\nkafka = {"bootstrap.servers" = "localhost:1"}\ns3 = {bucket = "b"}\n')
+    return path
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("egress", "--help"), ("restore", "--help"), ("--version",)])
+def test_help_loads_the_commands_alone(arguments: tuple[str, ...]) -> None:
+    loaded = modules(0, *arguments)
+    assert not HEAVY & packages(loaded)
+    assert not set(FLOWS) & packages(loaded)
+    assert below("formats", loaded) <= SMALL
+    assert {name for name in below("infra", loaded) if not name.startswith("runtime")} == set()
+    others = {name for name in below("replicator", loaded) if not name.startswith(("commands", "terminal"))}
+    assert others <= BESIDE_COMMANDS
+
+
+def below(package: str, loaded: frozenset[str]) -> set[str]:
+    return {name.removeprefix(f"{package}.") for name in loaded if name.startswith(f"{package}.")}
+
+
+@pytest.mark.parametrize(("service", "other"), [("egress", "ingress"), ("ingress", "egress")])
+def test_a_service_loads_what_it_needs(without_sections: Path, service: str, other: str) -> None:
+    loaded = modules(2, service, "--config", without_sections)
+    assert f"{service}.controller" in loaded
+    assert of_flow(loaded, other) == set()
+    assert of_flow(loaded, "compaction") == set()
+    assert not {"pandas", "pyspark", "py4j", "boto3", "rich", "croniter"} & loaded
+
+
+def test_status_without_ingress_does_not_load_arrow(without_sections: Path) -> None:
+    loaded = modules(0, "status", "--config", without_sections)
+    assert "replicator.status.egress" in loaded
+    assert not {"pyarrow", "pandas", "numpy", "pyspark"} & loaded
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("status", "--help")])
+def test_help_answers_within_0_3_seconds(arguments: tuple[str, ...]) -> None:
+    """Of processor time, which is what it takes on a machine with nothing else to do."""
+
+    def cost() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "replicator", *arguments]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cost() for _ in range(4)) < 0.3
