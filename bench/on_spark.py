@@ -25,7 +25,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from replicator.services.flow_task import Flow
 
 from bench import child
 from bench.place import Place
@@ -38,6 +37,7 @@ from infra.runtime.logs import configure
 from infra.runtime.service import run_until_signalled
 from infra.runtime.tuning import tune
 from replicator.config import from_mapping
+from replicator.services.flow_task import Flow
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
