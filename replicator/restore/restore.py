@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
@@ -26,6 +27,7 @@ from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
+from ingress.settings import HOLE_LIMIT
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
 from replicator.restore.conflicts import Conflict, ConflictKind
@@ -85,6 +87,14 @@ class Restore(Closing):
         """`stop` may be set at any time: the same restore resumes later. Raises ConfigError."""
         if selection.at is not None and options is not None and options.follow is not None:
             raise ConfigError(["a restore to a moment ends there: --follow goes on"], source="restore")
+        if (
+            selection.preserves_offsets
+            and options is not None
+            and (options.spark is not None or options.follow is not None)
+        ):
+            what = "--spark" if options.spark is not None else "--follow"
+            why = f"--preserve-offsets brings each log to an end, by one process: leave {what} out"
+            raise ConfigError([why], source="restore")
         if selection.at is None and options is not None and options.groups:
             raise ConfigError(["positions of groups are those of a moment: --groups needs --at"], source="restore")
         self._config, self._target_options, self._options = (
@@ -111,6 +121,8 @@ class Restore(Closing):
             max_rate=self._options.max_rate,
             follow=self._options.follow,
             skip_missing=ConflictKind.MISSING in self._target_options.accept,
+            preserves_offsets=selection.preserves_offsets,
+            hole_limit=INT64_MAX if ConflictKind.LONG_HOLES in self._target_options.accept else hole_limit(config),
         )
         self._worker = RestoreWorker(config, self._settings, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
@@ -145,6 +157,7 @@ class Restore(Closing):
                 moment=None if cut is None else cut.cut.moment,
             ),
             cut=cut,
+            hole_limit=hole_limit(self._config),
         )
         plan = self._with_groups(planner.plan(self.selection, self.id, self._target_options, checkpoints))
         return replace(plan, warnings=[*plan.warnings, *self._warnings(plan)])
@@ -197,6 +210,7 @@ class Restore(Closing):
             checkpoints=self._worker.checkpoints,
             offset_map_topic=self._settings.offset_map_topic,
             destinations={topic.destination for topic in plan.topics},
+            preserves_offsets=plan.preserves_offsets,
             pool=self._worker.pool,
             now=self._clock.now(),
         )
@@ -316,11 +330,16 @@ class Restore(Closing):
         ]
         # Mark the topics as written by this restore before their first record: an aborted transaction leaves offsets
         # in the log, and the next run must not take them for records of another writer.
-        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        known = set(self._worker.checkpoints.read())
+        begun = {key.destination_topic for key in known}
         self._setup.prepare(plan, begun)
-        first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
+        if plan.preserves_offsets:  # each, so that one without a checkpoint is known to have no record
+            first = [task for task in tasks if task.plan.offsets is not None and task.plan.key not in known]
+        else:
+            by_topic = {t.plan.target.topic: t for t in reversed(tasks) if t.plan.target.topic not in begun}
+            first = list(by_topic.values())
         if first:
-            self._worker.begin(list(first.values()))
+            self._worker.begin(first)
         outcomes = (
             [
                 RestoreOutcome.of(p)
@@ -368,6 +387,11 @@ class Restore(Closing):
             if all(end.stable == end.high for end in ends.values()):
                 return
             self.stop.wait(MARKERS_POLL)
+
+
+def hole_limit(config: Config) -> int:
+    """As in ingress."""
+    return HOLE_LIMIT if config.ingress is None else config.ingress.preserve_hole_limit
 
 
 def _never() -> bool:

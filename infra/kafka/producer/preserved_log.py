@@ -54,6 +54,7 @@ class PreservedLog:
     end: int  # next offset, with what is queued
     checked_from: int  # offsets from here to the end have been compared, or written, by this owner
     still: Stillness
+    wait: timedelta  # how long the end has to stand still
     is_ready: bool = False
 
 

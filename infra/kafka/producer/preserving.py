@@ -39,7 +39,16 @@ from infra.kafka.producer.hole_filler import NotAsExpected
 from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.owned_logs import OwnedLogs
-from infra.kafka.producer.preserve_failures import RunEnded, broken, moved, too_long, too_many, unfinished
+from infra.kafka.producer.preserve_failures import (
+    OF_INGRESS,
+    Remedies,
+    RunEnded,
+    broken,
+    moved,
+    too_long,
+    too_many,
+    unfinished,
+)
 from infra.kafka.producer.preserved_log import PreservedLog, TargetLogs
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
@@ -93,13 +102,18 @@ class PreservingWriter:
         checkpoint_topic: str,
         offset_map_topic: str,
         memory_bytes: int,
+        is_new: Callable[[TopicPartition], bool] = lambda _: False,
+        remedies: Remedies = OF_INGRESS,
     ) -> None:
         """Connects on first use. `transactional_id`: the same for all processes of the group; those of the partitions
-        begin with it. `owns`: whether this process has certainly its partitions now. Raises ConfigError."""
+        begin with it. `owns`: whether this process has certainly its partitions now; it may raise OwnershipLost.
+        `is_new`: whether no other process can have sent a record to the partition, so that there is nothing to wait
+        for. Raises ConfigError."""
         expires = {"message.timeout.ms": int(limits.expires_after / timedelta(milliseconds=1))}
         self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._producers = AcknowledgedProducers({**properties, **expires}, self._topics, memory_bytes=memory_bytes)
         self._target, self._owns, self._limits, self._memory_bytes = logs, owns, limits, memory_bytes
+        self._remedies = remedies
         self._backlogs = defaultdict[TopicPartition, HoleBacklog](lambda: HoleBacklog(limits.holes_per_second))
         self._logs = OwnedLogs(
             transactional_properties(
@@ -108,6 +122,8 @@ class PreservingWriter:
             transactional_id=transactional_id,
             target=logs,
             take_over_wait=limits.take_over_wait,
+            is_new=is_new,
+            remedies=remedies,
             memory_bytes=memory_bytes,
         )
 
@@ -198,7 +214,7 @@ class PreservingWriter:
         if call.deadline.expired:
             raise RunEnded(unfinished(target.partition, f"fills holes up to offset {wanted}"))
         if hole > self._limits.hole_limit:
-            raise RunEnded(too_long(target.partition, hole, takes))
+            raise RunEnded(too_long(run, hole, takes, self._remedies))
         if takes > LONG:
             takes_text = f"about {takes.total_seconds():.0f} s until they are filled"
             log.info("long_hole", extra={DESTINATION: str(target.partition), COUNT: hole, NEXT: takes_text})
@@ -212,13 +228,14 @@ class PreservingWriter:
                 if target.end < wanted and call.deadline.expired:
                     raise RunEnded(unfinished(target.partition, f"fills a hole up to offset {wanted}"))
         except NotAsExpected as error:
-            raise RunEnded(broken(run, target.end, str(error))) from error
+            raise RunEnded(broken(run, target.end, str(error), self._remedies)) from error
 
     def _check_hole(self, target: PreservedLog, start: int, run: TargetRun) -> None:
         """Markers of others are no difference; a record that consumers see is one."""
         at = self._target.first_difference(target.partition, (), start, target.end)
         if at is not None:
-            raise RunEnded(broken(run, at, "another program has written a record into a hole"))
+            why = "another program has written a record into a hole"
+            raise RunEnded(broken(run, at, why, self._remedies))
 
     def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: _Call) -> None:
         """What lies in the target already, up to `until`."""
@@ -230,7 +247,8 @@ class PreservingWriter:
             return
         if at > run.position:
             call.found.append(_cut(run, run.position, at))
-        raise RunEnded(broken(run, at, "the target has another record there than the source, or only one has any"))
+        why = "the target has another record there than the source, or only one has any"
+        raise RunEnded(broken(run, at, why, self._remedies))
 
     def _remove_prefix(self, target: PreservedLog, run: TargetRun) -> None:
         """Below the begin of the source's log there are fillers only."""
