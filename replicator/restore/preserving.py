@@ -10,6 +10,7 @@ both together. Where no process of this restore can have sent a record, it does 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -38,19 +39,22 @@ REMEDIES = Remedies(
 
 @dataclass(slots=True)
 class ProvenOwnership:
-    """Whether this process owned its restore certainly a moment ago. Use from one thread at a time."""
+    """Whether this process owned its restore certainly a moment ago. Safe to call from several threads: a call into the
+    client that waits for long asks on a thread of its own."""
 
     prove: Callable[[], None]  # raises OwnershipLost, BrokerUnavailable
     monotonic: Callable[[], float] = field(default=time.monotonic)
     _proved_at: float | None = None
+    _proving: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self) -> bool:
         """False when the proof itself took too long: try again. Raises OwnershipLost, BrokerUnavailable."""
-        if self._proved_at is None or self._lasts() > PROVED_EVERY:
-            asked_at = self.monotonic()
-            self.prove()
-            self._proved_at = asked_at
-        return self._lasts() <= LASTS
+        with self._proving:
+            if self._proved_at is None or self._lasts() > PROVED_EVERY:
+                asked_at = self.monotonic()
+                self.prove()
+                self._proved_at = asked_at
+            return self._lasts() <= LASTS
 
     def _lasts(self) -> timedelta:
         assert self._proved_at is not None

@@ -22,6 +22,7 @@ from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
 from infra.archive.generation_history import group_history, watermark_generations
+from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
@@ -170,7 +171,9 @@ class Restore(Closing):
             checkpoints.read()
         control = self._worker.archive.control
         history = watermark_generations(control.objects, control.prefix, self.selection.region)
-        return CutLookup(history, self.selection).find(None if checkpoints is None else checkpoints.cut())
+        beat = SourceHeartbeats(control.objects, control.prefix).refresh([self.selection.region])
+        lookup = CutLookup(history, self.selection, beat[self.selection.region])
+        return lookup.find(None if checkpoints is None else checkpoints.cut())
 
     def _with_groups(self, plan: RestorePlan) -> RestorePlan:
         if plan.cut is None or not self._options.groups:

@@ -96,6 +96,18 @@ MOMENT: Mapping[Step, tuple[int, ...]] = {
     Step.COMMIT_TRANSACTION: (1, 3),
     Step.COMMIT_GROUP: (1, 2),
 }
+# Of one that keeps the source's offsets (tests/faults/test_restore_keeps_offsets_killed.py).
+KEEPING: Mapping[Step, tuple[int, ...]] = {
+    Step.TAKE_OVER: (3, 4),  # the first proof of ownership, and that of the partition's transactional id
+    Step.PRODUCE_RECORDS: (1, 2),  # the first is that of the checkpoints which say that it begins
+    Step.BEGIN_TRANSACTION: (2, 3),
+    Step.FILL_HOLE: (1, 2),
+    Step.END_HOLE: (1, 2, 4),
+    Step.DELETE_RECORDS: (1,),
+    Step.PRODUCE_OFFSET_MAP: (2,),
+    Step.PRODUCE_CHECKPOINT: (2,),
+    Step.COMMIT_GROUP: (1, 2),
+}
 COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),  # the second gives it back
     Step.PUT_SEGMENT: (2,),

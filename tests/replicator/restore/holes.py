@@ -8,7 +8,7 @@ partition 2   as many records as offsets
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -31,7 +31,7 @@ SEGMENTS: Mapping[int, Mapping[tuple[int, int], Collection[int]]] = {
     2: {(0, 5): range(6)},
 }
 ENDS = (120, 7, 6)  # at the moment, by partition: 118 and 119 are markers
-RECORDS = ([100, 101, 103, 110, *range(112, 118)], [], list(range(6)))
+RECORDS: Sequence[Sequence[int]] = ([100, 101, 103, 110, *range(112, 118)], [], list(range(6)))
 LOGS = ((100, 120), (7, 7), (0, 6))  # where they begin and end
 COMMITTED: Mapping[str, Mapping[int, int]] = {
     "begin": {0: 100, 1: 7, 2: 0},
