@@ -134,6 +134,7 @@ FORK: Mapping[Step, int] = {Step.RECORD_FORK: 1}
 # Of an ingress that keeps the source's offsets (tests/faults/test_preserving_killed.py).
 PRESERVE: Mapping[Step, int] = {
     Step.TAKE_OVER: 1,
+    Step.TAKE_PARTITION: 1,
     Step.PRODUCE_RECORDS: 2,
     Step.BEGIN_TRANSACTION: 2,
     Step.FILL_HOLE: 2,
@@ -218,6 +219,8 @@ ELSEWHERE: Mapping[Step, str] = {
     "(tests/ingress/groups/test_mirror_records.py)",
     Step.COMMIT_GROUP: "recorded before; what is recorded and not committed is due still, and never moved back "
     "(tests/ingress/groups/test_target_groups.py)",
+    Step.LEAVE_PARTITION: "the last that an owner does; without it the next one waits, as after a kill: "
+    "tests/infra/kafka/producer/test_preserving.py",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,

@@ -7,19 +7,22 @@
 A log is forgotten when its partition's part of a call fails, unless the next attempt follows at once: records of this
 process may still arrive then, too, and the wait begins again.
 
+A log that its last owner has left for certain needs no wait, either: `handover` says where it ended then.
+
 A log that nobody can have sent a record to needs no wait, as `is_new` says of the first time that this process has it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
 from formats.holes import has_lost_its_tail
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.kafka.producer.handover import Handover
 from infra.kafka.producer.hole_filler import HoleFiller
 from infra.kafka.producer.preserve_failures import Remedies, RunEnded, broken, taken_over
 from infra.kafka.producer.preserved_log import PreservedLog, Stillness, TargetLogs
@@ -38,15 +41,20 @@ class OwnedLogs:
         target: TargetLogs,
         take_over_wait: timedelta,
         is_new: Callable[[TopicPartition], bool],
+        handover: Handover | None,
         remedies: Remedies,
         memory_bytes: int,
     ) -> None:
         """`properties`: the result of `transactional_properties`. `transactional_id`: those of the partitions begin
         with it. `take_over_wait`: an owner begins when the end of the log has stood still for it. `is_new`: whether no
-        other process can have sent a record to the partition."""
+        other process can have sent a record to the partition. `handover`: None where owners leave nothing."""
         self._properties, self._id, self._target = properties, transactional_id, target
         self._wait, self._is_new, self._memory_bytes = take_over_wait, is_new, memory_bytes
-        self._remedies, self._had = remedies, set[TopicPartition]()  # those that this process has had
+        self._handover, self._remedies, self._had = (
+            handover,
+            remedies,
+            set[TopicPartition](),
+        )  # those that this process has had
         self._logs: dict[TopicPartition, PreservedLog] = {}
         self._fillers: OrderedDict[TopicPartition, HoleFiller] = OrderedDict()
 
@@ -75,7 +83,7 @@ class OwnedLogs:
         if partition not in self._fillers:
             self._fillers[partition] = HoleFiller(
                 self._properties,
-                transactional_id=f"{self._id}.{partition.topic}.{partition.partition}",
+                transactional_id=self.id_of(partition),
                 sample=run,
                 stable_end=partial(self._target.stable_end, partition),
                 memory_bytes=self._memory_bytes,
@@ -85,9 +93,29 @@ class OwnedLogs:
             self._fillers.popitem(last=False)[1].close()
         return self._fillers[partition]
 
+    def id_of(self, partition: TopicPartition) -> str:
+        """Its transactional id."""
+        return f"{self._id}.{partition.topic}.{partition.partition}"
+
+    def quiet(self, epochs: Collection[int] | None) -> Sequence[PreservedLog]:
+        """Of these ownerships, or of all, those of which nothing is on its way; they are forgotten."""
+        found = [one for one in self._logs.values() if epochs is None or one.epoch in epochs]
+        for one in found:
+            del self._logs[one.partition]
+        return [one for one in found if one.is_taken and one.is_quiet and not one.lingers]
+
+    def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """All that was sent to these is acknowledged."""
+        for partition in partitions:
+            if partition in self._logs:
+                self._logs[partition].is_quiet = True
+
     def ended(self, failure: RunFailed) -> None:
         target = self._logs.get(failure.partition)
-        if target is not None and target.is_ready and failure.kind is not FailureKind.RETRY_NOW:
+        if target is None or not target.is_ready:
+            return
+        target.lingers |= not target.is_quiet
+        if failure.kind is not FailureKind.RETRY_NOW:
             del self._logs[failure.partition]
 
     def forget(self) -> None:
@@ -116,6 +144,10 @@ class OwnedLogs:
         ends = self._target.ends(target.partition)
         target.still.seen(ends.high, self._target.monotonic())
         left = target.wait - target.still.lasts(asked_at)
+        if left > timedelta() and self._handover is not None:
+            left_at = self._handover.left_at(self.id_of(target.partition))
+            if left_at == ends.high:
+                left = timedelta()
         if left > timedelta() or ends.stable != ends.high:
             raise RunEnded(taken_over(target.partition, left))
         target.low, target.end, target.checked_from = ends.low, ends.high, ends.high

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -35,6 +35,7 @@ from infra.contracts.producer import RunFailed, TargetRun
 from infra.kafka.client.delivery_reports import RunReports
 from infra.kafka.client.idempotent_producer import IdempotentProducer, transactional_properties
 from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
+from infra.kafka.producer.handover import Handover
 from infra.kafka.producer.hole_filler import NotAsExpected
 from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
@@ -55,6 +56,7 @@ from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, DESTINATION, NEXT, REASON
 
 METADATA_WITHIN = timedelta(seconds=5)
+LEFT_WITHIN = timedelta(seconds=1)  # else the next owner waits
 FILL_FOR = timedelta(seconds=2)  # of one call: other partitions wait meanwhile
 MOST_AT_ONCE = 300_000  # offsets of a hole before the deadline is checked again
 LONG = timedelta(seconds=10)  # a hole that takes so long is announced
@@ -87,7 +89,7 @@ class _Call:
 
 
 class PreservingWriter:
-    """A TargetWriter that keeps the source's offsets."""
+    """An UnfencedWriter that keeps the source's offsets."""
 
     author = Author.AT_LEAST_ONCE
 
@@ -103,17 +105,19 @@ class PreservingWriter:
         offset_map_topic: str,
         memory_bytes: int,
         is_new: Callable[[TopicPartition], bool] = lambda _: False,
+        handover: Handover | None = None,
         remedies: Remedies = OF_INGRESS,
     ) -> None:
         """Connects on first use. `transactional_id`: the same for all processes of the group; those of the partitions
         begin with it. `owns`: whether this process has certainly its partitions now; it may raise OwnershipLost.
         `is_new`: whether no other process can have sent a record to the partition, so that there is nothing to wait
-        for. Raises ConfigError."""
+        for. `handover`: what owners leave for the next one; None: each waits. Raises ConfigError."""
         expires = {"message.timeout.ms": int(limits.expires_after / timedelta(milliseconds=1))}
         self._topics = OwnTopics(checkpoint_topic, offset_map_topic)
         self._producers = AcknowledgedProducers({**properties, **expires}, self._topics, memory_bytes=memory_bytes)
         self._target, self._owns, self._limits, self._memory_bytes = logs, owns, limits, memory_bytes
-        self._remedies = remedies
+        self._remedies, self._handover = remedies, handover
+        self._is_delivering = False
         self._backlogs = defaultdict[TopicPartition, HoleBacklog](lambda: HoleBacklog(limits.holes_per_second))
         self._logs = OwnedLogs(
             transactional_properties(
@@ -123,6 +127,7 @@ class PreservingWriter:
             target=logs,
             take_over_wait=limits.take_over_wait,
             is_new=is_new,
+            handover=handover,
             remedies=remedies,
             memory_bytes=memory_bytes,
         )
@@ -141,6 +146,7 @@ class PreservingWriter:
         with a long hole with RETRY_NOW until that is filled; a broken one, or one with too many holes, with DENIED."""
         call = _Call(partial(_check, should_stop, self._owns), lambda: should_stop() or not self._owns())
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
+        self._is_delivering = True
         try:
             with durable(Step.PRODUCE_RECORDS):
                 for run in runs:
@@ -163,18 +169,39 @@ class PreservingWriter:
             self._logs.forget()  # what was sent may still arrive
             self._producers.close(GRACE)
             raise
+        finally:
+            self._is_delivering = False
         return list(call.failed.values())
+
+    def leave(self, epochs: Collection[int] | None = None) -> None:
+        """These ownerships are over, or all: say so to the next owners, as far as nothing is on its way. Not during
+        `deliver`. It may fail: then they wait."""
+        left = self._logs.quiet(epochs)
+        if self._handover is None or not left:
+            return
+        deadline = Deadline(LEFT_WITHIN)
+        records = [self._handover.left(self._logs.id_of(one.partition), one.end) for one in left]
+        try:
+            with durable(Step.LEAVE_PARTITION):
+                self._producers.record_notes(records, partial(_check, lambda: deadline.expired, lambda: True))
+        except (BrokerUnavailable, WriterRefused) as error:
+            log.info("departure_not_recorded", extra={REASON: str(error)})
 
     def close(self, timeout: timedelta) -> None:
         """Drop records in flight and release everything. May be called twice; the next `deliver` connects again."""
+        if not self._is_delivering:  # or a thread that was left behind is in it
+            self.leave()
         self._producers.close(timeout)
         self._logs.close()
+        if self._handover is not None:
+            self._handover.close()
 
     # --- one run ---
 
     def _place(self, run: TargetRun, call: _Call) -> None:
         """Bring the log from where it ends to the end of the run, as far as what is queued."""
         target, whole = self._logs.of(run, call.seen, call.should_stop), run
+        self._take(target, call)
         if target.end > run.position:
             until = min(target.end, run.checkpoint.next_offset)
             self._compare(target, run, until, call)
@@ -192,6 +219,13 @@ class PreservingWriter:
         self._remove_prefix(target, run)
         call.sent.append(whole)
 
+    def _take(self, target: PreservedLog, call: _Call) -> None:
+        """What an earlier owner has said of its leaving must not be taken for this one's, should this one be killed."""
+        if self._handover is not None and not target.is_taken:
+            with durable(Step.TAKE_PARTITION):
+                self._producers.record_notes([self._handover.taken(self._logs.id_of(target.partition))], call.wait)
+        target.is_taken = True
+
     def _send(self, target: PreservedLog, piece: TargetRun, expected: int, call: _Call) -> None:
         if call.producer is None:
             call.producer = self._producers.of(self.batch_size_class(piece.partition.topic))
@@ -199,6 +233,7 @@ class PreservingWriter:
         if call.producer.fatal is not None:
             self._settle(call)
             raise RunEnded(unfinished(piece.partition, "another run failed"))
+        target.is_quiet = False
         reports = call.producer.send(piece, piece.partition, memory_bytes=self._memory_bytes, wait=call.wait)
         call.queued.append((piece.partition, reports, expected))
         target.end = expected + piece.count
@@ -275,6 +310,7 @@ class PreservingWriter:
             if partition in call.failed or (reports.is_contiguous and reports.first_offset == expected):
                 continue
             self._fail(call, moved(partition, expected, reports.first_offset))
+        self._logs.settled({partition for partition, _, _ in call.queued} - call.failed.keys())
         call.queued.clear()
 
     def _fail(self, call: _Call, failure: RunFailed) -> None:
