@@ -14,28 +14,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
 from formats.int_range import INT64_MAX
-from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
-from infra.archive.generation_history import group_history, watermark_generations
-from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
 from ingress.settings import HOLE_LIMIT
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
-from replicator.restore.conflicts import Conflict, ConflictKind
+from replicator.restore.conflicts import ConflictKind
 from replicator.restore.control_archive import acl_restore, control_archive
-from replicator.restore.cut_lookup import ArchivedCut, CutLookup
-from replicator.restore.group_plan import RestoredTopics, group_plan
 from replicator.restore.group_restore import GroupOutcomes, set_groups
+from replicator.restore.moment import archived_cut, restored_topics, with_groups
 from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, conflicts_text
 from replicator.restore.planner import RestorePlanner
@@ -142,7 +136,7 @@ class Restore(Closing):
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
         worker, checkpoints = self._worker, self._worker.checkpoints if self._has_begun() else None
-        cut = self._cut(checkpoints)
+        cut = None if self.selection.at is None else archived_cut(worker.archive.control, self.selection, checkpoints)
         planner = RestorePlanner(
             archive=worker.archive,
             admin=worker.admin,
@@ -160,45 +154,10 @@ class Restore(Closing):
             cut=cut,
             hole_limit=hole_limit(self._config),
         )
-        plan = self._with_groups(planner.plan(self.selection, self.id, self._target_options, checkpoints))
-        return replace(plan, warnings=[*plan.warnings, *self._warnings(plan)])
-
-    def _cut(self, checkpoints: KafkaCheckpointStore | None) -> ArchivedCut | None:
-        """None when the selection has no moment. The cut of an earlier run stays."""
-        if self.selection.at is None:
-            return None
-        if checkpoints is not None:
-            checkpoints.read()
-        control = self._worker.archive.control
-        history = watermark_generations(control.objects, control.prefix, self.selection.region)
-        beat = SourceHeartbeats(control.objects, control.prefix).refresh([self.selection.region])
-        lookup = CutLookup(history, self.selection, beat[self.selection.region])
-        return lookup.find(None if checkpoints is None else checkpoints.cut())
-
-    def _with_groups(self, plan: RestorePlan) -> RestorePlan:
-        if plan.cut is None or not self._options.groups:
-            return plan
-        control, region = self._worker.archive.control, self.selection.region
-        found = group_history(control.objects, control.prefix, region).at(plan.cut.moment)
-        if found.value is None:
-            why = f"no snapshot of the consumer groups of {region} is as old as {plan.cut.moment.isoformat()}"
-            conflict = Conflict(kind=ConflictKind.MOMENT, reason=f"{why}: restore without --groups")
-            return replace(plan, conflicts=[*plan.conflicts, conflict])
-        groups = group_plan(found.number, found.value, self._restored(plan, plan.cut))
-        return replace(plan, groups=groups, warnings=[*plan.warnings, *found.problems, *groups.problems])
-
-    def _restored(self, plan: RestorePlan, cut: Cut) -> RestoredTopics:
-        """With partitions that were there and have no record to restore."""
-        planned = {partition.key: partition for partition in plan.partitions}
-        keys = [
-            CheckpointKey(topic.incarnation.source(cut.region, number), topic.destination)
-            for topic in plan.topics
-            if (then := cut.topics.get(topic.incarnation.topic)) is not None
-            for number in range(len(then.ends))
-            if self.selection.wants(topic.incarnation.topic, number)
-        ]
-        empty = [key for key in keys if key not in planned or planned[key].offsets is None]
-        return RestoredTopics.of(cut, keys, empty)
+        plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
+        if self._options.groups:
+            plan = with_groups(plan, worker.archive.control, self.selection)
+        return replace(plan, warnings=[*plan.warnings, *egress_warnings(self._config, plan)])
 
     def set_groups(self, plan: RestorePlan) -> GroupOutcomes:
         """Set the positions of the plan's groups, after `run` when every partition is done. Given again, it moves no
@@ -209,7 +168,7 @@ class Restore(Closing):
             self._config,
             self._worker.admin,
             plan.groups,
-            self._restored(plan, plan.cut),
+            restored_topics(plan, plan.cut, self.selection),
             checkpoints=self._worker.checkpoints,
             offset_map_topic=self._settings.offset_map_topic,
             destinations={topic.destination for topic in plan.topics},
@@ -217,21 +176,6 @@ class Restore(Closing):
             pool=self._worker.pool,
             now=self._clock.now(),
         )
-
-    def _warnings(self, plan: RestorePlan) -> Sequence[str]:
-        """Warn of a destination that this file's egress selects: it would be archived as one more topic, and
-        delivered."""
-        egress, own = self._config.egress, self._config.own_topics
-        if egress is None:
-            return []
-        verdicts = [explain(topic.destination, egress.rules, own) for topic in plan.topics]
-        return [
-            f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
-            "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
-            "selecting it"
-            for verdict in verdicts
-            if verdict.selected
-        ]
 
     def prepare(self, *, dry_run: bool = False, thaw_days: int | None = None) -> Preparation:
         """Plan the restore and decide what happens next.
@@ -390,6 +334,21 @@ class Restore(Closing):
             if all(end.stable == end.high for end in ends.values()):
                 return
             self.stop.wait(MARKERS_POLL)
+
+
+def egress_warnings(config: Config, plan: RestorePlan) -> Sequence[str]:
+    """Warn of a destination that this file's egress selects: it would be archived as one more topic, and delivered."""
+    egress, own = config.egress, config.own_topics
+    if egress is None:
+        return []
+    verdicts = [explain(topic.destination, egress.rules, own) for topic in plan.topics]
+    return [
+        f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
+        "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
+        "selecting it"
+        for verdict in verdicts
+        if verdict.selected
+    ]
 
 
 def hole_limit(config: Config) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -28,12 +28,9 @@ from formats.holes import time_to_fill
 from formats.messages.delivery_checkpoint import Author, CheckpointKey, Skipped
 from formats.records.hole_rate import HoleBacklog
 from formats.records.offset_runs import contiguous
-from formats.records.statistics import records_within
-from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import RunFailed, TargetRun
-from infra.kafka.client.delivery_reports import RunReports
-from infra.kafka.client.idempotent_producer import IdempotentProducer, transactional_properties
+from infra.kafka.client.idempotent_producer import transactional_properties
 from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
 from infra.kafka.producer.handover import Handover
 from infra.kafka.producer.hole_filler import NotAsExpected
@@ -51,6 +48,7 @@ from infra.kafka.producer.preserve_failures import (
     unfinished,
 )
 from infra.kafka.producer.preserved_log import PreservedLog, TargetLogs
+from infra.kafka.producer.preserving_call import PreservingCall, check_owned, part_of
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, DESTINATION, NEXT, REASON
@@ -71,21 +69,6 @@ class PreserveLimits:
     expires_after: timedelta  # a record that is not acknowledged; not longer than `take_over_wait`
     hole_limit: int  # offsets; a larger hole waits for an operator
     holes_per_second: int  # of a partition; a source that has more, all the time, is refused
-
-
-@dataclass(slots=True)
-class _Call:
-    """State of one call of `deliver`."""
-
-    wait: Callable[[], None]
-    should_stop: Callable[[], bool]
-    deadline: Deadline | None = None  # for filling holes, from the first one on
-    producer: IdempotentProducer[TopicPartition] | None = None
-    queued: list[tuple[TopicPartition, RunReports, int]] = field(default_factory=list)  # with the first offset expected
-    seen: set[TopicPartition] = field(default_factory=set)  # whose end was requested
-    failed: dict[TopicPartition, RunFailed] = field(default_factory=dict)
-    sent: list[TargetRun] = field(default_factory=list)  # whole, once they are settled
-    found: list[TargetRun] = field(default_factory=list)  # in the target already, of partitions that failed after them
 
 
 class PreservingWriter:
@@ -144,7 +127,7 @@ class PreservingWriter:
     ) -> Sequence[RunFailed]:
         """See TargetWriter. A partition that was taken over fails with RETRY_LATER until its log has stood still, one
         with a long hole with RETRY_NOW until that is filled; a broken one, or one with too many holes, with DENIED."""
-        call = _Call(partial(_check, should_stop, self._owns), lambda: should_stop() or not self._owns())
+        call = PreservingCall(partial(check_owned, should_stop, self._owns), lambda: should_stop() or not self._owns())
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         self._is_delivering = True
         try:
@@ -183,7 +166,7 @@ class PreservingWriter:
         records = [self._handover.left(self._logs.id_of(one.partition), one.end) for one in left]
         try:
             with durable(Step.LEAVE_PARTITION):
-                self._producers.record_notes(records, partial(_check, lambda: deadline.expired, lambda: True))
+                self._producers.record_notes(records, partial(check_owned, lambda: deadline.expired, lambda: True))
         except (BrokerUnavailable, WriterRefused) as error:
             log.info("departure_not_recorded", extra={REASON: str(error)})
 
@@ -198,14 +181,14 @@ class PreservingWriter:
 
     # --- one run ---
 
-    def _place(self, run: TargetRun, call: _Call) -> None:
+    def _place(self, run: TargetRun, call: PreservingCall) -> None:
         """Bring the log from where it ends to the end of the run, as far as what is queued."""
         target, whole = self._logs.of(run, call.seen, call.should_stop), run
         self._take(target, call)
         if target.end > run.position:
             until = min(target.end, run.checkpoint.next_offset)
             self._compare(target, run, until, call)
-            run = _cut(run, until, run.checkpoint.next_offset)
+            run = part_of(run, until, run.checkpoint.next_offset)
         backlog = self._backlogs[run.partition]
         backlog.add(run.batches, position=run.position, next_offset=run.checkpoint.next_offset)
         if backlog.is_endless:
@@ -213,20 +196,20 @@ class PreservingWriter:
         stretches = contiguous([b.column("offset") for b in run.batches], 0).rows() if run.count else []
         for source, _, count in stretches:
             self._fill(target, source, run, call)
-            piece = run if len(stretches) == 1 else _cut(run, source, source + count)
+            piece = run if len(stretches) == 1 else part_of(run, source, source + count)
             self._send(target, piece, source, call)
         self._fill(target, run.checkpoint.next_offset, run, call)
         self._remove_prefix(target, run)
         call.sent.append(whole)
 
-    def _take(self, target: PreservedLog, call: _Call) -> None:
+    def _take(self, target: PreservedLog, call: PreservingCall) -> None:
         """What an earlier owner has said of its leaving must not be taken for this one's, should this one be killed."""
         if self._handover is not None and not target.is_taken:
             with durable(Step.TAKE_PARTITION):
                 self._producers.record_notes([self._handover.taken(self._logs.id_of(target.partition))], call.wait)
         target.is_taken = True
 
-    def _send(self, target: PreservedLog, piece: TargetRun, expected: int, call: _Call) -> None:
+    def _send(self, target: PreservedLog, piece: TargetRun, expected: int, call: PreservingCall) -> None:
         if call.producer is None:
             call.producer = self._producers.of(self.batch_size_class(piece.partition.topic))
             self._topics.check(partial(call.producer.topic_error, within=METADATA_WITHIN))
@@ -238,7 +221,7 @@ class PreservingWriter:
         call.queued.append((piece.partition, reports, expected))
         target.end = expected + piece.count
 
-    def _fill(self, target: PreservedLog, wanted: int, run: TargetRun, call: _Call) -> None:
+    def _fill(self, target: PreservedLog, wanted: int, run: TargetRun, call: PreservingCall) -> None:
         if target.end >= wanted:
             return
         self._settle(call)
@@ -272,7 +255,7 @@ class PreservingWriter:
             why = "another program has written a record into a hole"
             raise RunEnded(broken(run, at, why, self._remedies))
 
-    def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: _Call) -> None:
+    def _compare(self, target: PreservedLog, run: TargetRun, until: int, call: PreservingCall) -> None:
         """What lies in the target already, up to `until`."""
         start, end = max(run.position, target.low), min(until, target.checked_from)
         if start >= end:
@@ -281,7 +264,7 @@ class PreservingWriter:
         if at is None:
             return
         if at > run.position:
-            call.found.append(_cut(run, run.position, at))
+            call.found.append(part_of(run, run.position, at))
         why = "the target has another record there than the source, or only one has any"
         raise RunEnded(broken(run, at, why, self._remedies))
 
@@ -299,7 +282,7 @@ class PreservingWriter:
 
     # --- what is acknowledged ---
 
-    def _settle(self, call: _Call) -> None:
+    def _settle(self, call: PreservingCall) -> None:
         """Wait until all that is queued is acknowledged, and check where it is."""
         if call.producer is not None:
             for failure in self._producers.failed(call.producer, call.wait).values():
@@ -313,27 +296,6 @@ class PreservingWriter:
         self._logs.settled({partition for partition, _, _ in call.queued} - call.failed.keys())
         call.queued.clear()
 
-    def _fail(self, call: _Call, failure: RunFailed) -> None:
+    def _fail(self, call: PreservingCall, failure: RunFailed) -> None:
         call.failed.setdefault(failure.partition, failure)
         self._logs.ended(failure)
-
-
-def _cut(run: TargetRun, start: int, next_offset: int) -> TargetRun:
-    """The part of a run from `start` to before `next_offset`."""
-    batches = tuple(records_within(run.batches, OffsetRange(start, next_offset - 1))) if start < next_offset else ()
-    count = sum(batch.num_rows for batch in batches)
-    return replace(
-        run,
-        batches=batches,
-        count=count,
-        size_bytes=run.size_bytes * count // max(run.count, 1),
-        position=start,
-        checkpoint=replace(run.checkpoint, next_offset=next_offset),
-    )
-
-
-def _check(should_stop: Callable[[], bool], owns: Callable[[], bool]) -> None:
-    if should_stop():
-        raise BrokerUnavailable("stopped before the target had acknowledged everything")
-    if not owns():
-        raise BrokerUnavailable("this process was frozen, or did not poll its group: it may have lost its partitions")
