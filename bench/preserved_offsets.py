@@ -80,7 +80,8 @@ class Bench:
                 holes_per_second=10**9,
             ),
             memory_bytes=MEMORY,
-            **self.own,
+            checkpoint_topic=self.own["checkpoint_topic"],
+            offset_map_topic=self.own["offset_map_topic"],
         )
         yield writer
         writer.close(TIMEOUT)

@@ -17,6 +17,8 @@ from ingress.source_settings import DEFAULT_DESTINATION, DEFAULT_SEPARATOR, TOPI
 REFRESH = timedelta(seconds=30)
 DEFAULT_OFFSET_MAP = "replicator.offsetmap"
 
+HOLE_LIMIT = 50_000_000  # offsets in a row, filled within minutes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressSettings(CatalogSettings):
@@ -108,7 +110,7 @@ class IngressSettings(CatalogSettings):
         ),
     )
     preserve_hole_limit: int = field(
-        default=50_000_000,
+        default=HOLE_LIMIT,
         metadata=setting(
             "with offsets = 'preserve': offsets without a record, in a row, that are filled without asking; a "
             "partition with more of them, such as before the begin of the source's log, stops and says how long it "

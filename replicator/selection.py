@@ -55,6 +55,7 @@ class Selection:
     transforms: Sequence[str] = ()  # names of the functions that filter or change records, in order
     on_spark: bool = False
     at: datetime | None = None  # UTC; what the source held then; None: whatever is stored
+    preserves_offsets: bool = False  # whether each record keeps its offset
     is_transactional: bool = False  # or at the nearest earlier moment that splits no transaction
 
     def __post_init__(self) -> None:
@@ -63,6 +64,11 @@ class Selection:
         if self.at is not None and self.timestamps.is_bounded:
             raise ValueError(
                 "--at is about what the source held, whatever the timestamps: leave out --from and --until"
+            )
+        if self.preserves_offsets and self.transforms:
+            raise ValueError(
+                "--filter and --map may change records, and --preserve-offsets compares what a killed run left with "
+                "the archive: use one of them"
             )
 
     def matches(self, topic: str) -> bool:
@@ -95,6 +101,8 @@ class Selection:
         }
         if self.at is not None:
             fields |= {"at": self.at.isoformat(), "transactional": self.is_transactional}
+        if self.preserves_offsets:
+            fields["preserves_offsets"] = True
         return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 

@@ -7,6 +7,10 @@
 A new writer puts a generation at once, even one with the same content: the number that a frozen predecessor was about
 to put is taken then. A predecessor that thaws steps down, and never puts its old content under a higher number.
 
+What stayed the same for long, and then changed, is put once more first, as it was last observed (`restate_after`): what
+holds at a moment in between is then known from the generation before it and the one after it. Both observations began
+after generation n was stored, and nobody else has put n + 1, so numbers stay in the order of the observations.
+
 A cluster may take long to answer, so observations run on a pool: heartbeats say that the process is alive meanwhile.
 """
 
@@ -68,10 +72,15 @@ class Publication(Generic[T]):
     interval: Callable[[], timedelta]  # between observations; 0: none are made. It may change
     clock: Clock
     pool: Executor
+    restate_after: timedelta | None = (
+        None  # what was the same for so long is put once more before a change; None: never
+    )
     number: int = 0  # newest generation that is known
     confirmed_at: datetime | None = None  # when the last observation with the content of this generation began
     _current: T | None = None  # its content
     _done_at: datetime | None = None  # when the last observation was put, or found to be the same
+    _put_at: datetime | None = None  # when the observation of this generation began; None: of another process
+    _same: T | None = None  # the last observation with its content
     _must_put: bool = False  # this process has taken over, and has not put a generation since
     _logged: Mapping[str, str] = field(default_factory=dict)  # problems in the log
     _lookup: Lookup[_Observed[T]] = field(init=False)
@@ -112,16 +121,34 @@ class Publication(Generic[T]):
                 return Outcome.IDLE
 
     def _put(self, observed: _Observed[T]) -> bool:
+        if observed.number != self.number:  # of another process
+            self._put_at = self._same = None
         self.number, self._current, found = observed.number, observed.before, observed.found
         self._log_problems(found.problems)
         if not self._must_put and self._current is not None and self.has_same_content(found, self._current):
-            self.confirmed_at = observed.began_at
+            self.confirmed_at, self._same = observed.began_at, found
             return True
+        if self._is_to_be_restated and self._same is not None:
+            if not self._put_next(self._same):
+                return False
+            self._put_at, self._same = self.confirmed_at, None
+        if not self._put_next(found):
+            return False
+        self._current, self._must_put, self._same = found, False, None
+        self.confirmed_at = self._put_at = observed.began_at
+        return True
+
+    @property
+    def _is_to_be_restated(self) -> bool:
+        if self.restate_after is None or self._put_at is None or self.confirmed_at is None:
+            return False
+        return self.confirmed_at - self._put_at >= self.restate_after
+
+    def _put_next(self, found: T) -> bool:
         data = self.encode(found)
         if not self.generations.put(self.number + 1, data):
             return False
-        self.number, self._current, self._must_put = self.number + 1, found, False
-        self.confirmed_at = observed.began_at
+        self.number += 1
         extra = {log_fields.KEY: self.generations.key(self.number), log_fields.BYTES: len(data)}
         log.info("generation_published", extra=extra)
         return True

@@ -1,5 +1,5 @@
 """Records of the checkpoint topic other than positions: parked and waiting partitions, skipped offsets, the owner of a
-transactional id, the group that the topic belongs to, and the cut of a restore.
+transactional id and whether it has left, the group that the topic belongs to, and the cut of a restore.
 
 Pure: records in, tables out. The last record of a key wins; one without a value removes the key.
 """
@@ -26,6 +26,7 @@ from formats.messages.delivery_checkpoint import (
     decode_waiting,
     kind_of,
 )
+from formats.messages.departure import LEFT, Departure, decode_departure
 from formats.messages.group_claim import GROUP, GroupClaim, decode_claim
 
 
@@ -39,6 +40,7 @@ class CheckpointNotes:
     _claims: dict[bytes, GroupClaim] = field(default_factory=dict)  # by the record's key, in the order of the log
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
     cut: bytes | None = None  # of a restore to a moment, encoded
+    departures: dict[str, Departure] = field(default_factory=dict)  # by transactional id
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -52,7 +54,13 @@ class CheckpointNotes:
 
     def copy(self) -> CheckpointNotes:
         return CheckpointNotes(
-            dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped), self.cut
+            dict(self.parked),
+            dict(self.waiting),
+            dict(self.owners),
+            dict(self._claims),
+            dict(self._skipped),
+            self.cut,
+            dict(self.departures),
         )
 
     def put(self, key: bytes, value: bytes | None) -> bool:
@@ -84,6 +92,9 @@ class CheckpointNotes:
         elif kind == OWNER and value is not None:
             transactional_id, token = decode_owner(key, value)
             self.owners[transactional_id] = token
+        elif kind == LEFT and value is not None:
+            transactional_id, departure = decode_departure(key, value)
+            self.departures[transactional_id] = departure
         elif kind == CUT and value is not None:
             self.cut = value
         return kind != POSITION

@@ -68,6 +68,15 @@ class GenerationHistory(Generic[T]):
             if one.number < number and (value := self._readable(one.number)) is not None:
                 yield one.number, value
 
+    def later(self, number: int) -> Iterator[tuple[int, T]]:
+        """Those after `number`, the lowest first, up to one that cannot be read: a LIST for each thousand, and a GET
+        each. Raises StoreUnavailable."""
+        for one in self.generations.stored():
+            if one.number > number:
+                if (value := self._readable(one.number)) is None:
+                    return
+                yield one.number, value
+
     def following(self, number: int) -> T | None:
         """The first one after `number`, when it can be read. Raises StoreUnavailable."""
         after = self.generations.at_or_after(number + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -79,6 +79,14 @@ class TargetWriter(Protocol):
         this writer: no checkpoint was written, and the positions are unchanged."""
 
     def close(self, timeout: timedelta) -> None: ...
+
+
+class UnfencedWriter(TargetWriter, Protocol):
+    """One whose records the target does not fence: the next owner of a partition waits for them, unless it knows that
+    there are none."""
+
+    def leave(self, epochs: Collection[int]) -> None:
+        """These ownerships are over. Not during `deliver`; raises nothing that keeps the others waiting."""
 
 
 @dataclass(frozen=True, slots=True)

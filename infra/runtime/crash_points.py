@@ -52,6 +52,8 @@ class Step(StrEnum):
     ABORT_TRANSACTION = "abort-transaction"
     FILL_HOLE = "fill-hole"  # of a partition that keeps the source's offsets
     END_HOLE = "end-hole"
+    TAKE_PARTITION = "take-partition"
+    LEAVE_PARTITION = "leave-partition"
     PARK = "park"
     RECORD_WAITING = "record-waiting"
     CLAIM_GROUP = "claim-group"

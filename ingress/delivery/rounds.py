@@ -39,7 +39,7 @@ from formats.errors import (
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from formats.records.statistics import last_offset
 from infra.archive.run_reader import RunReader
-from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule, UnfencedWriter
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
@@ -100,7 +100,7 @@ class Delivery:
     metrics: Metrics
     stop: Stop
     abandon: Stop  # ends the wait for the target, once a shutdown's deadline has passed
-    preserving: TargetWriter | None = None  # for partitions that keep the source's offsets; None: there are none
+    preserving: UnfencedWriter | None = None  # for partitions that keep the source's offsets; None: there are none
     fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: no other process can own the partitions
     width: int = 8
     round_records: int = 1  # a round takes available runs until it has so many records
@@ -110,6 +110,7 @@ class Delivery:
     _read_ahead: ReadAhead = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
+    _left: set[int] = field(default_factory=set)  # epochs that are over, which `preserving` is still to be told
     _held_back: bool = False  # available runs may not be delivered now
     _halted: str = ""
     _halts: int = 0  # in a row
@@ -141,6 +142,7 @@ class Delivery:
         even the abort did not end in time: without transactions its records may then mix with the next owner's."""
         with self._mutex:
             self._read_ahead.release(epochs)
+            self._left.update(epochs)
             if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
                 return True
             # records buffered in the producer must not reach the target after the next owner's records: drop the round,
@@ -161,6 +163,7 @@ class Delivery:
 
     def run_round(self) -> bool:
         """One round. False when there was nothing to deliver, or nothing may be delivered now."""
+        self._leave()
         with self._mutex:
             self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
             if self._held_back:
@@ -184,6 +187,13 @@ class Delivery:
                 self._in_round, self._give_up_round, self._round_began = frozenset(), False, None
                 self._mutex.notify_all()
         return True
+
+    def _leave(self) -> None:
+        """Between two rounds: nothing of what was released is in flight."""
+        with self._mutex:
+            left, self._left = self._left, set()
+        if left and self.preserving is not None:
+            self.preserving.leave(left)
 
     @property
     def halted(self) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ingress.groups.translation import DeliveredRange, Exactness, Translation
+from ingress.groups.translation import DeliveredRange, Exactness, Translation, check_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class PreservedOffsets:
         return self._same(target)
 
     def _same(self, offset: int) -> Translation:
-        if offset < 0:
-            raise ValueError(f"{offset} is no offset")
+        check_offset(offset)
         here = self.delivered
         end = max(min(here.log_end, here.applied), here.log_start)
         if offset < here.log_start:

@@ -115,7 +115,7 @@ class PartitionMap:
         return found
 
     def _target_of(self, source: int, pages: _OpenPages) -> Translation:
-        _check(source)
+        check_offset(source)
         if not len(self._index):
             return self._without_a_page(source)
         page = self._reaching(source, pages)
@@ -131,7 +131,7 @@ class PartitionMap:
     def source_of(self, target: int) -> Translation:
         """Where a consumer continues at the source that would read `target` next. Raises ValueError for what is no
         offset."""
-        _check(target)
+        check_offset(target)
         if not len(self._index):
             return self._never_delivered(target)
         at = max(target, self._log_start)
@@ -243,6 +243,7 @@ def _lowest(runs: OffsetRuns, later: int | None) -> int:
     return runs.lowest_source if later is None else min(runs.lowest_source, later)
 
 
-def _check(offset: int) -> None:
+def check_offset(offset: int) -> None:
+    """Raises ValueError for what is no offset."""
     if not 0 <= offset < END_OF_OFFSETS:
         raise ValueError(f"not an offset: {offset}")

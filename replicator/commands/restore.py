@@ -21,6 +21,7 @@ from replicator.terminal.options import (
     IncarnationOption,
     Offsets,
     Partitions,
+    PreserveOffsets,
     Region,
     Renames,
     Topics,
@@ -80,6 +81,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         bool,
         typer.Option("--groups/--no-groups", help="With --at: set the positions that inactive groups had then."),
     ] = False,
+    preserve_offsets: PreserveOffsets = False,
     incarnation: IncarnationOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     restore_id: Annotated[str, typer.Option("--id", help="Name the restore; the same name resumes it.")] = "",
@@ -146,6 +148,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         transforms=transforms,
         at=at,
         is_transactional=transactional,
+        preserves_offsets=preserve_offsets,
     )
     target = TargetOptions(
         accept=[*(_conflict_kind(name) for name in accept or ()), *([ConflictKind.PURGE] if yes else [])],

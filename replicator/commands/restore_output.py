@@ -27,6 +27,8 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
     print_text(f"restore {plan.id}")
     for line in moment_lines(plan):
         print_text(line)
+    if plan.preserves_offsets:
+        print_text("each record keeps its offset; where the source has none, offsets are filled")
     rows = [
         [
             str(p.source),
@@ -92,10 +94,9 @@ def _print_given_up(plan: RestorePlan) -> None:
                 f"accepted as missing by an earlier run, and not in {partition.target}: {partition.source} {gap}"
             )
         for gap in partition.came_back:
-            print_text(
-                f"  {gap} is stored now. Restore everything into another topic (--rename, and another --id), or add "
-                f"it behind the rest, out of order: {redelivery(plan, partition, gap)}"
-            )
+            again = f"  {gap} is stored now. Restore everything into another topic (--rename, and another --id)"
+            behind = f", or add it behind the rest, out of order: {redelivery(plan, partition, gap)}"
+            print_text(again + ("" if plan.preserves_offsets else behind))
 
 
 def print_result(
@@ -150,6 +151,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "about_seconds": plan.estimated_duration(rate).total_seconds(),
         "refused": plan.refused,
         "empty": plan.is_empty,
+        "preserves_offsets": plan.preserves_offsets,
         "moment": moment_json(plan),
         "warnings": list(plan.warnings),
         "objections": [_conflict_json(c) for c in plan.conflicts],
@@ -197,7 +199,8 @@ def result_json(
 ) -> Mapping[str, object]:
     from dataclasses import asdict
 
-    commands = {str(p.source): [redelivery(plan, p, gap) for gap in p.came_back] for p in plan.partitions}
+    came_back = {} if plan.preserves_offsets else {str(p.source): (p, p.came_back) for p in plan.partitions}
+    commands = {source: [redelivery(plan, p, gap) for gap in gaps] for source, (p, gaps) in came_back.items()}
     return {
         "id": plan.id,
         "seconds": round(took.total_seconds(), 3),

@@ -44,6 +44,8 @@ class ConflictKind(StrEnum):
     PURGE = "purge"
     MOMENT = "moment"
     NOT_ARCHIVED = "not-archived"
+    LONG_HOLES = "long-holes"
+    OFFSETS_TAKEN = "offsets-taken"
     CONFLICT = "conflict"
 
 
@@ -61,6 +63,7 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
     ConflictKind.PURGE: "the records that the topic holds are deleted",
     ConflictKind.NOT_ARCHIVED: "partitions end before the moment, and may end within a transaction",
+    ConflictKind.LONG_HOLES: "they are filled, however long that takes",
 }
 
 CLAMPS = f"start the restore again with --accept {ConflictKind.TIMESTAMPS}"  # of a record that stops it

@@ -4,14 +4,20 @@ watermarks   4711     4712  4713     4714      each complete, in the order of th
 settled        x              x                all selected partitions
 --at                                ^          4713 is in force: its ends are the cut
 --at --transactional                ^          the newest one before that is settled: 4713 here, else 4711
+
+The ends of settled partitions split no transaction, whenever a log is cut there. They are the ends at each later
+moment, too, up to an observation that finds them unchanged, since a last stable offset never goes back: where 4714 has
+the same ends as 4713, or a heartbeat says that what was observed last still is 4714, the moment is `--at` itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import chain, islice
 
+from formats.control.heartbeat import WriterHeartbeat
 from formats.control.restore_cut import Cut, cut_topics
 from formats.control.watermarks import Column, SourceWatermarks
 from formats.errors import ConfigError
@@ -41,6 +47,7 @@ class CutLookup:
 
     history: GenerationHistory[SourceWatermarks]
     selection: Selection
+    heartbeat: WriterHeartbeat | None = None  # the newest of the region; None: not known
 
     def find(self, pinned: Cut | None = None) -> ArchivedCut:
         """`pinned`: that of an earlier run of the same restore, which stays. Raises StoreUnavailable, and ConfigError
@@ -54,6 +61,8 @@ class CutLookup:
             if self.selection.is_transactional:
                 number, value = self._settled(number, value)
             pinned = self._cut(number, value)
+            if self.selection.is_transactional and value.settled_at is not None:
+                pinned = replace(pinned, settled_at=self._until(number, pinned, value.settled_at))
         return ArchivedCut(cut=pinned, positions=self._positions(pinned), problems=problems)
 
     def _in_force(self, found: GenerationInForce[SourceWatermarks]) -> tuple[int, SourceWatermarks]:
@@ -92,6 +101,33 @@ class CutLookup:
                 "without --transactional"
             ],
             source="archive",
+        )
+
+    def _until(self, number: int, cut: Cut, settled_at: datetime) -> datetime:
+        """The last moment up to the one that was asked for at which the ends were still those of the cut."""
+        at, newest = cut.wanted_at, number
+        for later, found in islice(self.history.later(number), MOST_READ):
+            if settled_at >= at:
+                return at
+            if not self._has_ends_of(cut, found):
+                return settled_at
+            newest, settled_at = later, max(settled_at, found.observed_at)
+        beat = self.heartbeat
+        if beat is not None and beat.watermarks == newest and beat.watermarks_at is not None:
+            settled_at = max(settled_at, beat.watermarks_at)
+        return min(settled_at, at)
+
+    def _has_ends_of(self, cut: Cut, found: SourceWatermarks) -> bool:
+        """Whether it has the same selected partitions, and each ends where it ended."""
+        topics = cut_topics(found, self._is_selected)
+        return topics.keys() == cut.topics.keys() and all(
+            (one.topic_id, len(one.ends)) == (topics[name].topic_id, len(topics[name].ends))
+            and all(
+                end is not None and end == topics[name].ends[partition]
+                for partition, end in enumerate(one.ends)
+                if self.selection.wants(name, partition)
+            )
+            for name, one in cut.topics.items()
         )
 
     def _cut(self, number: int, value: SourceWatermarks, *, is_last: bool = True) -> Cut:

@@ -26,6 +26,7 @@ from replicator.restore.conflicts import (
     against_topic,
 )
 from replicator.restore.creation import ROOM, TopicCreation, topic_creation
+from replicator.restore.kept_offsets import against_taken
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
 from replicator.restore.source_catalog import NotDescribed, SourceCatalog, SourceDescription
@@ -64,6 +65,7 @@ class DestinationPlanner:
     now: datetime
     is_whole: bool  # every partition of the topic is restored; else others may belong to another restore
     control: ControlArchive | None  # set if `options` ask for anything of a catalogue
+    preserves_offsets: bool = False
 
     def plan(
         self,
@@ -104,6 +106,8 @@ class DestinationPlanner:
             plan.purge = purge
             plan.conflicts += against_purge(facts.name, configs)
         plan.conflicts += against_topic(facts, marks, partitions, is_ours, plan.purge)
+        if self.preserves_offsets:
+            plan.conflicts += against_taken(marks, partitions)
         plan.conflicts += against_settings(facts.name, configs, limits_ms(configs), footers, self.now)
 
     def _describe(self, plan: DestinationPlan, name: str, topic: str, topic_id: str) -> None:

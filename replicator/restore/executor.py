@@ -19,7 +19,7 @@ from typing import assert_never
 
 from formats.coverage import uncovered
 from formats.errors import CheckpointConflict, TargetError
-from formats.messages.delivery_checkpoint import Checkpoint, Skipped
+from formats.messages.delivery_checkpoint import Author, Checkpoint, Skipped
 from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.archive import Archive
@@ -87,6 +87,7 @@ class Restorer:
     width: int = 8
     patience: timedelta = PATIENCE
     transform: Transform = NO_TRANSFORM
+    preserves_offsets: bool = False
     _partitions: list[RestoringPartition] = field(default_factory=list)  # in the order of their epochs, from 1
 
     def begin(
@@ -102,7 +103,18 @@ class Restorer:
         delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
-        delivery_target = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at, self.transform)
+        delivery_target = DeliveryTarget(
+            plan.source,
+            plan.target,
+            topic_id,
+            epoch,
+            clamp,
+            begun_at,
+            self.transform,
+            preserves_offsets=self.preserves_offsets,
+            # the first checkpoint, of a transaction, says only where delivery begins
+            delivered=0 if begun is None or begun.author is not Author.AT_LEAST_ONCE else begun.next_offset,
+        )
         now = self.clock.now()
         partition = RestoringPartition(plan, delivery_target, self._sequencer(plan, begun), now, given_up=given_up)
         partition.dropped = 0 if begun is None else begun.dropped

@@ -77,15 +77,17 @@ class RestoredMap:
     offset_map: OffsetMapLog
     ends: LogEndReader
     admin: ClusterAdmin
+    preserves_offsets: bool = False  # then each offset is its own translation
 
     def translate(self, restored: RestoredTopics, destinations: Collection[str]) -> Translate:
         """Raises BrokerUnavailable, TargetError."""
         reader = MapReader(offset_map=self.offset_map, ends=self.ends, admin=self.admin)
-        lookup = reader.open(destinations, self.checkpoints.read())
+        positions = self.checkpoints.read()
+        lookup = reader.open(destinations, positions, preserved=destinations if self.preserves_offsets else ())
         ends = log_ends_of(self.ends, restored.empty)
 
         def targets_of(key: CheckpointKey, sources: Sequence[int]) -> Sequence[Translation] | str:
-            if key not in restored.empty:
+            if key not in restored.empty or (self.preserves_offsets and key in positions):  # or it was filled
                 return lookup.targets_of(key, sources)
             target = TopicPartition(key.destination_topic, key.source.partition)
             end = ends.get(target)
@@ -105,6 +107,7 @@ def set_groups(
     checkpoints: CheckpointStore,
     offset_map_topic: str,
     destinations: Collection[str],
+    preserves_offsets: bool,
     pool: Executor,
     now: datetime,
 ) -> GroupOutcomes:
@@ -117,6 +120,10 @@ def set_groups(
     )
     with closing(KafkaOffsetMapLog(for_bounded_reads(consumer), offset_map_topic)) as offset_map:
         found = RestoredMap(
-            checkpoints=checkpoints, offset_map=offset_map, ends=KafkaLogEnds(admin.connection), admin=admin
+            checkpoints=checkpoints,
+            offset_map=offset_map,
+            ends=KafkaLogEnds(admin.connection),
+            admin=admin,
+            preserves_offsets=preserves_offsets,
         )
         return restore.set(plan, restored, found.translate(restored, destinations), now)

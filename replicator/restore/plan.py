@@ -18,6 +18,7 @@ from replicator.restore.acl_restore import RestoredAcls
 from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED, Conflict
 from replicator.restore.creation import TopicCreation
 from replicator.restore.group_plan import GroupPlan
+from replicator.restore.kept_offsets import time_for
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
 from replicator.restore.source_catalog import SourceDescription
@@ -64,6 +65,7 @@ class RestorePlan:
     warnings: Sequence[str] = ()  # do not prevent the restore
     cut: Cut | None = None  # None: not restored to a moment
     groups: GroupPlan | None = None  # None: positions of groups were not asked for
+    preserves_offsets: bool = False
     is_empty: bool = False  # no stored record is selected, and no earlier run restored anything
 
     @property
@@ -92,7 +94,8 @@ class RestorePlan:
         records = sum(p.offsets_left for p in self.partitions)
         size = sum(p.size_bytes * topic.compression_ratio for topic in self.topics for p in topic.partitions)
         rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)
-        return START + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))
+        filling = time_for(self.partitions) if self.preserves_offsets else timedelta()
+        return START + filling + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))
 
 
 def conflicts_text(plan: RestorePlan) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from formats.errors import CheckpointConflict, DataError
 from formats.footer import SegmentFooter
-from formats.int_range import IntRange
+from formats.int_range import INT64_MAX, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
@@ -31,6 +31,7 @@ from replicator.restore.conflicts import (
 from replicator.restore.cut_lookup import ArchivedCut
 from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.incarnations_at import IncarnationsAt
+from replicator.restore.kept_offsets import against_holes, fill_warnings
 from replicator.restore.partition_plan import PartitionCut, PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.sources import selected_sources
@@ -59,6 +60,7 @@ class RestorePlanner:
     cold: ColdStore | None = None
     control: ControlArchive | None = None
     cut: ArchivedCut | None = None  # None: all that is stored is restored
+    hole_limit: int = INT64_MAX  # offsets without a record, in a row, that are filled without asking
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
@@ -101,6 +103,7 @@ class RestorePlanner:
                 *(warning for topic in topics for warning in topic.warnings),
             ],
             cut=None if self.cut is None else self.cut.cut,
+            preserves_offsets=selection.preserves_offsets,
             is_empty=not before.positions and self._is_empty(selection, topics),
         )
 
@@ -144,6 +147,15 @@ class RestorePlanner:
         topic, number = source.topic, source.partition
         return PartitionCut(self.cut.cut.end(topic, number), self.cut.archived_until(topic, number))
 
+    def _with_empty(
+        self, selection: Selection, incarnation: ArchivedIncarnation, sources: Sequence[SourcePartition]
+    ) -> Sequence[SourcePartition]:
+        """And those of which nothing is stored: at the moment they ended somewhere all the same."""
+        then = None if self.cut is None else self.cut.cut.topics.get(incarnation.topic)
+        numbers = range(0 if then is None else len(then.ends))
+        found = {incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)}
+        return sorted(found.union(sources))
+
     # --- the target ---
 
     def _topic(
@@ -155,6 +167,8 @@ class RestorePlanner:
         before: EarlierRuns,
     ) -> TopicPlan:
         destination = selection.renaming(incarnation.topic)
+        if selection.preserves_offsets:
+            sources = self._with_empty(selection, incarnation, sources)
         partitions = list(
             self.pool.map(lambda source: self._partition(selection, source, destination, before), sources)
         )
@@ -177,8 +191,13 @@ class RestorePlanner:
             now=self.clock.now(),
             is_whole=selection.is_whole,
             control=self.control,
+            preserves_offsets=selection.preserves_offsets,
         ).plan(destination, incarnation, self._topic_id(selection, incarnation, target_options), partitions, footers)
         conflicts += planned.conflicts
+        filling: Sequence[str] = ()
+        if selection.preserves_offsets:
+            conflicts += against_holes(partitions, self.hole_limit)
+            filling = list(fill_warnings(partitions, footers))
         if selection.transforms:  # transforms may set missing keys
             conflicts = [c for c in conflicts if c.kind is not ConflictKind.KEYLESS]
         return TopicPlan(
@@ -190,7 +209,7 @@ class RestorePlanner:
             source=planned.source,
             acls=planned.acls,
             purge=planned.purge,
-            warnings=[*planned.warnings, *schema_warnings(incarnation.topic, selection.region, footers)],
+            warnings=[*planned.warnings, *filling, *schema_warnings(incarnation.topic, selection.region, footers)],
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             conflicts=accepted(conflicts, target_options.accept),
             clamps=ConflictKind.TIMESTAMPS in target_options.accept,

@@ -14,25 +14,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from formats.control.restore_cut import Cut
 from formats.errors import ConfigError, ReplicatorError, TargetError
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.int_range import INT64_MAX
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
-from infra.archive.generation_history import group_history, watermark_generations
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic, ensure_offset_map_topic
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from infra.runtime.progress import no_progress
+from ingress.settings import HOLE_LIMIT
 from replicator.config import Config
 from replicator.restore.acl_restore import AclRestore
-from replicator.restore.conflicts import Conflict, ConflictKind
+from replicator.restore.conflicts import ConflictKind
 from replicator.restore.control_archive import acl_restore, control_archive
-from replicator.restore.cut_lookup import ArchivedCut, CutLookup
-from replicator.restore.group_plan import RestoredTopics, group_plan
 from replicator.restore.group_restore import GroupOutcomes, set_groups
+from replicator.restore.moment import archived_cut, restored_topics, with_groups
 from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, conflicts_text
 from replicator.restore.planner import RestorePlanner
@@ -82,6 +79,14 @@ class Restore(Closing):
         """`stop` may be set at any time: the same restore resumes later. Raises ConfigError."""
         if selection.at is not None and options is not None and options.follow is not None:
             raise ConfigError(["a restore to a moment ends there: --follow goes on"], source="restore")
+        if (
+            selection.preserves_offsets
+            and options is not None
+            and (options.spark is not None or options.follow is not None)
+        ):
+            what = "--spark" if options.spark is not None else "--follow"
+            why = f"--preserve-offsets brings each log to an end, by one process: leave {what} out"
+            raise ConfigError([why], source="restore")
         if selection.at is None and options is not None and options.groups:
             raise ConfigError(["positions of groups are those of a moment: --groups needs --at"], source="restore")
         self._config, self._target_options, self._options = (
@@ -108,6 +113,8 @@ class Restore(Closing):
             max_rate=self._options.max_rate,
             follow=self._options.follow,
             skip_missing=ConflictKind.MISSING in self._target_options.accept,
+            preserves_offsets=selection.preserves_offsets,
+            hole_limit=INT64_MAX if ConflictKind.LONG_HOLES in self._target_options.accept else hole_limit(config),
         )
         self._worker = RestoreWorker(config, self._settings, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
@@ -126,7 +133,7 @@ class Restore(Closing):
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
         worker, checkpoints = self._worker, self._worker.checkpoints if self._has_begun() else None
-        cut = self._cut(checkpoints)
+        cut = None if self.selection.at is None else archived_cut(worker.archive.control, self.selection, checkpoints)
         planner = RestorePlanner(
             archive=worker.archive,
             admin=worker.admin,
@@ -142,44 +149,12 @@ class Restore(Closing):
                 moment=None if cut is None else cut.cut.moment,
             ),
             cut=cut,
+            hole_limit=hole_limit(self._config),
         )
-        plan = self._with_groups(planner.plan(self.selection, self.id, self._target_options, checkpoints))
-        return replace(plan, warnings=[*plan.warnings, *self._warnings(plan)])
-
-    def _cut(self, checkpoints: KafkaCheckpointStore | None) -> ArchivedCut | None:
-        """None when the selection has no moment. The cut of an earlier run stays."""
-        if self.selection.at is None:
-            return None
-        if checkpoints is not None:
-            checkpoints.read()
-        control = self._worker.archive.control
-        history = watermark_generations(control.objects, control.prefix, self.selection.region)
-        return CutLookup(history, self.selection).find(None if checkpoints is None else checkpoints.cut())
-
-    def _with_groups(self, plan: RestorePlan) -> RestorePlan:
-        if plan.cut is None or not self._options.groups:
-            return plan
-        control, region = self._worker.archive.control, self.selection.region
-        found = group_history(control.objects, control.prefix, region).at(plan.cut.moment)
-        if found.value is None:
-            why = f"no snapshot of the consumer groups of {region} is as old as {plan.cut.moment.isoformat()}"
-            conflict = Conflict(kind=ConflictKind.MOMENT, reason=f"{why}: restore without --groups")
-            return replace(plan, conflicts=[*plan.conflicts, conflict])
-        groups = group_plan(found.number, found.value, self._restored(plan, plan.cut))
-        return replace(plan, groups=groups, warnings=[*plan.warnings, *found.problems, *groups.problems])
-
-    def _restored(self, plan: RestorePlan, cut: Cut) -> RestoredTopics:
-        """With partitions that were there and have no record to restore."""
-        planned = {partition.key: partition for partition in plan.partitions}
-        keys = [
-            CheckpointKey(topic.incarnation.source(cut.region, number), topic.destination)
-            for topic in plan.topics
-            if (then := cut.topics.get(topic.incarnation.topic)) is not None
-            for number in range(len(then.ends))
-            if self.selection.wants(topic.incarnation.topic, number)
-        ]
-        empty = [key for key in keys if key not in planned or planned[key].offsets is None]
-        return RestoredTopics.of(cut, keys, empty)
+        plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
+        if self._options.groups:
+            plan = with_groups(plan, worker.archive.control, self.selection)
+        return replace(plan, warnings=[*plan.warnings, *egress_warnings(self._config, plan)])
 
     def set_groups(self, plan: RestorePlan) -> GroupOutcomes:
         """Set the positions of the plan's groups, after `run` when every partition is done. Given again, it moves no
@@ -190,28 +165,14 @@ class Restore(Closing):
             self._config,
             self._worker.admin,
             plan.groups,
-            self._restored(plan, plan.cut),
+            restored_topics(plan, plan.cut, self.selection),
             checkpoints=self._worker.checkpoints,
             offset_map_topic=self._settings.offset_map_topic,
             destinations={topic.destination for topic in plan.topics},
+            preserves_offsets=plan.preserves_offsets,
             pool=self._worker.pool,
             now=self._clock.now(),
         )
-
-    def _warnings(self, plan: RestorePlan) -> Sequence[str]:
-        """Warn of a destination that this file's egress selects: it would be archived as one more topic, and
-        delivered."""
-        egress, own = self._config.egress, self._config.own_topics
-        if egress is None:
-            return []
-        verdicts = [explain(topic.destination, egress.rules, own) for topic in plan.topics]
-        return [
-            f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
-            "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
-            "selecting it"
-            for verdict in verdicts
-            if verdict.selected
-        ]
 
     def prepare(self, *, dry_run: bool = False, thaw_days: int | None = None) -> Preparation:
         """Plan the restore and decide what happens next.
@@ -313,11 +274,16 @@ class Restore(Closing):
         ]
         # Mark the topics as written by this restore before their first record: an aborted transaction leaves offsets
         # in the log, and the next run must not take them for records of another writer.
-        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        known = set(self._worker.checkpoints.read())
+        begun = {key.destination_topic for key in known}
         self._setup.prepare(plan, begun)
-        first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
+        if plan.preserves_offsets:  # each, so that one without a checkpoint is known to have no record
+            first = [task for task in tasks if task.plan.offsets is not None and task.plan.key not in known]
+        else:
+            by_topic = {t.plan.target.topic: t for t in reversed(tasks) if t.plan.target.topic not in begun}
+            first = list(by_topic.values())
         if first:
-            self._worker.begin(list(first.values()))
+            self._worker.begin(first)
         outcomes = (
             [
                 RestoreOutcome.of(p)
@@ -361,6 +327,26 @@ class Restore(Closing):
             if all(end.stable == end.high for end in ends.values()):
                 return
             self.stop.wait(MARKERS_POLL)
+
+
+def egress_warnings(config: Config, plan: RestorePlan) -> Sequence[str]:
+    """Warn of a destination that this file's egress selects: it would be archived as one more topic, and delivered."""
+    egress, own = config.egress, config.own_topics
+    if egress is None:
+        return []
+    verdicts = [explain(topic.destination, egress.rules, own) for topic in plan.topics]
+    return [
+        f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
+        "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
+        "selecting it"
+        for verdict in verdicts
+        if verdict.selected
+    ]
+
+
+def hole_limit(config: Config) -> int:
+    """As in ingress."""
+    return HOLE_LIMIT if config.ingress is None else config.ingress.preserve_hole_limit
 
 
 def _never() -> bool:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from formats.control.restore_cut import Cut, encode_cut
@@ -22,11 +23,13 @@ from formats.messages.delivery_checkpoint import CUT_KEY, Author, Checkpoint
 from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from infra.archive.run_reader import RunReader, SegmentRunReader
+from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
 from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.ownership import Owner
+from infra.kafka.producer.preserving import PreservingWriter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.kafka.producer.transactional import TransactionalWriter
 from infra.runtime.lifecycle import Stop, SystemClock
@@ -34,8 +37,11 @@ from infra.runtime.prometheus import PrometheusMetrics
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from replicator.config import Config
 from replicator.restore.conflicts import CLAMPS
-from replicator.restore.executor import Restorer
+from replicator.restore.executor import PATIENCE, Restorer
+from replicator.restore.kept_offsets import time_for
+from replicator.restore.log_ends import LogEnds
 from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.preserving import preserving_writer
 from replicator.restore.progress import RestoringPartition
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.throttle import Throttle, ThrottledReader
@@ -63,6 +69,8 @@ class RestoreSettings:
     max_rate: int | None = None  # bytes of records per second
     follow: timedelta | None = None
     skip_missing: bool = False
+    preserves_offsets: bool = False
+    hole_limit: int = INT64_MAX  # offsets without a record, in a row, that are filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,8 @@ class RestoreWorker:
         self._transform = load_transform(settings.keep, settings.change)
         self._writer: TransactionalWriter | None = None
         self._checkpoints: KafkaCheckpointStore | None = None
+        self._preserving_writer: PreservingWriter | None = None
+        self._new: set[TopicPartition] = set()  # this process has begun them
         self._transactional_id = transactional_id
 
     @property
@@ -132,8 +142,10 @@ class RestoreWorker:
             raise TargetError("this restore was begun by another process meanwhile, by other watermarks: give it again")
 
     def begin(self, tasks: Sequence[PartitionTask]) -> None:
-        """Write a first checkpoint for each task, with the producer that a successor fences. Raises OwnershipLost,
+        """Write a first checkpoint for each task, with the producer that a successor fences. A partition without one
+        was never sent a record by this restore, if all of them are begun first. Raises OwnershipLost,
         BrokerUnavailable."""
+        self._new |= {task.plan.target for task in tasks}
         at = self._clock.now()
         runs = [
             TargetRun(
@@ -163,9 +175,12 @@ class RestoreWorker:
         writer = self.take_over()
         positions = self.checkpoints.read()
         given_up = self.checkpoints.skipped()
+        if self._settings.preserves_offsets:
+            self._new |= {t.plan.target for t in tasks if t.plan.offsets is None and t.plan.key not in positions}
+        preserving = self._preserving(writer) if self._settings.preserves_offsets else None
         topics = TargetTopics(self.admin, {task.plan.target.topic: task.topic_id for task in tasks}, self.pool)
         with ExitStack() as opened:
-            delivery = self._delivery(writer, opened, tasks)
+            delivery = self._delivery(writer, preserving, opened, tasks)
             restorer = Restorer(
                 archive=self.archive,
                 checkpoints=self.checkpoints,
@@ -180,6 +195,8 @@ class RestoreWorker:
                 replaced=topics.turn,
                 width=WIDTH,
                 transform=self._transform,
+                preserves_offsets=preserving is not None,
+                patience=PATIENCE + 2 * time_for(task.plan for task in tasks),
             )
             for task in tasks:
                 begun = positions.get(task.plan.key)
@@ -188,7 +205,28 @@ class RestoreWorker:
                 _require_same_topic(task, begun)
                 passed = [one.offsets for one in given_up if one.key == task.plan.key]
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
-            return _run_in_parallel(delivery, restorer)
+            partitions = _run_in_parallel(delivery, restorer)
+            if preserving is not None:
+                ends = LogEnds(writer=preserving, clock=self._clock, stop=self._stop, patience=PATIENCE)
+                ends.reach(partitions)
+            return partitions
+
+    def _preserving(self, writer: TransactionalWriter) -> PreservingWriter:
+        if self._preserving_writer is None:
+            self._preserving_writer = preserving_writer(
+                self._config,
+                self.admin,
+                transactional_id=self._transactional_id,
+                prove=partial(writer.prove_ownership, self._stop.is_set),
+                new=self._new,
+                transaction_timeout=TRANSACTION_TIMEOUT,
+                hole_limit=self._settings.hole_limit,
+                checkpoint_topic=self._settings.checkpoint_topic,
+                offset_map_topic=self._settings.offset_map_topic,
+                memory_bytes=PRODUCER_BYTES,
+            )
+            self._opened.callback(self._preserving_writer.close, timedelta(seconds=2))
+        return self._preserving_writer
 
     def sample(
         self, plans: Sequence[PartitionPlan], count: int
@@ -204,7 +242,13 @@ class RestoreWorker:
                     return [(row, changed.get(row["offset"])) for row in before.to_pylist()]
         return []
 
-    def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[PartitionTask]) -> Delivery:
+    def _delivery(
+        self,
+        writer: TransactionalWriter,
+        preserving: PreservingWriter | None,
+        opened: ExitStack,
+        tasks: Sequence[PartitionTask],
+    ) -> Delivery:
         reading = ThreadPoolExecutor(1, "read")  # a second thread takes 30 MB, and two cores are busy without it
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may extend beyond it; with `follow` that part is restored,
@@ -222,6 +266,7 @@ class RestoreWorker:
         return Delivery(
             reader=reader,
             writer=writer,
+            preserving=preserving,
             timestamps=TargetTimestamps(self.admin, self._clock, CLAMPS),
             pool=reading,
             clock=self._clock,

@@ -42,6 +42,7 @@ from replicator.services.wiring import ServiceContext
 
 GROUPS_AT_ONCE = 4  # each has a consumer client, of some threads and connections, while its offsets are read
 GROUP_TIMEOUT = timedelta(seconds=5)  # of each request: a group that gives no answer keeps the others waiting
+RESTATE_AFTER = timedelta(minutes=1)  # of watermarks: what thinning keeps of a busy source, too
 
 
 def control_publisher(
@@ -84,6 +85,7 @@ def control_publisher(
             interval=lambda: settings.watermark_interval,
             clock=around.clock,
             pool=pool,
+            restate_after=RESTATE_AFTER,
         )
     schemas, registry = None, config.schema_registry
     if registry is not None:

@@ -9,6 +9,8 @@ from formats.errors import ConfigError
 from infra.kafka.client.properties import for_bounded_reads, lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.placement import KafkaPlacement
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+from infra.kafka.producer.handover import Handover
 from infra.kafka.producer.preserved_log import TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.runtime.poll_record import LONGEST
@@ -17,6 +19,7 @@ from replicator.config import Config
 
 SESSION = "session.timeout.ms"
 DEFAULT_SESSION = timedelta(seconds=45)  # of the client, and of brokers that decide it
+READ_WITHIN = timedelta(seconds=1)  # of what the last owner left: not to know costs a wait
 PRODUCER_BYTES = 32 << 20  # records in flight: bounded, since none of them carries a fence
 
 
@@ -30,6 +33,9 @@ def preserving_writer(
         config.cluster.properties("producer"),
         transactional_id=f"{settings.group_id}.preserve",
         logs=TargetLogs(admin, for_bounded_reads(lookup_properties(consumer))),
+        handover=Handover(
+            KafkaCheckpointStore(for_bounded_reads(consumer), settings.checkpoint_topic, read_within=READ_WITHIN)
+        ),
         owns=placement.is_kept_up,
         limits=PreserveLimits(
             transaction_timeout=settings.transaction_timeout,

@@ -46,6 +46,10 @@ Transactional = Annotated[
     bool,
     typer.Option("--transactional", help="With --at: at the nearest earlier moment that splits no transaction."),
 ]
+PreserveOffsets = Annotated[
+    bool,
+    typer.Option("--preserve-offsets", help="Give each record the offset that it had at the source."),
+]
 IncarnationOption = Annotated[
     str | None,
     typer.Option("--incarnation", metavar="TOPIC_ID", help="Select an incarnation by topic id; default: the last."),
@@ -66,6 +70,7 @@ def selected(  # noqa: PLR0917
     at: str | None = None,
     *,
     is_transactional: bool = False,
+    preserves_offsets: bool = False,
 ) -> Selection:
     """Without `region`, the archive of --region: this is the region of `settings`, unless their file has only another
     one, in whose bucket that archive lies."""
@@ -90,6 +95,7 @@ def selected(  # noqa: PLR0917
             transforms=transforms,
             at=None if at is None else instant(at),
             is_transactional=is_transactional,
+            preserves_offsets=preserves_offsets,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -102,7 +108,8 @@ def parsed_offsets(text: str | None) -> IntRange:
         return ANY_OFFSET
     low, dash, high = text.partition("-")
     if not dash or not (low or "0").isdecimal() or not (high or "0").isdecimal():
-        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B")
+        keep = " (to keep the source's offsets: --preserve-offsets)" if text == "preserve" else ""
+        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B{keep}")
     span = IntRange(int(low or 0), int(high) if high else ANY_OFFSET.high)
     if span.low > span.high:
         raise typer.BadParameter(f"{text!r} are no offsets: the first lies behind the last")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from infra.contracts.cluster import TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.partition_reader import read_partition
 from infra.local.broker import Broker
 from tests.processes.flow import Flow
+from tests.processes.test_groups_cross import produce_with_holes
 from tests.processes.traffic import Draft
 
 if TYPE_CHECKING:
@@ -71,6 +75,50 @@ def test_a_broker_lost_for_good(site: Site, cluster: BrokerCluster) -> None:
             flow.wait_for_more(1, PATIENCE)
             words = traffic.finish()
         finish(site, flow, words)
+
+
+@pytest.mark.parametrize("end", [pytest.param(Broker.stop, id="stopped"), pytest.param(Broker.kill, id="killed")])
+def test_offsets_are_kept_while_leaders_move(site: Site, cluster: BrokerCluster, end: Callable[[Broker], None]) -> None:
+    """Plain records while brokers go, since a coordinator that takes over may write a marker twice; transactions, and
+    so holes to be filled, once all are back."""
+    with Flow(site, partitions=1) as flow:
+        source, here = TopicPartition(flow.topic, 0), TopicPartition(flow.target, 0)
+        egress = site.egress("egress", {flow.topic: {}}).start()
+        ingress = site.ingress(
+            "ingress",
+            {"topic": flow.topic, "offsets": "preserve"},
+            replication_factor=3,
+            session_ms=9000,
+            preserve_wait="1s",
+        ).start()
+        led: set[int | None] = set()
+        for broker in cluster.brokers.values():
+            produce_with_holes(cluster.bootstrap, flow.topic)
+            with flow.traffic(seed=SEED, most=100, transactions=False) as traffic:
+                flow.wait_for_more(1, PATIENCE)
+                end(broker)
+                flow.wait_for_more(1, PATIENCE)
+                broker.start()
+                cluster.wait_until_in_sync(cluster.brokers)
+                cluster.elect(flow.target, 0)
+                led.add(cluster.leader(flow.target, 0))
+                flow.wait_for_more(1, PATIENCE)
+                words = traffic.finish()
+            flow.wait_for(words, PATIENCE)
+        site.stop(egress, ingress)
+        properties = {"bootstrap.servers": cluster.bootstrap}
+        found = [positions(properties, partition) for partition in (source, here)]
+        assert found[0] == found[1]
+        marks = KafkaAdmin(properties).watermarks([source, here])
+        assert marks[source] == marks[here]
+    assert led
+
+
+def positions(properties: Mapping[str, str], partition: TopicPartition) -> Sequence[tuple[int, bytes | None]]:
+    """Offsets and values of all records that a consumer sees."""
+    end = KafkaAdmin(properties).watermarks([partition])[partition].high
+    batches = read_partition(properties, partition, 0, end, patience=PATIENCE)
+    return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
 
 def stands_still(cluster: BrokerCluster, flow: Flow) -> bool:

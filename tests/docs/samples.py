@@ -17,7 +17,7 @@ from formats.control.gap import RecordedGap, encode_gap
 from formats.control.lease import Lease, encode_lease
 from formats.control.quarantine import Quarantined, encode_quarantined
 from formats.footer import SegmentFooter, SegmentOrigin
-from formats.messages import delivery_checkpoint, group_claim, ledger, segment_events
+from formats.messages import delivery_checkpoint, departure, group_claim, ledger, segment_events
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from formats.messages.map_key import MapKey, encode_map_key
 from formats.parquet.footer_json import RowGroup, encode
@@ -321,6 +321,8 @@ def examples() -> Mapping[str, str]:
         "cut key": delivery_checkpoint.CUT_KEY,
         "owner key": delivery_checkpoint.encode_owner_key(owned),
         "owner": delivery_checkpoint.encode_owner("host-1:4711:8a3f00c1"),
+        "departure key": departure.encode_departure_key("replicator.ingress.preserve.us.orders.3"),
+        "departure": departure.encode_departure(departure.Departure("host-1:4711:8a3f00c1", 1200)),
     }
     texts = {
         "segment key": format_key("data", SEGMENT),

@@ -96,6 +96,18 @@ MOMENT: Mapping[Step, tuple[int, ...]] = {
     Step.COMMIT_TRANSACTION: (1, 3),
     Step.COMMIT_GROUP: (1, 2),
 }
+# Of one that keeps the source's offsets (tests/faults/test_restore_keeps_offsets_killed.py).
+KEEPING: Mapping[Step, tuple[int, ...]] = {
+    Step.TAKE_OVER: (3, 4),  # the first proof of ownership, and that of the partition's transactional id
+    Step.PRODUCE_RECORDS: (1, 2),  # the first is that of the checkpoints which say that it begins
+    Step.BEGIN_TRANSACTION: (2, 3),
+    Step.FILL_HOLE: (1, 2),
+    Step.END_HOLE: (1, 2, 4),
+    Step.DELETE_RECORDS: (1,),
+    Step.PRODUCE_OFFSET_MAP: (2,),
+    Step.PRODUCE_CHECKPOINT: (2,),
+    Step.COMMIT_GROUP: (1, 2),
+}
 COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),  # the second gives it back
     Step.PUT_SEGMENT: (2,),
@@ -122,6 +134,7 @@ FORK: Mapping[Step, int] = {Step.RECORD_FORK: 1}
 # Of an ingress that keeps the source's offsets (tests/faults/test_preserving_killed.py).
 PRESERVE: Mapping[Step, int] = {
     Step.TAKE_OVER: 1,
+    Step.TAKE_PARTITION: 1,
     Step.PRODUCE_RECORDS: 2,
     Step.BEGIN_TRANSACTION: 2,
     Step.FILL_HOLE: 2,
@@ -206,6 +219,8 @@ ELSEWHERE: Mapping[Step, str] = {
     "(tests/ingress/groups/test_mirror_records.py)",
     Step.COMMIT_GROUP: "recorded before; what is recorded and not committed is due still, and never moved back "
     "(tests/ingress/groups/test_target_groups.py)",
+    Step.LEAVE_PARTITION: "the last that an owner does; without it the next one waits, as after a kill: "
+    "tests/infra/kafka/producer/test_preserving.py",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,

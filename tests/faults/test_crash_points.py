@@ -27,6 +27,7 @@ from tests.faults.crash_points import (
     ELSEWHERE,
     FORK,
     GC,
+    KEEPING,
     MOMENT,
     PRESERVE,
     PRESERVE_PREFIX,
@@ -70,8 +71,8 @@ def points() -> list[object]:
 
 
 def test_every_step_has_a_way() -> None:
-    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *MOMENT, *SYNC, *FORK, *PRESERVE, *PRESERVE_PREFIX}
-    known |= {*BACKFILL_EARLIER, *ELSEWHERE}
+    known = {*WAYS, *COMPACT, *GC, *RESTORE, *PURGE, *MOMENT, *KEEPING, *SYNC, *FORK, *PRESERVE}
+    known |= {*PRESERVE_PREFIX, *BACKFILL_EARLIER, *ELSEWHERE}
     assert {step: where for step, where in made().items() if step not in known} == {}
 
 

@@ -25,6 +25,7 @@ from formats.messages.delivery_checkpoint import (
     decode_key,
     follow,
 )
+from formats.messages.departure import left_at
 from formats.messages.group_claim import GroupClaim
 from infra.kafka.internal_topics.table_log import TableLog, malformed_fields
 from infra.runtime.log_fields import REASON, TOPIC
@@ -86,6 +87,12 @@ class KafkaCheckpointStore:
         """As of the last `read`."""
         with self._lock:
             return self._complete.owners.get(transactional_id)
+
+    def left_at(self, transactional_id: str) -> int | None:
+        """Where the log ended when the last owner left it for certain, as of the last `read`; None: not known."""
+        with self._lock:
+            notes = self._complete
+            return left_at(notes.owners.get(transactional_id), notes.departures.get(transactional_id))
 
     def cut(self) -> Cut | None:
         """Of a restore to a moment, as of the last `read`; None before it has begun. Raises MalformedEvent, also for

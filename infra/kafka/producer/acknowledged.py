@@ -107,6 +107,18 @@ class AcknowledgedProducers:
             )
         self._offset_pages.confirm()
 
+    def record_notes(self, records: Sequence[tuple[bytes, bytes]], wait: Callable[[], None]) -> None:
+        """Write other records to the topic of checkpoints. Raises WriterRefused when it rejects them, and
+        BrokerUnavailable when they may not be in it."""
+        producer, topic = self.of(BATCH_BYTES[0]), self._topics.checkpoints
+        for key, value in records:
+            producer.put(topic, key=key, value=value, owner=OWN, wait=wait, partition=CHECKPOINT_PARTITION)
+        for error in self.settle(producer, wait).values():
+            if (refused := self._topics.rejection(topic, error)) is not None:
+                self._topics.rejecting = topic
+                raise refused
+            raise BrokerUnavailable(f"write to {topic}: {describe_error(error)}")
+
     def record_checkpoints(
         self, runs: Sequence[TargetRun], wait: Callable[[], None]
     ) -> Mapping[TopicPartition, RunFailed]:

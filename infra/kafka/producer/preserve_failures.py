@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from formats.records.hole_rate import BEHIND, HoleBacklog
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """What an operator does, as text. `{topic}` stands for the destination, `{source}` for the source partition."""
+
+    broken: str
+    long_hole: str
+
+
+OF_INGRESS = Remedies(
+    broken="Either rebuild: delete the topic {topic}, and once it is created again set where it begins, with "
+    "`replicator checkpoints seed {source} --offset N`; or set offsets = 'map' for this source, which goes on from "
+    "there at other offsets, and start this process again",
+    long_hole="raise ingress.preserve_hole_limit, or set offsets = 'map' for it",
+)
 
 
 class RunEnded(Exception):
@@ -33,22 +50,17 @@ def unfinished(partition: TopicPartition, reason: str) -> RunFailed:
     return RunFailed(partition, "UNFINISHED", reason, FailureKind.RETRY_NOW)
 
 
-def broken(run: TargetRun, at: int, reason: str) -> RunFailed:
-    topic, source = run.partition.topic, run.key.source
-    ways = (
-        f"Either rebuild: delete the topic {topic}, and once it is created again set where it begins, with "
-        f"`replicator checkpoints seed {source} --offset N`; or set offsets = 'map' for this source, which goes on "
-        "from there at other offsets, and start this process again"
-    )
+def broken(run: TargetRun, at: int, reason: str, remedies: Remedies) -> RunFailed:
+    ways = remedies.broken.format(topic=run.partition.topic, source=run.key.source)
     return RunFailed(run.partition, "PRESERVE_BROKEN", f"preserve broken at {at}: {reason}. {ways}", FailureKind.DENIED)
 
 
-def too_long(partition: TopicPartition, hole: int, takes: timedelta) -> RunFailed:
+def too_long(run: TargetRun, hole: int, takes: timedelta, remedies: Remedies) -> RunFailed:
+    remedy = remedies.long_hole.format(topic=run.partition.topic, source=run.key.source)
     reason = (
-        f"{hole} offsets without a record come next, which take about {takes.total_seconds():.0f} s to fill: raise "
-        "ingress.preserve_hole_limit, or set offsets = 'map' for it"
+        f"{hole} offsets without a record come next, which take about {takes.total_seconds():.0f} s to fill: {remedy}"
     )
-    return RunFailed(partition, "LONG_HOLE", reason, FailureKind.DENIED)
+    return RunFailed(run.partition, "LONG_HOLE", reason, FailureKind.DENIED)
 
 
 def too_many(partition: TopicPartition, backlog: HoleBacklog) -> RunFailed:

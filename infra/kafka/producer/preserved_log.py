@@ -54,7 +54,11 @@ class PreservedLog:
     end: int  # next offset, with what is queued
     checked_from: int  # offsets from here to the end have been compared, or written, by this owner
     still: Stillness
+    wait: timedelta  # how long the end has to stand still
     is_ready: bool = False
+    is_taken: bool = False  # a record says so, before the first one of this owner
+    is_quiet: bool = True  # all that this owner has sent is acknowledged
+    lingers: bool = False  # or a part of it was given up, and may still arrive
 
 
 @dataclass(slots=True)

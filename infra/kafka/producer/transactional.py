@@ -140,6 +140,18 @@ class TransactionalWriter:
             self._connect(BATCH_BYTES[0], should_stop)
         self._write_alone(BATCH_BYTES[0], record, _record_cut, should_stop)
 
+    def prove_ownership(self, should_stop: Callable[[], bool]) -> None:
+        """Write the owner record once more, in a transaction that a successor fences: until it began, there was none.
+        After `take_over`. Raises OwnershipLost, BrokerUnavailable."""
+        assert self._owner is not None
+        if BATCH_BYTES[0] not in self._producers:
+            self._connect(BATCH_BYTES[0], should_stop)
+        try:
+            self._write_alone(BATCH_BYTES[0], self._owner.record, _take_over, should_stop)
+        except BrokerUnavailable:  # fenced, perhaps: a new producer finds out by whom
+            self._connect(BATCH_BYTES[0], should_stop)
+            self._write_alone(BATCH_BYTES[0], self._owner.record, _take_over, should_stop)
+
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:

@@ -85,6 +85,7 @@ class Region:
     ends: FakeLogEnds = field(init=False)
     groups: FakeGroupReader = field(default_factory=FakeGroupReader)
     group_interval: timedelta = timedelta()
+    restate_after: timedelta | None = None
     no_positions: str = ""  # why the group's offsets may not be read
 
     def __post_init__(self) -> None:
@@ -117,6 +118,7 @@ class Region:
                 interval=lambda: REFRESH,
                 clock=self.clock,
                 pool=pool,
+                restate_after=self.restate_after,
             )
             if watermarks
             else None,
@@ -281,6 +283,26 @@ def test_heartbeats_say_until_when_the_watermarks_were_observed_to_be_those(regi
     region.turn(one, times=20)
     assert one.is_writer, "heartbeats go on"
     assert observed_at() == last
+
+
+def test_what_was_the_same_for_long_is_put_once_more_before_a_change(region: Region) -> None:
+    """So that the moments in between are known once it has changed."""
+    region.restate_after = 2 * REFRESH
+    one = region.process("one")
+    began = region.clock.at
+    region.turn(one, times=20)
+    assert len(region.watermarks()) == 1
+    region.broker.append(TopicPartition("t", 0), b"x")
+    region.turn(one, times=7)
+    first, again, last = region.watermarks()
+    assert (first.topics, first.observed_at) == (again.topics, began)
+    assert began + 2 * REFRESH <= again.observed_at < last.observed_at
+    assert again.settled_at is not None
+    assert again.observed_at <= again.settled_at
+    assert last.topics["t"].high == (1,)
+    region.broker.append(TopicPartition("t", 0), b"x")
+    region.turn(one, times=7)
+    assert [found.topics["t"].high for found in region.watermarks()] == [(0,), (0,), (1,), (2,)], "it was not for long"
 
 
 def test_only_what_both_collections_agree_on_is_settled(region: Region) -> None:
@@ -785,7 +807,7 @@ class Publishers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.region = Region()
+        self.region = Region(restate_after=REFRESH)
         self.processes = [self.region.process(name) for name in "abc"]
 
     @rule(which=st.integers(0, 2), pause=st.sampled_from([0, 1, 5, 16, 40]))

@@ -48,7 +48,7 @@ def test_never_beyond_the_log(start: int, length: int, applied: int, offset: int
 
 
 def test_no_offset() -> None:
-    with pytest.raises(ValueError, match="-1 is no offset"):
+    with pytest.raises(ValueError, match="not an offset: -1"):
         PreservedOffsets(DeliveredRange(log_start=0, log_end=1)).target_of(-1)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.control.heartbeat import WriterHeartbeat
 from formats.errors import ConfigError
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
@@ -107,6 +108,88 @@ def test_the_one_in_force_at_the_moment(history: Sequence[tuple[int, Settled, bo
     cut = found(objects, chosen("t", at=at)).cut
     assert (cut.observed_at, cut.moment, cut.is_transactional) == (before[-1], at, False)
     assert cut.next_observed_at == next((when for when, _ in readable if when > cut.observed_at), None)
+
+
+@given(
+    observations=st.lists(st.integers(1, 40), min_size=1, max_size=10),
+    changes=st.lists(st.tuples(st.integers(0, 200), st.sampled_from([("t", 0), ("t", 1), ("u", 0)])), max_size=6),
+    gone=st.sets(st.integers(1, 10), max_size=4),  # thinned
+    beats=st.booleans(),
+    seconds=st.integers(0, 250),
+    topics=st.sets(st.sampled_from(sorted(TOPICS)), min_size=1),
+)
+def test_a_moment_is_proven_as_long_as_nothing_has_changed(
+    *,
+    observations: Sequence[int],
+    changes: Sequence[tuple[int, tuple[str, int]]],
+    gone: set[int],
+    beats: bool,
+    seconds: int,
+    topics: set[str],
+) -> None:
+    """A source whose ends are known at each second; each observation takes one, and it is written when it differs."""
+
+    def ends(second: int) -> dict[str, tuple[int, ...]]:
+        return {
+            name: tuple(sum(at <= second and where == (name, p) for at, where in changes) for p in range(count))
+            for name, count in TOPICS.items()
+        }
+
+    objects, second, number, confirmed = MemoryObjectStore(), 0, 0, 0
+    written: dict[int, tuple[int, dict[str, tuple[int, ...]]]] = {}
+    for pause in observations:
+        second += pause
+        if not written or written[number][1] != ends(second):
+            number += 1
+            written[number] = second, ends(second)
+        confirmed = second
+    for one in gone - {number}:  # the newest is never thinned
+        written.pop(one, None)
+    for one, (when, found_ends) in written.items():
+        # what the first collection saw is so still a second later, or it is not settled
+        same = {n: frozenset(p for p, e in enumerate(c) if ends(when + 1)[n][p] == e) for n, c in found_ends.items()}
+        publish_watermarks(objects, one, watermarks(T0 + when * SECOND, found_ends, settled=same))
+    beat = WriterHeartbeat(
+        writer="w", written_at=T0, interval_ms=1, watermarks=number, watermarks_at=T0 + confirmed * SECOND
+    )
+    at = T0 + seconds * SECOND
+    lookup = CutLookup(
+        watermark_generations(objects, "data", REGION),
+        chosen(*sorted(topics), at=at, transactional=True),
+        beat if beats else None,
+    )
+    try:
+        cut = lookup.find().cut
+    except ConfigError:
+        return
+    assert cut.moment <= at
+    then = ends(int((cut.moment - T0).total_seconds()))
+    assert {name: one.ends for name, one in cut.topics.items()} == {name: then[name] for name in topics}
+    seen = [when for when, _ in written.values()] + ([confirmed] if beats else [])
+    last = max(when for when in seen if all(ends(when)[n] == then[n] for n in topics))
+    assert cut.moment >= min(at, T0 + last * SECOND), "nothing changed up to there"
+
+
+def test_a_heartbeat_of_watermarks_that_are_not_here_proves_nothing() -> None:
+    objects = MemoryObjectStore()
+    publish_watermarks(objects, 1, watermarks(T0, {"t": (5,)}, settled=True))
+    for number, moment in ((1, T0 + 9 * SECOND), (2, T0 + SECOND)):
+        beat = WriterHeartbeat(
+            writer="w", written_at=T0, interval_ms=1, watermarks=number, watermarks_at=T0 + 9 * SECOND
+        )
+        selection = chosen("t", at=T0 + 20 * SECOND, transactional=True)
+        assert CutLookup(watermark_generations(objects, "data", REGION), selection, beat).find().cut.moment == moment
+
+
+def test_a_partition_or_a_topic_that_came_meanwhile_ends_it() -> None:
+    for later in ({"t": (5, 0)}, {"t": (5,), "u": (1,)}, {"u": (1,)}):
+        objects = MemoryObjectStore()
+        publish_watermarks(objects, 1, watermarks(T0, {"t": (5,)}, settled=True))
+        publish_watermarks(objects, 2, watermarks(T0 + 10 * SECOND, later))
+        assert found(objects, chosen("^.$", at=T0 + 5 * SECOND, transactional=True)).cut.moment == T0 + SECOND
+        if "t" in later and len(later["t"]) == 1:
+            same = found(objects, chosen("t", at=T0 + 5 * SECOND, transactional=True)).cut
+            assert same.moment == T0 + 5 * SECOND
 
 
 def test_what_can_be_promised_without_them_is_said() -> None:

@@ -15,6 +15,8 @@ from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+from infra.kafka.producer.handover import Handover
 from infra.kafka.producer.preserved_log import Stillness, TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
@@ -25,6 +27,7 @@ from tests.infra.target_on_broker import OnBroker
 
 MIB = 1 << 20
 WAIT = timedelta(seconds=1)
+LONG = timedelta(minutes=10)  # longer than any test
 
 
 def test_stillness() -> None:
@@ -85,12 +88,14 @@ class TestPreservingWriter(OnBroker):
 
         def make(
             *,
+            hands_over: bool = False,
             owns: Callable[[], bool] = lambda: True,
             wait: timedelta = WAIT,
             hole_limit: int = 10**6,
             holes_per_second: int = 10**6,
         ) -> PreservingWriter:
             given = cluster.properties | {"log_level": 0}
+            handover = Handover(KafkaCheckpointStore(cluster.properties, checkpoint_topic)) if hands_over else None
             made.append(
                 PreservingWriter(
                     given,
@@ -107,6 +112,7 @@ class TestPreservingWriter(OnBroker):
                     checkpoint_topic=checkpoint_topic,
                     offset_map_topic=offset_map_topic,
                     memory_bytes=16 * MIB,
+                    handover=handover,
                 )
             )
             return made[-1]
@@ -249,6 +255,87 @@ class TestPreservingWriter(OnBroker):
         assert [f.code for f in writer.deliver([following], should_stop=never)] == ["TAKEN_OVER"]
         assert deliver(writer, following) == []
         assert [offset for offset, _ in self.found(partition)] == [0, 1, 2]
+
+    def test_an_owner_begins_at_once_where_the_one_before_has_left(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        """By the end of its process, or of one ownership."""
+        first = make(hands_over=True)
+        assert deliver(first, run_to(partition, [0, 3], position=0, next_offset=5)) == []
+        first.close(timedelta(seconds=1))
+        second = make(hands_over=True, wait=LONG)
+        following = replace(run_to(partition, [5], position=5, next_offset=7), epoch=4)
+        assert second.deliver([following], should_stop=never) == []
+        second.leave({3})
+        again = replace(run_to(partition, [7], position=7, next_offset=8), epoch=5)
+        assert [f.code for f in second.deliver([again], should_stop=never)] == ["TAKEN_OVER"], "of another ownership"
+        third = make(hands_over=True, wait=LONG)
+        assert [f.code for f in third.deliver([again], should_stop=never)] == ["TAKEN_OVER"]
+        assert [offset for offset, _ in self.found(partition)] == [0, 3, 5]
+
+    def test_one_that_leaves_late_ends_the_wait(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        """A group gives a partition away before its last owner has written that it left."""
+        first, second = make(hands_over=True), make(hands_over=True, wait=LONG)
+        assert deliver(first, replace(run_to(partition, [0], position=0, next_offset=1), epoch=7)) == []
+        run = run_to(partition, [1], position=1, next_offset=2)
+        assert [f.code for f in second.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
+        first.leave({7})
+        assert second.deliver([run], should_stop=never) == []
+
+    @pytest.mark.parametrize("step", [Step.PRODUCE_OFFSET_MAP, Step.PRODUCE_CHECKPOINT])
+    def test_what_an_earlier_owner_has_said_does_not_hold_for_one_that_was_killed(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition, step: Step
+    ) -> None:
+        """Though the log ends where the earlier one has left it: the killed one's record may still arrive."""
+        first = make(hands_over=True)
+        assert deliver(first, run_to(partition, [0], position=0, next_offset=1)) == []
+        first.close(timedelta(seconds=1))
+        observe(kill_at(step))
+        with pytest.raises(Killed):
+            # of a run without records, so that the log stays as it is
+            make(hands_over=True, wait=LONG).deliver(
+                [run_to(partition, [], position=1, next_offset=1)], should_stop=never
+            )
+        observe(None)
+        third, run = make(hands_over=True, wait=LONG), run_to(partition, [1], position=1, next_offset=2)
+        assert [f.code for f in third.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
+
+    def test_one_that_is_killed_before_it_says_that_it_leaves(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        first = make(hands_over=True)
+        assert deliver(first, run_to(partition, [0], position=0, next_offset=1)) == []
+        observe(kill_at(Step.LEAVE_PARTITION))
+        with pytest.raises(Killed):
+            first.close(timedelta(seconds=1))
+        observe(None)
+        second, run = make(hands_over=True, wait=LONG), run_to(partition, [1], position=1, next_offset=2)
+        assert [f.code for f in second.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
+
+    def test_one_that_left_does_not_hold_where_others_have_written_since(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        first = make(hands_over=True)
+        assert deliver(first, run_to(partition, [0], position=0, next_offset=1)) == []
+        first.close(timedelta(seconds=1))
+        intrude(self._cluster, partition)
+        second, run = make(hands_over=True, wait=LONG), run_to(partition, [1], position=1, next_offset=2)
+        assert [f.code for f in second.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
+
+    def test_a_process_that_may_have_lost_its_partitions_says_nothing(
+        self, make: Callable[..., PreservingWriter], partition: TopicPartition
+    ) -> None:
+        owned = True
+        first = make(hands_over=True, owns=lambda: owned)
+        assert deliver(first, run_to(partition, [0], position=0, next_offset=1)) == []
+        owned = False
+        with pytest.raises(BrokerUnavailable, match="frozen"):
+            first.deliver([run_to(partition, [1], position=1, next_offset=2)], should_stop=never)
+        first.close(timedelta(seconds=1))
+        second, run = make(hands_over=True, wait=LONG), run_to(partition, [1], position=1, next_offset=2)
+        assert [f.code for f in second.deliver([run], should_stop=never)] == ["TAKEN_OVER"]
 
     @pytest.mark.parametrize("hole", [4, 9])
     def test_a_marker_that_is_written_again_into_a_hole_is_no_difference(
