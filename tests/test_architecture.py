@@ -75,6 +75,7 @@ THEIRS: Mapping[str, tuple[str, ...]] = {
 }
 # The same for imports that only a type checker follows.
 TYPES: Mapping[str, tuple[str, ...]] = {
+    "boto3": ("replicator/services",),
     "pyarrow": ("replicator",),
     "mypy_boto3_s3": ("infra/storage", "infra/local", "replicator/services"),
     "mypy_boto3_sqs": ("infra/storage", "infra/local"),
