@@ -1,4 +1,4 @@
-"""Each bucket and queue with credentials of its own, on an AWS that judges every request by the policies of its keys."""
+"""Each bucket and queue with credentials of its own, on an AWS that judges each request by the policies of its keys."""
 
 from __future__ import annotations
 
@@ -142,7 +142,8 @@ def test_keys_of_a_role_are_renewed_before_their_end(aws: EnforcedAws, assuming:
 def test_a_profile(aws: EnforcedAws, assuming: AwsCredentials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "credentials"
     file.write_text(
-        f"[theirs]\naws_access_key_id = {assuming.access_key_id}\naws_secret_access_key = {assuming.secret_access_key}\n"
+        f"[theirs]\naws_access_key_id = {assuming.access_key_id}\n"
+        f"aws_secret_access_key = {assuming.secret_access_key}\n"
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     role = AssumedRole(arn=WRITER, external_id=EXTERNAL_ID)
@@ -197,4 +198,4 @@ def in_other_account(aws: EnforcedAws) -> dict[str, Any]:
     root = f"arn:aws:iam::{OTHER_ACCOUNT}:role/administrator"
     keys = aws.admin("sts").assume_role(RoleArn=root, RoleSessionName="administrator")["Credentials"]
     session = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], REGION)
-    return {name: session.client(name, endpoint_url=aws.endpoint_url) for name in ("s3", "iam")}  # type: ignore[call-overload]
+    return {name: session.client(name, endpoint_url=aws.endpoint_url) for name in ("s3", "iam")}
