@@ -29,16 +29,21 @@ Statement = Mapping[str, Any]
 # Where moto asks for another right than AWS. What stands here is not proved by a test on moto.
 HEAD_BUCKET = "s3:HeadBucket"  # of AWS: s3:ListBucket
 ON_BUCKET = "s3:DeleteObject"  # of AWS: on the object; moto asks for it on the bucket when several are deleted
+BY_NAME = "sqs:GetQueueUrl"  # of AWS: on the queue; moto knows only the queue of a URL
 
 
-def as_moto_asks(statement: Statement) -> Statement:
-    """The statement with what moto asks for in place of AWS's."""
+def as_moto_asks(statement: Statement) -> Sequence[Statement]:
+    """The statement with what moto asks for besides."""
     actions, resources = listed(statement["Action"]), listed(statement["Resource"])
+    found = [{**statement, "Action": actions, "Resource": resources}]
     if "s3:ListBucket" in actions:
-        actions = [*actions, HEAD_BUCKET]
+        found.append({**statement, "Action": [HEAD_BUCKET], "Resource": resources})
     if ON_BUCKET in actions:
-        resources = [*resources, *(one.partition("/")[0] for one in resources)]
-    return {**statement, "Action": actions, "Resource": resources}
+        buckets = [one.partition("/")[0] for one in resources]
+        found.append({**statement, "Action": [ON_BUCKET], "Resource": buckets})
+    if BY_NAME in actions:
+        found.append({**statement, "Action": [BY_NAME], "Resource": "*"})
+    return found
 
 
 def listed(value: str | Sequence[str]) -> Sequence[str]:
@@ -86,7 +91,8 @@ class EnforcedAws:
         """The keys of a new user who may do what the statements allow."""
         iam = self.admin("iam")
         iam.create_user(UserName=name)
-        document = json.dumps({"Version": "2012-10-17", "Statement": [as_moto_asks(one) for one in statements]})
+        asked = [part for one in statements for part in as_moto_asks(one)]
+        document = json.dumps({"Version": "2012-10-17", "Statement": asked})
         iam.put_user_policy(UserName=name, PolicyName="rights", PolicyDocument=document)
         key = iam.create_access_key(UserName=name)["AccessKey"]
         return AwsCredentials(access_key_id=key["AccessKeyId"], secret_access_key=key["SecretAccessKey"])
