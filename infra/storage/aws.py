@@ -17,6 +17,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 from botocore.loaders import Loader
+from botocore.parsers import ResponseParserError
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
@@ -102,6 +103,11 @@ def advice_on_credentials(error: BaseException) -> str:
             "role's trust policy, its maximum session duration, and external_id"
         )
     return ""
+
+
+FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
+"""What a call of a client raises, from its own validation down to the socket; an error page of a proxy, or of an
+overloaded server, cannot be parsed."""
 
 
 def error_code(error: ClientError) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore.exceptions import (
-    BotoCoreError,
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -24,9 +23,10 @@ from urllib3.exceptions import HTTPError, NameResolutionError
 
 from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.storage.aws import ASSUME_ROLE, advice_on_credentials, describe_error, error_code, status
+from infra.storage.aws import FAILURES as CALL_FAILURES
 
-FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
-"""Everything that boto3 raises, from its own validation down to the socket."""
+FAILURES = (*CALL_FAILURES, HTTPError)
+"""Everything that boto3 raises, also while a body is read."""
 
 PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "PutObject": "s3:PutObject",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from formats.errors import QueueUnavailable
 from formats.messages.segment_events import QueueMessage
@@ -17,6 +17,7 @@ from infra.storage.aws import (
     ASSUME_ROLE,
     ATTEMPTS,
     CONNECT_TIMEOUT,
+    FAILURES,
     READ_TIMEOUT,
     AwsCredentials,
     advice_on_credentials,
@@ -137,7 +138,7 @@ class SqsQueue:
     def _translated(self, operation: str) -> Iterator[None]:
         try:
             yield
-        except (ClientError, BotoCoreError, OSError) as error:
+        except FAILURES as error:
             advice = self._advice(error, operation)
             message = f"{operation} {self._queue}: {describe_error(error)}" + (f"; {advice}" if advice else "")
             raise QueueUnavailable(message) from error

@@ -19,7 +19,7 @@ TEMPLATES = ("source-region", "target-region", "compaction")
 NO_VALUE = object()
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     pass
 
 
@@ -36,7 +36,7 @@ def _function(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
     return {tag if tag in ("Ref", "Condition") else f"Fn::{tag}": value}
 
 
-_Loader.add_multi_constructor("!", _function)  # type: ignore[no-untyped-call]
+_Loader.add_multi_constructor("!", _function)
 
 
 def file_of(name: str) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import boto3
 import pytest
 
 from egress.bucket_sync import SyncResult
-from formats.errors import ConfigError, QueueUnavailable, StoreRefused
+from formats.errors import ConfigError, QueueUnavailable, StoreRefused, StoreUnavailable
 from infra.storage.aws import AssumedRole, AwsCredentials
 from infra.storage.clients import role_credentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
@@ -157,6 +159,45 @@ def test_a_profile(aws: EnforcedAws, assuming: AwsCredentials, tmp_path: Path, m
 def test_a_role_without_credentials_to_assume_it(aws: EnforcedAws) -> None:
     with pytest.raises(StoreRefused, match="set the AWS credentials in the environment"):
         put(aws, THEIRS, "none", credentials=AwsCredentials(role=AssumedRole(arn=WRITER)))
+
+
+class ErrorPage(BaseHTTPRequestHandler):
+    """What a proxy, or a server that is overloaded, answers."""
+
+    def do_POST(self) -> None:
+        body = b"<!doctype html><title>500 Internal Server Error</title>"
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_PUT(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_of_sts", [True, False])
+def test_an_answer_that_is_none_is_no_refusal(
+    aws: EnforcedAws, assuming: AwsCredentials, monkeypatch: pytest.MonkeyPatch, is_of_sts: bool
+) -> None:
+    """It may work later: a service goes on asking."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), ErrorPage) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            if is_of_sts:
+                monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
+            place = aws if is_of_sts else EnforcedAws(url)
+            credentials = with_role(assuming) if is_of_sts else assuming
+            with pytest.raises(StoreUnavailable) as caught:
+                put(place, THEIRS, "unparsed", credentials=credentials)
+            assert not isinstance(caught.value, StoreRefused)
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_sync_from_one_account_to_another(aws: EnforcedAws) -> None:
