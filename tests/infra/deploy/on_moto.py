@@ -134,6 +134,11 @@ def _queue_policy(one: Applying, value: Properties) -> None:
         sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(value)})
 
 
+def _trust(one: Applying, value: Properties) -> None:
+    """Again: moto keeps a statement that is left out (AWS::NoValue) as null."""
+    one.client("iam").update_assume_role_policy(RoleName=one.properties["RoleName"], PolicyDocument=json.dumps(value))
+
+
 def _role_policies(one: Applying, value: Any) -> None:
     """Again, with what moto asks for in place of AWS's actions."""
     for policy in value:
@@ -165,7 +170,8 @@ KNOWN: Mapping[str, Mapping[str, OnMoto]] = {
     ),
     "AWS::SQS::QueuePolicy": {"Queues": None, "PolicyDocument": _queue_policy},
     "AWS::IAM::Role": {
-        **dict.fromkeys(("RoleName", "Description", "AssumeRolePolicyDocument")),
+        **dict.fromkeys(("RoleName", "Description")),
+        "AssumeRolePolicyDocument": _trust,
         "Policies": _role_policies,
     },
     "AWS::S3::Bucket": {
