@@ -13,7 +13,7 @@ from replicator.terminal.output import AsJson, ConfigFile, load_config, print_js
 
 if TYPE_CHECKING:
     from replicator.rights.kafka import Acl
-    from replicator.rights.table import Role
+    from replicator.rights.table import CommandRole
 
 PRINCIPAL = "User:replicator-{role}"
 
@@ -78,12 +78,12 @@ def rights(  # noqa: PLR0917
             _print(role, allowed, policies)
 
 
-def _principal(template: str, role: Role) -> str:
+def _principal(template: str, role: CommandRole) -> str:
     return template.replace("{role}", role.name)
 
 
 def _json(
-    role: Role, allowed: Sequence[Acl], policies: Mapping[str, Mapping[str, Any]], principal: str
+    role: CommandRole, allowed: Sequence[Acl], policies: Mapping[str, Mapping[str, Any]], principal: str
 ) -> Mapping[str, Any]:
     from replicator.rights.kafka import as_json
 
@@ -94,7 +94,7 @@ def _json(
     }
 
 
-def _print_lines(role: Role, allowed: Sequence[Acl], principal: str) -> None:
+def _print_lines(role: CommandRole, allowed: Sequence[Acl], principal: str) -> None:
     from replicator.rights.kafka import kafka_acls_line
 
     for acl in allowed:
@@ -109,7 +109,7 @@ def _print_policy(policies: Mapping[str, Mapping[str, Any]]) -> None:
     print_json({"Version": "2012-10-17", "Statement": whole})
 
 
-def _print(role: Role, allowed: Sequence[Acl], policies: Mapping[str, Mapping[str, Any]]) -> None:
+def _print(role: CommandRole, allowed: Sequence[Acl], policies: Mapping[str, Mapping[str, Any]]) -> None:
     print_text(role.name)
     for acl in allowed:
         kind = f"{acl.kind} prefixed" if acl.name.is_prefix else acl.kind

@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 from infra.settings.storage import S3Settings, SqsSettings
 from replicator.config import Config
-from replicator.rights.iam import Archive, policy, statements
-from replicator.rights.table import Role
+from replicator.rights.iam import ArchiveAccess, policy, statements
+from replicator.rights.table import CommandRole
 
 HERE, THERE = "s3", "sync.destination"  # sections whose credentials need the policy
 _ARN = "arn:aws:"
 _HOST = re.compile(r"(sqs\.)?(?P<region>[a-z]{2}(-[a-z]+)+-\d)(\.queue)?\.amazonaws\.com(\.cn)?")
 
 
-def policies_of(role: Role, config: Config, account: str = "*") -> Mapping[str, Mapping[str, Any]]:
+def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mapping[str, Mapping[str, Any]]:
     """By section of the configuration; empty for a section that is not there, and for a role without rights there."""
     sources = {source.region for source in config.ingress.sources} if config.ingress is not None else ()
     queue = config.sync.queue if role.name == "sync" and config.sync is not None else config.sqs
@@ -30,7 +30,7 @@ def policies_of(role: Role, config: Config, account: str = "*") -> Mapping[str, 
     return {section: policy(parts) for section, parts in found.items() if parts}
 
 
-def _archives(role: Role, config: Config) -> frozenset[str]:
+def _archives(role: CommandRole, config: Config) -> frozenset[str]:
     """Whose archives are compacted or thinned: they may be other regions'."""
     if role.name == "compact" and config.compaction is not None:
         return frozenset(job.region or config.region for job in config.compaction.jobs)
@@ -41,9 +41,9 @@ def _archives(role: Role, config: Config) -> frozenset[str]:
 
 def _archive(
     settings: S3Settings, region: str, archives: Collection[str], sources: Collection[str] = (), queue: str = ""
-) -> Archive:
+) -> ArchiveAccess:
     key = settings.kms_key_id or ""
-    return Archive(
+    return ArchiveAccess(
         bucket_arn=f"{_ARN}s3:::{settings.bucket}",
         prefix=settings.prefix,
         region=region,

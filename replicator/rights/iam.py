@@ -18,7 +18,7 @@ ANY = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
+class ArchiveAccess:
     """A bucket, and whose archives in it a role works with. ARNs may be CloudFormation's, such as `${Bucket.Arn}`."""
 
     bucket_arn: str
@@ -51,7 +51,7 @@ class Archive:
                 return [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}{below}" for one in self.regions(right.of)]
 
 
-def statements(who: Collection[str], archive: Archive) -> Sequence[Mapping[str, Any]]:
+def statements(who: Collection[str], archive: ArchiveAccess) -> Sequence[Mapping[str, Any]]:
     """One for each set of actions, with all of its resources; no action that another statement allows already on the
     same or more."""
     by_resource: dict[str, set[str]] = {}
@@ -74,7 +74,7 @@ def _covers(wide: str, narrow: str) -> bool:
     return wide.endswith("/*") and narrow.startswith(wide[:-1])
 
 
-def _of_key(by_resource: Mapping[str, Collection[str]], archive: Archive) -> Iterator[Mapping[str, Any]]:
+def _of_key(by_resource: Mapping[str, Collection[str]], archive: ArchiveAccess) -> Iterator[Mapping[str, Any]]:
     """Where the bucket is encrypted with a key of the account."""
     if archive.kms_key_arn:
         writes = any(PUT in actions for actions in by_resource.values())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from formats.topic_selection import TopicPattern
 from ingress.source_settings import IngressSource
 from replicator.config import Config
-from replicator.rights.table import KAFKA, OPTIONAL, On, Role
+from replicator.rights.table import KAFKA, OPTIONAL, CommandRole, On
 
 EVERYTHING = "*"  # of Kafka, as a literal name
 RESTORES = "replicator.restore."
@@ -55,7 +55,7 @@ def kafka_acls_line(acl: Acl, principal: str) -> str:
     return f"kafka-acls.sh {where} {shlex.join(acl.arguments(principal))}"
 
 
-def acls(role: Role, config: Config, topics: Collection[Name] = (), *, optional: bool = False) -> Sequence[Acl]:
+def acls(role: CommandRole, config: Config, topics: Collection[Name] = (), *, optional: bool = False) -> Sequence[Acl]:
     """What a principal of `role` needs; with `optional` also what is of use. `topics`: those that a restore writes;
     default: those that are archived here, or without egress the destinations."""
     found: dict[tuple[str, Name, str], set[str]] = {}

@@ -265,6 +265,7 @@ IAM: Sequence[IamRight] = (
     IamRight(READERS, In.CONTROL, (GET,), Of.EVERY),
     IamRight(THAWS, In.SEGMENTS, (THAW,), Of.EVERY),
     IamRight(INSPECTS, In.BUCKET, (LIST,)),
+    IamRight(INSPECTS, In.SEGMENTS, (GET,), Of.EVERY),  # the last of a topic, whose footer has the ids of its schemas
     IamRight(INSPECTS, In.CONTROL, (GET,), Of.EVERY),
     IamRight(SEEDS, In.SEGMENTS, (GET,), Of.EVERY, ", with `--timestamp`"),
     IamRight(ACCEPTS, In.CONTROL, (PUT, ABORT), Of.EVERY),
@@ -272,7 +273,7 @@ IAM: Sequence[IamRight] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class CommandRole:
     """What one process or operator runs as: rows of both tables, by their `who`. `there`: in [sync.destination]."""
 
     name: str
@@ -281,15 +282,15 @@ class Role:
     there: Sequence[str] = ()
 
 
-ROLES: Sequence[Role] = (
-    Role("egress", ("`egress`",), ("`egress`",)),
-    Role("ingress", ("`ingress`",), ("`ingress`",)),
-    Role("sync", iam=(SYNC_READS,), there=(SYNC_WRITES,)),
-    Role("backfill", ("`backfill`",), ("`backfill`",)),
-    Role("compact", iam=("`compact`",), there=(SYNC_READS,)),
-    Role("gc", iam=("`gc`",), there=(SYNC_READS,)),
-    Role("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
-    Role("restore", ("`restore`",), (READERS, THAWS)),
-    Role("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
-    Role("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
+ROLES: Sequence[CommandRole] = (
+    CommandRole("egress", ("`egress`",), ("`egress`",)),
+    CommandRole("ingress", ("`ingress`",), ("`ingress`",)),
+    CommandRole("sync", iam=(SYNC_READS,), there=(SYNC_WRITES,)),
+    CommandRole("backfill", ("`backfill`",), ("`backfill`",)),
+    CommandRole("compact", iam=("`compact`",), there=(SYNC_READS,)),
+    CommandRole("gc", iam=("`gc`",), there=(SYNC_READS,)),
+    CommandRole("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
+    CommandRole("restore", ("`restore`",), (READERS, THAWS)),
+    CommandRole("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
+    CommandRole("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
 )

@@ -28,6 +28,7 @@ from infra.storage.s3_errors import PERMISSIONS as S3_PERMISSIONS
 from infra.storage.sqs import PERMISSIONS as SQS_PERMISSIONS
 from replicator.config import RetentionRule
 from replicator.rights.table import IAM
+from replicator.status.schemas import read_topic_schemas
 from replicator.verify.verifier import Verifier
 from tests.compaction.archive import Archive as CompactedArchive
 from tests.compaction.archive import job, retention
@@ -230,6 +231,10 @@ def test_what_only_looks() -> None:
     world.status()
     world.lags()
     world.planned()
+    archive = Archive(SegmentStore(world.objects, "data"), ControlStore(world.objects, "data"), world.format)
+    newest = list(archive.segments.list(SourcePartition(REGION, "t", 0)))
+    with ThreadPoolExecutor(1) as pool:
+        assert read_topic_schemas(archive, newest, {}, pool) is not None
     assert asked(world.objects) == of_store("status, plan, gaps, client lag")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.settings.field import region_name
-from replicator.rights.iam import Archive, statements
+from replicator.rights.iam import ArchiveAccess, statements
 from replicator.rights.table import ACCEPTS, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
 from tests.infra.deploy.on_moto import KNOWN
 from tests.infra.deploy.template import TEMPLATES, Template, file_of, read
@@ -59,7 +59,7 @@ def test_a_role_has_the_rights_of_the_table(
     for key in ("", KEY):
         wanted: set[tuple[str, str]] = set()
         for who, (bucket, region) in rows:
-            archive = Archive(
+            archive = ArchiveAccess(
                 bucket_arn=f"arn:aws:s3:::{bucket}",
                 prefix="data",
                 region=region,

@@ -14,7 +14,7 @@ from formats.topic_selection import TopicPattern
 from replicator.config import Config, parse
 from replicator.main import app
 from replicator.rights.config import policies_of, queue_arn
-from replicator.rights.iam import Archive, statements
+from replicator.rights.iam import ArchiveAccess, statements
 from replicator.rights.kafka import Name, acls, name_of
 from replicator.rights.table import IAM, KAFKA, OPTIONAL, ROLES
 from tests.docs.markdown import ROOT
@@ -113,7 +113,7 @@ def test_policies_of_the_deployed_files() -> None:
 
 def test_what_no_role_may() -> None:
     """Egress deletes nothing, ingress writes no segment, verify and gc put control objects alone."""
-    archive = Archive(bucket_arn="B", prefix="p", region="r", sources=["s"], queue_arn="Q")
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", sources=["s"], queue_arn="Q")
     for role in ROLES:
         for one in statements(role.iam, archive):
             deletes = "s3:DeleteObject" in one["Action"]
@@ -126,7 +126,7 @@ def test_what_no_role_may() -> None:
 
 
 def test_a_key_of_the_account() -> None:
-    archive = Archive(bucket_arn="B", prefix="p", region="r", kms_key_arn="K")
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", kms_key_arn="K")
     assert statements(["`egress`"], archive)[-1] == statement("kms:Decrypt kms:GenerateDataKey", "K")
     assert statements(BY_NAME["restore"].iam, archive)[-1] == statement("kms:Decrypt", "K")
 
