@@ -31,6 +31,7 @@ from replicator.commands.offsets import offsets_app
 from replicator.commands.plan import plan
 from replicator.commands.repair import release, skip
 from replicator.commands.restore import restore
+from replicator.commands.rights import rights
 from replicator.commands.schemas import schemas_app
 from replicator.commands.status import status
 from replicator.commands.verify import verify
@@ -63,7 +64,7 @@ _add(
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
 )
-_add(INSPECT, interruptible()(status), interruptible()(plan))
+_add(INSPECT, interruptible()(status), interruptible()(plan), rights)
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
 app.add_typer(client_app, name="client", rich_help_panel=INSPECT)
 app.add_typer(offsets_app, name="offsets", rich_help_panel=INSPECT)

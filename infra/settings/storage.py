@@ -12,8 +12,15 @@ from infra.settings.units import GIB, MIB
 
 MAX_PARTS = 10_000  # S3's limit for one multipart upload
 SSE = ("AES256", "aws:kms", "aws:kms:dsse")
+ROLE_SESSION_NAME = "kafka-segment-replicator"
 
 _prefix = matching(r"([^/\s@]+(/[^/\s@]+)*)?", 'words between single slashes, none at either end, such as "data"')
+_role_arn = matching(
+    r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", 'the ARN of a role, such as "arn:aws:iam::123456789012:role/NAME"'
+)
+# STS's own limits
+_external_id = matching(r"[\w+=,.@:/-]{2,1224}", "2 to 1224 of A-Z a-z 0-9 _ + = , . @ : / -")
+_session_name = matching(r"[\w+=,.@-]{2,64}", "2 to 64 of A-Z a-z 0-9 _ + = , . @ -")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +40,51 @@ class AwsSettings:
         repr=False,
         metadata=setting("for temporary keys; only as ${ENV}", secret=True, check=not_blank),
     )
+    profile: str | None = field(
+        default=None,
+        metadata=setting(
+            "profile of the AWS configuration files whose credentials are used; default: the AWS credential chain",
+            check=not_blank,
+        ),
+    )
+    role_arn: str | None = field(
+        default=None,
+        metadata=setting(
+            "role that is assumed with the keys, the profile or the AWS credential chain, such as one of another "
+            "account; its temporary keys are refreshed",
+            check=_role_arn,
+        ),
+    )
+    external_id: str | None = field(
+        default=None,
+        metadata=setting("external id that the role's trust policy asks for", check=_external_id),
+    )
+    role_session_name: str | None = field(
+        default=None,
+        metadata=setting(
+            f'name of the sessions of role_arn in CloudTrail; default: "{ROLE_SESSION_NAME}"', check=_session_name
+        ),
+    )
+    role_duration: timedelta = field(
+        default=timedelta(hours=1),
+        metadata=setting(
+            "how long temporary keys of role_arn are valid; not more than the role's own maximum, and not more than "
+            "1h where the credentials that assume it are a role's, too",
+            minimum=timedelta(minutes=30),  # botocore renews keys 15 minutes before their end
+            maximum=timedelta(hours=12),
+        ),
+    )
 
-    def incomplete_credentials(self) -> Iterator[Problem]:
+    def credential_problems(self) -> Iterator[Problem]:
+        if self.profile is not None and self.access_key_id is not None:
+            yield "profile", "stands beside access_key_id; give one of them"
+        if self.external_id is not None and self.role_arn is None:
+            yield "external_id", "needs role_arn, whose trust policy asks for it"
+        if self.role_session_name is not None and self.role_arn is None:
+            yield "role_session_name", "needs role_arn"
+        yield from self._incomplete_keys()
+
+    def _incomplete_keys(self) -> Iterator[Problem]:
         if self.access_key_id is not None and self.secret_access_key is None:
             yield "access_key_id", "needs secret_access_key; give both, or neither to use the AWS credential chain"
         if self.secret_access_key is not None and self.access_key_id is None:
@@ -91,7 +141,7 @@ class S3Settings(AwsSettings):
     )
 
     def __post_init__(self) -> None:
-        enforce(self, [*self.incomplete_credentials(), *self._contradictions()])
+        enforce(self, [*self.credential_problems(), *self._contradictions()])
 
     def _contradictions(self) -> Iterator[Problem]:
         if self.kms_key_id is not None and not (self.sse or "").startswith("aws:kms"):
@@ -121,4 +171,4 @@ class SqsSettings(AwsSettings):
     )
 
     def __post_init__(self) -> None:
-        enforce(self, self.incomplete_credentials())
+        enforce(self, self.credential_problems())

@@ -9,8 +9,15 @@ from typing import Any
 
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 from botocore.loaders import Loader
+from botocore.parsers import ResponseParserError
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
@@ -18,26 +25,41 @@ ATTEMPTS = 3  # of the client, within seconds; `infra.storage.retrying` owns lon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwsCredentials:
-    """Explicit credentials; without them the AWS credential chain is used."""
+class AssumedRole:
+    """A role whose temporary keys a client uses."""
 
-    access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str | None = field(default=None, repr=False)
+    arn: str
+    external_id: str | None = None
+    session_name: str = "kafka-segment-replicator"
+    duration: timedelta = timedelta(hours=1)
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `Session.client`."""
-        return {
-            "aws_access_key_id": self.access_key_id,
-            "aws_secret_access_key": self.secret_access_key,
-            "aws_session_token": self.session_token,
-        }
+        """Arguments of AssumeRole, besides the ARN."""
+        given = {"RoleSessionName": self.session_name, "DurationSeconds": int(self.duration.total_seconds())}
+        return given | ({"ExternalId": self.external_id} if self.external_id else {})
 
 
-def new_session() -> botocore.session.Session:
-    """A session for one client: sessions are not thread safe, and each reads the environment's AWS profile. All share
-    the descriptions of AWS's services, which take 0.2 s of CPU to read."""
-    session = botocore.session.get_session()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsCredentials:
+    """The credentials of one client: explicit keys, or those of a profile, or without both the AWS credential chain.
+    With a `role`, they only assume it."""
+
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    role: AssumedRole | None = None
+
+    @property
+    def has_own(self) -> bool:
+        """Whether they say more than to use what the environment, or the program around us, has."""
+        return self.access_key_id is not None or self.profile is not None
+
+
+def new_session(profile: str | None = None) -> botocore.session.Session:
+    """A session for one client: sessions are not thread safe, and each reads the AWS profile, which is the
+    environment's by default. All share the descriptions of AWS's services, which take 0.2 s of CPU to read."""
+    session = botocore.session.Session(profile=profile)
     session.register_component("data_loader", _service_descriptions())
     return session
 
@@ -63,6 +85,29 @@ def client_config(
         max_pool_connections=max_pool_connections,
         s3=s3,
     )
+
+
+ASSUME_ROLE = "AssumeRole"
+_TEMPORARY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable"})
+
+
+def advice_on_credentials(error: BaseException) -> str:
+    """What an operator has to do about the credentials themselves; empty when the error is of something else."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        return "set the AWS credentials in the environment, or give this process a role"
+    if not isinstance(error, ClientError) or error.operation_name != ASSUME_ROLE:
+        return ""
+    if status(error) < 500 and error_code(error) not in _TEMPORARY:
+        return (
+            "role_arn cannot be assumed: allow sts:AssumeRole on it to the credentials that assume it, and check the "
+            "role's trust policy, its maximum session duration, and external_id"
+        )
+    return ""
+
+
+FAILURES = (ClientError, BotoCoreError, ResponseParserError, OSError)
+"""What a call of a client raises, from its own validation down to the socket; an error page of a proxy, or of an
+overloaded server, cannot be parsed."""
 
 
 def error_code(error: ClientError) -> str:

@@ -18,9 +18,9 @@ from datetime import UTC, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
+from formats.errors import SegmentExists, StoreRefused, StoreUnavailable
 from infra.contracts.storage import ObjectInfo
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import BUCKET, ERROR, KEY, NEXT
@@ -33,14 +33,15 @@ from infra.storage.aws import (
     client_config,
     describe_error,
     error_code,
-    new_session,
     status,
 )
+from infra.storage.clients import create_client
 from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_errors import FAILURES, translate, translated
 from infra.storage.s3_reader import open_object
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_s3.client import S3Client
 
 PART_SIZE_BYTES = 16 * 1024 * 1024
@@ -87,15 +88,16 @@ def make_s3_client(
     endpoint_url: str | None = None,
     region_name: str | None = None,
     credentials: AwsCredentials | None = None,
+    session: boto3.Session | None = None,
     max_pool_connections: int = 32,
     connect_timeout: timedelta = CONNECT_TIMEOUT,
     read_timeout: timedelta = READ_TIMEOUT,
     attempts: int = ATTEMPTS,
 ) -> S3Client:
     """A client for `S3ObjectStore`; the caller closes it. With an `endpoint_url`, buckets are addressed path-style.
-    Raises ConfigError when the settings, or the environment's AWS profile, are invalid.
+    Raises ConfigError when the settings, or the AWS profile, are invalid.
 
-    `max_pool_connections`: at least the number of threads that use the client.
+    `max_pool_connections`: at least the number of threads that use the client. `session`: of the program around us.
     """
     config = client_config(
         max_pool_connections=max_pool_connections,
@@ -108,16 +110,15 @@ def make_s3_client(
             "payload_signing_enabled": False,
         },
     )
-    arguments = credentials.arguments() if credentials else {}
-    try:
-        client = new_session().create_client(
-            "s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments
-        )
-        return cast("S3Client", client)
-    except (BotoCoreError, ValueError) as error:
-        raise ConfigError(
-            [f"{describe_error(error)}; correct it in the file or in the environment"], source="S3"
-        ) from error
+    client = create_client(
+        "s3",
+        endpoint_url=endpoint_url,
+        region_name=region_name,
+        credentials=credentials,
+        session=session,
+        config=config,
+    )
+    return cast("S3Client", client)
 
 
 class S3ObjectStore:

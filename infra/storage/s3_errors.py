@@ -15,21 +15,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore.exceptions import (
-    BotoCoreError,
     ClientError,
     ConnectTimeoutError,
-    CredentialRetrievalError,
     EndpointConnectionError,
-    NoCredentialsError,
-    PartialCredentialsError,
 )
 from urllib3.exceptions import HTTPError, NameResolutionError
 
 from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
-from infra.storage.aws import describe_error, error_code, status
+from infra.storage.aws import ASSUME_ROLE, advice_on_credentials, describe_error, error_code, status
+from infra.storage.aws import FAILURES as CALL_FAILURES
 
-FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
-"""Everything that boto3 raises, from its own validation down to the socket."""
+FAILURES = (*CALL_FAILURES, HTTPError)
+"""Everything that boto3 raises, also while a body is read."""
 
 PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "PutObject": "s3:PutObject",
@@ -83,11 +80,11 @@ def translate(
 
 def _advice(error: BaseException, operation: str, bucket: str) -> str:
     """What an operator has to do; empty when the error may be temporary."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
-        return "set the AWS credentials in the environment, or give this process a role"
+    if advice := advice_on_credentials(error):
+        return advice
     if isinstance(error, EndpointConnectionError) and isinstance(error.kwargs.get("error"), NameResolutionError):
         return "unknown host: correct the endpoint or the region, or this machine's DNS"
-    if not isinstance(error, ClientError):
+    if not isinstance(error, ClientError) or error.operation_name == ASSUME_ROLE:
         return ""
     code = error_code(error)
     if code == "NoSuchBucket" or (operation == "HeadBucket" and status(error) == 404):

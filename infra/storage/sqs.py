@@ -8,24 +8,28 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import ClientError
 
 from formats.errors import QueueUnavailable
 from formats.messages.segment_events import QueueMessage
 from formats.records.milliseconds import known_time_of_ms
 from infra.storage.aws import (
+    ASSUME_ROLE,
     ATTEMPTS,
     CONNECT_TIMEOUT,
+    FAILURES,
     READ_TIMEOUT,
     AwsCredentials,
+    advice_on_credentials,
     client_config,
     describe_error,
     error_code,
-    new_session,
     status,
 )
+from infra.storage.clients import create_client
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_sqs.client import SQSClient
     from mypy_boto3_sqs.literals import MessageSystemAttributeNameType
 
@@ -45,21 +49,27 @@ def make_sqs_client(
     endpoint_url: str | None = None,
     region_name: str | None = None,
     credentials: AwsCredentials | None = None,
+    session: boto3.Session | None = None,
     max_pool_connections: int = 10,
     connect_timeout: timedelta = CONNECT_TIMEOUT,
     read_timeout: timedelta = READ_TIMEOUT,
     attempts: int = ATTEMPTS,
 ) -> SQSClient:
-    """A client for `SqsQueue`; the caller closes it. `read_timeout` must be longer than the longest wait."""
+    """A client for `SqsQueue`; the caller closes it. `read_timeout` must be longer than the longest wait. `session`: of
+    the program around us. Raises ConfigError when the settings, or the AWS profile, are invalid."""
     config = client_config(
         max_pool_connections=max_pool_connections,
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
         attempts=attempts,
     )
-    arguments = credentials.arguments() if credentials else {}
-    client = new_session().create_client(
-        "sqs", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments
+    client = create_client(
+        "sqs",
+        endpoint_url=endpoint_url,
+        region_name=region_name,
+        credentials=credentials,
+        session=session,
+        config=config,
     )
     return cast("SQSClient", client)
 
@@ -128,15 +138,15 @@ class SqsQueue:
     def _translated(self, operation: str) -> Iterator[None]:
         try:
             yield
-        except (ClientError, BotoCoreError, OSError) as error:
+        except FAILURES as error:
             advice = self._advice(error, operation)
             message = f"{operation} {self._queue}: {describe_error(error)}" + (f"; {advice}" if advice else "")
             raise QueueUnavailable(message) from error
 
     def _advice(self, error: Exception, operation: str) -> str:
-        if isinstance(error, NoCredentialsError | PartialCredentialsError):
-            return "set the AWS credentials in the environment, or give this process a role"
-        if not isinstance(error, ClientError):
+        if advice := advice_on_credentials(error):
+            return advice
+        if not isinstance(error, ClientError) or error.operation_name == ASSUME_ROLE:
             return ""
         if error_code(error) in _ABSENT:
             return "the queue does not exist: create it, or correct its name, region or endpoint"

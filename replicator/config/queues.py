@@ -34,7 +34,9 @@ def is_url(settings: SqsSettings) -> bool:
 def is_same_queue(one: SqsSettings, other: SqsSettings) -> bool:
     """Whether both are one queue, as far as they tell."""
     if not is_url(one) and not is_url(other):
-        return (one.queue, one.endpoint_url, one.region_name) == (other.queue, other.endpoint_url, other.region_name)
+        names = [(each.queue, each.endpoint_url, each.region_name) for each in (one, other)]
+        accounts = {_account_of_role(one), _account_of_role(other)} - {None}
+        return names[0] == names[1] and len(accounts) < 2
     a, b = _queue_of(one), _queue_of(other)
     known = ((a.region, b.region), (a.account, b.account))
     return (a.server, a.name) == (b.server, b.name) and all(None in pair or pair[0] == pair[1] for pair in known)
@@ -43,10 +45,15 @@ def is_same_queue(one: SqsSettings, other: SqsSettings) -> bool:
 def _queue_of(settings: SqsSettings) -> _Queue:
     if not is_url(settings):
         server, region = _server_of(settings.endpoint_url or "")
-        return _Queue(server, region or settings.region_name, None, settings.queue)
+        return _Queue(server, region or settings.region_name, _account_of_role(settings), settings.queue)
     server, region = _server_of(settings.queue)
     account, _, name = urlsplit(settings.queue).path.strip("/").rpartition("/")
     return _Queue(server, region, account.rpartition("/")[2], name)
+
+
+def _account_of_role(settings: SqsSettings) -> str | None:
+    """A queue that is given by its name is of the account whose credentials ask for it."""
+    return settings.role_arn.split(":")[4] if settings.role_arn else None
 
 
 def _server_of(url: str) -> tuple[str, str | None]:

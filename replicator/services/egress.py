@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
@@ -38,17 +39,27 @@ from replicator.services.reload import ReloadedFile, reloading_service
 from replicator.services.segment_formats import SegmentFormats
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
+if TYPE_CHECKING:
+    import boto3
+
 log = logging.getLogger(__name__)
 
 LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finished uploads wait for it
 
 
-def build_egress(config: Config, *, file: ReloadedFile | None = None, around: ServiceContext | None = None) -> Service:
+def build_egress(
+    config: Config,
+    *,
+    file: ReloadedFile | None = None,
+    session: boto3.Session | None = None,
+    around: ServiceContext | None = None,
+) -> Service:
     """A service that archives this region's topics. `file`: where `config` is from; its changes are taken over.
-    `around`: made of `config`, by a caller that watches the service. Raises ConfigError, BrokerUnavailable."""
+    `session`: for a bucket whose section names neither keys nor a profile. `around`: made of `config`, by a caller that
+    watches the service. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise config.without("egress", "; add [egress] with at least one topic")
-    settings, around = config.egress, around or ServiceContext(config)
+    settings, around = config.egress, around or ServiceContext(config, session)
     current = Current(settings)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)

@@ -11,6 +11,7 @@ import random
 import uuid
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from formats.errors import MalformedKey
 from infra.archive.last_good import catalogs_in
@@ -54,6 +55,9 @@ from replicator.services.preserving import check_preserving, preserving_writer
 from replicator.services.reload import ReloadedFile, reloading_service
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
+if TYPE_CHECKING:
+    import boto3
+
 log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
@@ -65,14 +69,19 @@ OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, fo
 
 
 def build_ingress(
-    config: Config, *, take_over: str = "", file: ReloadedFile | None = None, around: ServiceContext | None = None
+    config: Config,
+    *,
+    take_over: str = "",
+    file: ReloadedFile | None = None,
+    session: boto3.Session | None = None,
+    around: ServiceContext | None = None,
 ) -> Service:
     """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
-    replaces. `file`: where `config` is from; its changes are taken over. Raises ConfigError,
-    BrokerUnavailable, TargetError."""
+    replaces. `file`: where `config` is from; its changes are taken over. `session`: for a bucket or a queue whose
+    section names neither keys nor a profile. Raises ConfigError, BrokerUnavailable, TargetError."""
     if config.ingress is None or config.sqs is None:  # [sqs] is there where [ingress] is
         raise config.without("ingress", "; add [ingress] with at least one source, and [sqs]")
-    settings, around = config.ingress, around or ServiceContext(config)
+    settings, around = config.ingress, around or ServiceContext(config, session)
     current = Current(settings)
     needs_ledger = settings.alters_cluster or config.groups.sync
     with around.building():

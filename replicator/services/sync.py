@@ -19,6 +19,8 @@ from replicator.services.sync_task import CopyTask, bucket_sync
 from replicator.services.wiring import ServiceContext, for_workers, require_conditional_writes
 
 if TYPE_CHECKING:
+    import boto3
+
     from infra.spark.driver import SparkSettings
 
 SYNC_SHUTDOWN = timedelta(seconds=10)
@@ -27,12 +29,14 @@ ROWS_TOGETHER = 500  # rows of a job there: of a bucket of any size, 10,000 name
 SYNC_COMPARED = 200  # objects compared per round of the service: a comparison may read the object in both buckets
 
 
-def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = None) -> Service:
+def build_sync(
+    config: Config, *, once: Callable[[SyncResult], None] | None = None, session: boto3.Session | None = None
+) -> Service:
     """A service that copies this region's archive to another bucket until it is stopped; with `once`, one round, whose
-    result is passed to `once`. Raises ConfigError."""
+    result is passed to `once`. `session`: as of `build_egress`. Raises ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
-    settings, around = config.sync, ServiceContext(config)
+    settings, around = config.sync, ServiceContext(config, session)
     with around.building():
         width = 8
         sync = BucketSync(

@@ -23,8 +23,8 @@ from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
-from infra.settings.storage import AwsSettings
-from infra.storage.aws import ATTEMPTS, AwsCredentials
+from infra.settings.storage import ROLE_SESSION_NAME, AwsSettings
+from infra.storage.aws import ATTEMPTS, AssumedRole, AwsCredentials
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
 from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
@@ -35,6 +35,7 @@ from infra.storage.sqs import SqsQueue, make_sqs_client
 from replicator.config import Config, S3Settings, SqsSettings
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_s3.client import S3Client
 
 
@@ -54,7 +55,9 @@ ONCE = RetryPolicy(attempts=8, is_one_shot=True)
 class ServiceContext:
     """The parts that every service has: clock, stop signals, metrics, health, one HTTP port, and resources to close."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, session: boto3.Session | None = None) -> None:
+        """`session`: for the buckets and queues whose sections name neither keys nor a profile."""
+        self.session = session
         self.clock = SystemClock()
         self.stop, self.abandon = Stop(), Stop()
         self.resources = ExitStack()
@@ -91,11 +94,11 @@ class ServiceContext:
         are put for. Raises ConfigError when the bucket lets objects be overwritten; a bucket that does not answer now
         is probed before the first put.
         """
-        store: ObjectStore = s3_store(settings, threads, self.resources, once=once)
+        store: ObjectStore = s3_store(settings, threads, self.resources, once=once, session=self.session)
         policy = ONCE if once else RetryPolicy()
         if writes_as is not None and settings.conditional_writes == "probe":
             # one attempt with a short timeout: a start does not wait for an unavailable bucket
-            asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT)
+            asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT, session=self.session)
             key = probe_key(settings.prefix, writes_as)
             store = proven = ProvenObjectStore(store, partial(asked.problem_of_conditional_writes, key))
             try:
@@ -117,7 +120,10 @@ class ServiceContext:
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+            endpoint_url=settings.endpoint_url,
+            region_name=settings.region_name,
+            credentials=credentials_of(settings),
+            session=self.session,
         )
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
@@ -165,7 +171,7 @@ def _s3_client(
         attempts=1 if once else ATTEMPTS,  # the client also retries unknown hosts
         endpoint_url=settings.endpoint_url,
         region_name=settings.region_name,
-        credentials=_credentials(settings),
+        credentials=credentials_of(settings),
         max_pool_connections=threads,
         **options,
     )
@@ -207,11 +213,18 @@ def for_workers(config: Config, *needed: str) -> Config:
     return replace(config, **left_out)
 
 
-def _credentials(settings: AwsSettings) -> AwsCredentials | None:
-    if settings.access_key_id is None or settings.secret_access_key is None:
-        return None
+def credentials_of(settings: AwsSettings) -> AwsCredentials:
+    """The credentials of one bucket or queue."""
+    role = settings.role_arn and AssumedRole(
+        arn=settings.role_arn,
+        external_id=settings.external_id,
+        session_name=settings.role_session_name or ROLE_SESSION_NAME,
+        duration=settings.role_duration,
+    )
     return AwsCredentials(
         access_key_id=settings.access_key_id,
         secret_access_key=settings.secret_access_key,
         session_token=settings.session_token,
+        profile=settings.profile,
+        role=role or None,
     )

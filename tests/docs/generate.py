@@ -8,6 +8,7 @@ from itertools import groupby
 
 from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, MetricName
 from replicator.config.reference import Entry, entries, sections
+from replicator.rights.table import IAM, KAFKA, OPTIONAL
 from tests.docs import dashboards
 from tests.docs.markdown import ROOT
 from tests.docs.samples import examples
@@ -101,6 +102,29 @@ def with_examples(page: str) -> str:
     return _EXAMPLE.sub(lambda match: f"{match['head']}{known[match['name']]}\n```", page)
 
 
+_RIGHTS = re.compile(r"(?P<head><!-- rights: (?P<name>[a-z ]+) -->\n\n).*?(?P<tail>\n<!-- end of rights -->)", re.S)
+
+
+def with_rights(page: str) -> str:
+    """The page with the tables of replicator/rights/table.py."""
+    return _RIGHTS.sub(lambda match: f"{match['head']}{_rights_table(match['name'])}{match['tail']}", page)
+
+
+def _rights_table(name: str) -> str:
+    if name.startswith("optional of "):
+        who = name.removeprefix("optional of ")
+        left_out = [f"| {one.text} | {one.without} |" for one in OPTIONAL if one.who == who]
+        return "\n".join([f"| missing right of {who}, optional | what is left out |", "|---|---|", *left_out, ""])
+    of_kafka = [(one.who, one.on or "none", ", ".join(one.operations)) for one in KAFKA]
+    of_aws = [(one.who, one.resource, ", ".join(one.actions)) for one in IAM]
+    head, rows = {"kafka": ("operations", of_kafka), "iam": ("actions", of_aws)}[name]
+    lines, before = [f"| who | resource | {head} |", "|---|---|---|"], ""
+    for who, resource, allowed in rows:
+        lines.append(f"| {who if who != before else ''} | {resource} | {allowed} |".replace("|  |", "| |"))
+        before = who
+    return "\n".join([*lines, ""])
+
+
 def named_examples(page: str) -> list[str]:
     return [match["name"] for match in _EXAMPLE.finditer(page)]
 
@@ -111,6 +135,8 @@ def main() -> None:
     (docs / "metrics.md").write_text(metrics(), encoding="utf-8")
     for name, text in dashboards.files():
         (dashboards.FOLDER / name).write_text(text, encoding="utf-8")
+    rights = docs / "rights.md"
+    rights.write_text(with_rights(rights.read_text(encoding="utf-8")), encoding="utf-8")
     formats = docs / "formats.md"
     formats.write_text(with_examples(formats.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""docs/rights.md names every IAM action that the code can need, and none that it cannot."""
+"""The table of rights names every IAM action that the code can need, and none that it cannot."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.storage.s3_errors import PERMISSIONS as S3_PERMISSIONS
 from infra.storage.sqs import PERMISSIONS as SQS_PERMISSIONS
 from replicator.config import RetentionRule
+from replicator.rights.table import IAM
+from replicator.status.schemas import read_topic_schemas
 from replicator.verify.verifier import Verifier
 from tests.compaction.archive import Archive as CompactedArchive
 from tests.compaction.archive import job, retention
+from tests.docs.generate import with_rights
 from tests.docs.markdown import ROOT
 from tests.egress.test_sync import Bench as SyncBench
 from tests.egress.test_sync import name as copied
@@ -42,7 +45,6 @@ from tests.formats.sample_records import sample_rows, segment
 from tests.ingress.world import HERE, REGION, source_topic
 from tests.ingress.world import World as IngressWorld
 from tests.ingress.world import joined as joined_ingress
-from tests.processes.rights import rows_of
 
 DAY = timedelta(days=1)
 OF_STORE = {"list": "s3:ListBucket", "put_new": "s3:PutObject", "open": "s3:GetObject", "stat": "s3:GetObject"}
@@ -51,13 +53,11 @@ OF_PARTS = "s3:AbortMultipartUpload"  # below the contract of a store: of an upl
 
 
 def documented() -> Mapping[str, Collection[Action]]:
-    """By the first cell of each row; of the resource its first word."""
+    """By the command; of the resource its first word."""
     found: dict[str, set[Action]] = {}
-    who = ""
-    for row in rows_of("In the bucket and the queue"):
-        who = row["who"].replace("`", "") or who
-        kind = re.split(r"[ ,]", row["resource"])[0]
-        found.setdefault(who, set()).update((kind, each.strip()) for each in row["operations"].split(","))
+    for right in IAM:
+        kind = right.on.value.partition(" ")[0]
+        found.setdefault(right.who.replace("`", ""), set()).update((kind, action) for action in right.actions)
     return found
 
 
@@ -127,7 +127,7 @@ def test_every_call_has_its_permission() -> None:
     assert called - {"ListObjectsV2"} == {*S3_PERMISSIONS, *SQS_PERMISSIONS} - {"ListObjectsV2"}
 
 
-def test_every_action_is_on_the_page() -> None:
+def test_every_action_is_in_the_table() -> None:
     named = {action for each in documented().values() for _, action in each}
     assert named == {*S3_PERMISSIONS.values(), *SQS_PERMISSIONS.values()}
 
@@ -231,4 +231,14 @@ def test_what_only_looks() -> None:
     world.status()
     world.lags()
     world.planned()
+    archive = Archive(SegmentStore(world.objects, "data"), ControlStore(world.objects, "data"), world.format)
+    newest = list(archive.segments.list(SourcePartition(REGION, "t", 0)))
+    with ThreadPoolExecutor(1) as pool:
+        assert read_topic_schemas(archive, newest, {}, pool) is not None
     assert asked(world.objects) == of_store("status, plan, gaps, client lag")
+
+
+def test_the_page_is_the_table() -> None:
+    page = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8")
+    assert with_rights(page) == page, "run `make docs`"
+    assert page.count("<!-- rights: ") == page.count("<!-- end of rights -->") == 4

@@ -26,6 +26,7 @@ from replicator.config import parse
 from replicator.config.across import between_files
 from replicator.config.flows_form import is_flows, regions_of
 from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
+from tests.infra.deploy.template import read as read_template
 
 ALL = [block for page in pages() for block in blocks(page)]
 NOT_RUN = "not run: "
@@ -103,7 +104,7 @@ def load_flows(text: str, *, name: str) -> None:
 
 
 def check_shell(block: Block) -> None:
-    for line in block.text.splitlines():
+    for line in block.text.replace("\\\n", " ").splitlines():
         if line and not line.startswith("#"):
             check_command(line)
 
@@ -133,12 +134,30 @@ def check_command(line: str) -> None:
         case ["python", name, *_]:
             if f"{FILE}{name}" not in {block.mark for block in ALL}:
                 raise Wrong(f"no block is {name}: say so with <!-- {FILE}{name} -->")
+        case ["aws", "cloudformation", "deploy", *arguments]:
+            check_stack(arguments)
         case ["eval", substitution] if substitution.startswith("$("):
             check_command(substitution[2:-1])
         case ["kill" | "wait", *jobs] if all(job.startswith("%") for job in jobs):
             pass
         case _:
             raise Wrong(f"nothing checks {words[0]!r}: say why with <!-- {NOT_RUN}… -->")
+
+
+def check_stack(arguments: list[str]) -> None:
+    """The template exists, and the parameters are its own, with all that it needs."""
+    place = arguments.index("--parameter-overrides")
+    options = dict(zip(arguments[:place:2], arguments[1:place:2], strict=True))
+    if set(options) != {"--region", "--stack-name", "--capabilities", "--template-file"}:
+        raise Wrong(f"options of a stack: {sorted(options)}")
+    given = dict(one.split("=", 1) for one in arguments[place + 1 :])
+    known = read_template(Path(options["--template-file"]).stem)["Parameters"]
+    needed = {name for name, one in known.items() if "Default" not in one}
+    if set(given) - set(known) or needed - set(given):
+        raise Wrong(f"parameters: unknown {sorted(set(given) - set(known))}, missing {sorted(needed - set(given))}")
+    for name, value in given.items():
+        if not re.fullmatch(known[name].get("AllowedPattern", ".*"), value):
+            raise Wrong(f"{name}={value} is not what {known[name]['AllowedPattern']} allows")
 
 
 def parse_arguments(arguments: list[str]) -> None:
@@ -269,6 +288,10 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "sh", "replicator gaps accept us/orders/1", "Missing argument"
     yield "sh", "replicator skip us/orders/1 x --reason y", "valid integer"
     yield "sh", "make demoo", "no target"
+    stack = "aws cloudformation deploy --region r --stack-name s --capabilities c --template-file"
+    stack += " infra/deploy/aws/compaction.yaml --parameter-overrides"
+    yield "sh", f"{stack} BucketName=b", "missing ['ArchiveRegion']"
+    yield "sh", f"{stack} Bucket=b", "unknown ['Bucket']"
     yield "sh", "kubectl get pods", "nothing checks 'kubectl'"
     yield "sh", "replicator egres > egress.log &", "No such command"
     yield "sh", 'eval "$(replicator local envs)"', "No such command"

@@ -2,19 +2,22 @@
 
 documented()  ──> a Grant for each row and operation of the table
 Rights(site, B, "ingress", destinations=[...])  ──> a principal with all of them; `forbid` and `allow` change one
+Rights(site, B, "ingress", printed=["ingress"], like=worker)  ──> one with what `replicator rights` prints
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # its stubs hide what it documents
 
+from replicator.rights.table import KAFKA, On
 from tests.infra.principal import GROUP, TOPIC, TRANSACTIONAL_ID, Principal
 from tests.processes.harness import ROOT, to_toml
 
@@ -23,17 +26,11 @@ if TYPE_CHECKING:
 
     from tests.processes.harness import Site, Worker
 
-PAGE = ROOT / "docs" / "rights.md"
-_ROW = re.compile(r"\| (?P<who>.*?) ?\| (?P<resource>.+?) \| (?P<operations>.*?) ?\|")
-
-TOPICS, DESTINATIONS = "topics it archives", "destinations"
-EGRESS_GROUP, INGRESS_GROUP = "`egress.group_id`", "`ingress.group_id`"
-EVENTS, CHECKPOINTS = "`ingress.segment_events_topic`", "`ingress.checkpoint_topic`"
-LEDGER, OFFSET_MAP = "`ingress.ledger_topic`", "`ingress.offset_map_topic`"
-IDENTITIES = "transactional ids, prefixed `ingress.group_id`"
-RESTORES = "topics, prefixed `replicator.restore.`"
-RESTORE_IDENTITIES = "transactional ids, prefixed `replicator.restore.`"
-COMMAND_SECONDS = 120.0
+TOPICS, DESTINATIONS = On.TOPICS, On.DESTINATIONS
+EGRESS_GROUP, INGRESS_GROUP = On.EGRESS_GROUP, On.INGRESS_GROUP
+EVENTS, CHECKPOINTS, LEDGER, OFFSET_MAP = On.EVENTS, On.CHECKPOINTS, On.LEDGER, On.OFFSET_MAP
+IDENTITIES, RESTORES, RESTORE_IDENTITIES = On.IDENTITIES, On.RESTORES, On.RESTORE_IDENTITIES
+COMMAND_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +47,12 @@ class Grant:
 
 def documented() -> Sequence[Grant]:
     """In the order of the page."""
-    found: list[Grant] = []
-    who = ""
-    for row in rows_of("In the clusters"):
-        who = row["who"].replace("`", "") or who
-        found += [Grant(who, row["resource"], each.strip()) for each in row["operations"].split(",") if each.strip()]
-    return found
-
-
-def rows_of(section: str) -> Iterator[re.Match[str]]:
-    """Of the tables with three columns below this heading."""
-    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    for line in text.splitlines():
-        row = _ROW.fullmatch(line)
-        if row is not None and row["who"] != "who" and not set(row["resource"]) <= {"-", "|"}:
-            yield row
+    return [
+        Grant(right.who.replace("`", ""), right.on, operation)
+        for right in KAFKA
+        if right.on is not None
+        for operation in right.operations
+    ]
 
 
 class Rights:
@@ -80,9 +68,12 @@ class Rights:
         destinations: Collection[str] = (),
         missing: Grant | None = None,
         word: str = "",
+        printed: Sequence[str] = (),
+        like: Worker | None = None,
     ) -> None:
-        """`missing`: all but this one. `word`: of the principal's name, where a site has several for `who`. The site's
-        processes have the password in their environment."""
+        """`missing`: all but this one. `word`: of the principal's name, where a site has several for `who`. `printed`:
+        arguments of `replicator rights`, which is asked with the configuration of `like`. The site's processes have the
+        password in their environment."""
         self._site, self.who = site, who
         word = re.sub(r"\W+", "_", word or who)
         self._names: Mapping[str, tuple[ResourceType, Collection[str], bool]] = {
@@ -101,9 +92,22 @@ class Rights:
         self.principal = Principal(site.stack.brokers[region], f"{site.name}.{word}")
         self._variable = f"PASSWORD_OF_{word.upper()}"
         site.environment[self._variable] = self.principal.name
+        if like is not None:
+            self._allow_printed(like, printed)
+            return
         for grant in documented():
             if grant.who == who and grant != missing:
                 self.allow(grant)
+
+    def _allow_printed(self, like: Worker, printed: Sequence[str]) -> None:
+        like.write(like.tables)
+        code, text = like.run("rights", *printed, "--json")
+        assert code == 0, text
+        for role in json.loads(text).values():
+            for acl in role["kafka"]:
+                operations = [AclOperation[one] for one in acl["operations"]]
+                kind, prefixed = ResourceType[acl["resource_type"]], acl["pattern_type"] == "PREFIXED"
+                self.principal.allow(kind, acl["name"], *operations, prefixed=prefixed)
 
     @property
     def kafka(self) -> Mapping[str, Any]:

@@ -34,23 +34,25 @@ def drafts(start: int, count: int, partitions: int) -> list[Draft]:
 
 
 @pytest.mark.long
-def test_the_whole_flow_with_the_documented_rights(site: Site) -> None:
-    """egress, sync, ingress, compaction and gc; then status, verify and restore, under a principal for each."""
+def test_the_whole_flow_with_the_printed_rights(site: Site) -> None:
+    """egress, sync, ingress, compaction and gc; then status, verify and restore, each under a principal that has what
+    `replicator rights` prints for it, and no more."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"
     create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
     with Flow(site, partitions=2) as flow:
-        named: Mapping[str, Any] = {"topics": [flow.topic], "destinations": [flow.target]}
+        at_source = site.egress("asked-egress", {flow.topic: {}})
+        at_target = site.ingress("asked-ingress", {"topic": flow.topic, "destination_topic": flow.target})
         by_who = {
-            who: Rights(site, region, who, **named)
-            for who, region in {
-                "egress": A,
-                "ingress": B,
-                "sync, compact, gc, verify without a cluster": A,
-                "status, where egress runs": A,
-                "status, where ingress runs": B,
-                "verify --source": A,
-                "verify --target": B,
-            }.items()
+            who: Rights(site, region, who, printed=roles, like=like)
+            for who, region, roles, like in (
+                ("egress", A, ["egress"], at_source),
+                ("ingress", B, ["ingress"], at_target),
+                ("sync, compact, gc, verify without a cluster", A, ["sync", "compact", "gc"], at_source),
+                ("status, where egress runs", A, ["status"], at_source),
+                ("status, where ingress runs", B, ["status"], at_target),
+                ("verify --source", A, ["verify"], at_source),
+                ("verify --target", B, ["verify"], at_target),
+            )
         }
         nothing = by_who["sync, compact, gc, verify without a cluster"]
         egress = site.egress("egress", {flow.topic: {}}, kafka=by_who["egress"].kafka).start()
@@ -79,7 +81,7 @@ def test_the_whole_flow_with_the_documented_rights(site: Site) -> None:
         assert code == 0, text
 
         copy = f"{flow.topic}.restored"
-        restorer = Rights(site, B, "restore", destinations=[copy])
+        restorer = Rights(site, B, "restore", printed=["restore", "--topic", copy], like=at_source)
         code, text = restorer.run(egress, "restore", flow.topic, "--rename", f"{flow.topic}={copy}")
         assert code == 0, text
         site.stop(egress, sync, ingress)
@@ -236,7 +238,7 @@ class Delivered:
 
     def rights(self, who: str, missing: Grant, word: str) -> Rights:
         region = A if who in ("verify --source", "status, where egress runs") else B
-        named = {"topics": [self.flow.topic], "destinations": [self.flow.target]}
+        named: Mapping[str, Any] = {"topics": [self.flow.topic], "destinations": [self.flow.target]}
         return Rights(self.site, region, who, **named, missing=missing, word=word)
 
     def run(self, rights: Rights) -> tuple[int, str]:

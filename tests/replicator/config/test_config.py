@@ -315,6 +315,10 @@ class TestProblems:
             ('bucket2 = "x"', "s3.bucket2: unknown key (did you mean 'bucket'?)"),
             ('endpoint_url = "localhost:9000"', "s3.endpoint_url: must be a URL"),
             ('access_key_id = "x"', "s3.access_key_id: needs secret_access_key"),
+            ('role_arn = "arn:aws:iam::1:role/x"', "s3.role_arn: must be the ARN of a role"),
+            ('external_id = "xy"', "s3.external_id: needs role_arn"),
+            ('role_session_name = "xy"', "s3.role_session_name: needs role_arn"),
+            ('role_duration = "10m"', "s3.role_duration: must be at least 30m"),
             ('kms_key_id = "x"', 's3.kms_key_id: needs sse = "aws:kms"'),
             ('sse = "aes"', 's3.sse: must be "AES256" or "aws:kms" or "aws:kms:dsse", not \'aes\''),
             ('part_size = "6GiB"', "s3.part_size: must be at most 5GiB, not 6GiB"),
@@ -420,6 +424,10 @@ class TestEnvironmentAndSecrets:
     )
     def test_names_of_secrets(self, name: str, wanted: bool) -> None:
         assert is_secret(name) is wanted
+
+    def test_a_profile_and_keys_contradict_each_other(self) -> None:
+        with pytest.raises(ValueError, match="profile: stands beside access_key_id"):
+            S3Settings(bucket="b", profile="x", access_key_id="y", secret_access_key="z")
 
     def test_every_secret_setting_has_a_secret_name(self) -> None:
         """A setting that its field masks must also be refused by its name."""

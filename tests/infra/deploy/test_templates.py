@@ -1,0 +1,162 @@
+"""The CloudFormation templates: linted, and their roles have the rights of the table, no more and no less."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.settings.field import region_name
+from replicator.rights.iam import ArchiveAccess, statements
+from replicator.rights.table import ACCEPTS, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
+from tests.infra.deploy.on_moto import KNOWN
+from tests.infra.deploy.template import TEMPLATES, Template, file_of, read
+
+ARCHIVE, OTHER = "us-east-1", "eu-west-1"
+NAMES = {"BucketName": "ours", "ArchiveRegion": ARCHIVE}
+KEY = "arn:aws:kms:us-east-1:123456789012:key/k"
+SOURCE = Template("source-region", {**NAMES, "ReplicaBucketName": "theirs", "ReplicateWith": "sync"})
+TARGET = Template("target-region", {**NAMES, "SourceRegion": OTHER})
+COMPACTION = Template("compaction", {**NAMES, "CopyBucketName": "theirs"})
+
+Pairs = Collection[tuple[str, str]]
+HERE = ("ours", ARCHIVE)
+THERE = ("theirs", ARCHIVE)
+
+ROLES: Sequence[tuple[Template, str, Sequence[tuple[Collection[str], tuple[str, str]]]]] = (
+    (SOURCE, "EgressRole", [(["`egress`"], HERE)]),
+    (SOURCE, "BackfillRole", [(["`backfill`"], HERE)]),
+    (SOURCE, "SyncRole", [([SYNC_READS], HERE), ([SYNC_WRITES], THERE)]),
+    *((one, "RestoreRole", [([READERS, THAWS], HERE)]) for one in (SOURCE, TARGET)),
+    *((one, "StatusRole", [([INSPECTS], HERE)]) for one in (SOURCE, TARGET)),
+    *((one, "RepairRole", [([INSPECTS, SEEDS, ACCEPTS], HERE)]) for one in (SOURCE, TARGET)),
+    (TARGET, "IngressRole", [(["`ingress`"], HERE)]),
+    (TARGET, "SyncWriterRole", [([SYNC_WRITES], ("ours", OTHER))]),
+    (COMPACTION, "CompactRole", [(["`compact`"], HERE), ([SYNC_READS], THERE)]),
+    (COMPACTION, "GcRole", [(["`gc`"], HERE), ([SYNC_READS], THERE)]),
+    (COMPACTION, "VerifyRole", [(["`verify`"], HERE)]),
+)
+
+
+def pairs(parts: Sequence[Mapping[str, Any]]) -> Pairs:
+    found = set()
+    for one in parts:
+        assert one["Effect"] == "Allow"
+        actions, resources = one["Action"], one["Resource"]
+        for action in [actions] if isinstance(actions, str) else actions:
+            for resource in [resources] if isinstance(resources, str) else resources:
+                found.add((action, resource))
+    return found
+
+
+@pytest.mark.parametrize(("template", "role", "rows"), ROLES, ids=[f"{t.name} {role}" for t, role, _ in ROLES])
+def test_a_role_has_the_rights_of_the_table(
+    template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]]
+) -> None:
+    queue = "arn:aws:sqs:us-east-1:123456789012:ours-events" if role == "IngressRole" else ""
+    for key in ("", KEY):
+        wanted: set[tuple[str, str]] = set()
+        for who, (bucket, region) in rows:
+            archive = ArchiveAccess(
+                bucket_arn=f"arn:aws:s3:::{bucket}",
+                prefix="data",
+                region=region,
+                sources=[OTHER],
+                queue_arn=queue,
+                kms_key_arn=key if bucket == "ours" else "",
+            )
+            wanted |= set(pairs(statements(who, archive)))
+        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key})
+        assert set(pairs(encrypted.statements(role))) == wanted
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_role_is_compared(name: str) -> None:
+    roles = {logical for logical, one in read(name)["Resources"].items() if one["Type"] == "AWS::IAM::Role"}
+    assert roles - {"ReplicationRole"} == {role for template, role, _ in ROLES if template.name == name}
+
+
+def test_s3_replicates_the_own_archive_alone() -> None:
+    template = Template("source-region", {**NAMES, "ReplicaBucketName": "theirs"})
+    (rule,) = template.properties("Bucket")["ReplicationConfiguration"]["Rules"]
+    assert rule["Filter"] == {"Prefix": f"data/{ARCHIVE}/"}
+    assert rule["DeleteMarkerReplication"] == {"Status": "Disabled"}
+    assert {resource for _, resource in pairs(template.statements("ReplicationRole"))} == {
+        "arn:aws:s3:::ours",
+        f"arn:aws:s3:::ours/data/{ARCHIVE}/*",
+        f"arn:aws:s3:::theirs/data/{ARCHIVE}/*",
+    }
+    assert "ReplicationConfiguration" not in SOURCE.properties("Bucket"), "sync copies it"
+
+
+@pytest.mark.parametrize("template", [SOURCE, TARGET], ids=lambda template: template.name)
+def test_a_bucket_is_safe(template: Template) -> None:
+    large = Template(template.name, {**template.parameters, "LargeObjectClass": "GLACIER_IR"})
+    bucket = large.properties("Bucket")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    assert set(rules) == {"incomplete-uploads", "noncurrent-versions", "delete-markers", "large-objects"}
+    assert not [rule for rule in rules.values() if {"ExpirationInDays", "ExpirationDate"} & set(rule)]
+    assert int(rules["large-objects"]["ObjectSizeGreaterThan"]) >= 128 * 1024
+    classes = read(template.name)["Parameters"]["LargeObjectClass"]["AllowedValues"]
+    assert not {"GLACIER", "DEEP_ARCHIVE"} & set(classes), "compaction, verify and ingress read what is stored"
+    tree = read(template.name)["Resources"]["Bucket"]
+    assert tree["DeletionPolicy"] == tree["UpdateReplacePolicy"] == "Retain"
+
+
+def test_notifications_are_of_the_source_alone() -> None:
+    queues = TARGET.properties("Bucket")["NotificationConfiguration"]["QueueConfigurations"]
+    assert {queue["Event"] for queue in queues} == {"s3:ObjectCreated:*", "s3:ObjectRemoved:*"}
+    assert {rule["Value"] for queue in queues for rule in queue["Filter"]["S3Key"]["Rules"]} == {f"data/{OTHER}/"}
+    every = Template("target-region", {**NAMES, "SourceRegion": "*"})
+    (first, _) = every.properties("Bucket")["NotificationConfiguration"]["QueueConfigurations"]
+    assert first["Filter"]["S3Key"]["Rules"] == [{"Name": "prefix", "Value": "data/"}]
+    (statement,) = TARGET.properties("EventsQueuePolicy")["PolicyDocument"]["Statement"]
+    assert statement["Condition"]["ArnEquals"] == {"aws:SourceArn": "arn:aws:s3:::ours"}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_everything_of_a_template_can_be_deployed_in_a_test(name: str) -> None:
+    for one in read(name)["Resources"].values():
+        assert set(one["Properties"]) <= set(KNOWN[one["Type"]])
+
+
+def test_regions_are_named_as_in_the_file() -> None:
+    for name in TEMPLATES:
+        pattern = read(name)["Parameters"]["ArchiveRegion"]["AllowedPattern"]
+        assert pattern == "[A-Za-z0-9._-]{1,64}"
+    assert region_name("a" * 64) is None
+    assert region_name("a" * 65) is not None
+
+
+def findings(file: Path) -> Sequence[str]:
+    from cfnlint.api import lint_file  # noqa: PLC0415 -- takes a second
+
+    return [f"{one.rule.id} {one.message}" for one in lint_file(file)]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_cfn_lint_finds_nothing() -> None:
+    assert {name: findings(file_of(name)) for name in TEMPLATES} == {name: [] for name in TEMPLATES}
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("VisibilityTimeout:", "VisibilityTimeOut:"),
+        ("!GetAtt EventsQueue.Arn", "!GetAtt EventQueue.Arn"),
+        ("Status: Enabled", "Status: Yes please"),
+    ],
+)
+def test_cfn_lint_finds_a_planted_mistake(tmp_path: Path, right: str, wrong: str) -> None:
+    text = file_of("target-region").read_text(encoding="utf-8")
+    assert right in text
+    planted = tmp_path / "planted.yaml"
+    planted.write_text(text.replace(right, wrong), encoding="utf-8")
+    assert findings(planted)

@@ -1,0 +1,174 @@
+"""Rights with the names of a configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from formats.topic_selection import TopicPattern
+from replicator.config import Config, parse
+from replicator.main import app
+from replicator.rights.config import policies_of, queue_arn
+from replicator.rights.iam import ArchiveAccess, statements
+from replicator.rights.kafka import Name, acls, name_of
+from replicator.rights.table import IAM, KAFKA, OPTIONAL, ROLES
+from tests.docs.markdown import ROOT
+
+BY_NAME = {role.name: role for role in ROLES}
+DEPLOYED = ROOT / "infra" / "deploy"
+
+
+def deployed(name: str) -> Config:
+    return parse((DEPLOYED / name).read_text(), source=name, environment={"KAFKA_PASSWORD": "x"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("orders", Name("orders")),
+        ("^orders", Name("orders")),
+        (r"^orders\.eu$", Name("orders.eu")),
+        (r"^orders\..*", Name("orders.", is_prefix=True)),
+        (r"^orders[.].+", Name("orders.", is_prefix=True)),
+        ("^.*", Name("*")),
+        (r"^orders\.[a-z]+", Name("orders.", is_prefix=True, broader=r"^orders\.[a-z]+")),
+        (r"^orders?\..*", Name("order", is_prefix=True, broader=r"^orders?\..*")),
+        ("^ab+c", Name("ab", is_prefix=True, broader="^ab+c")),
+        ("^orders.*|bills", Name("*", broader="^orders.*|bills")),
+        ("^a(b|c)", Name("a", is_prefix=True, broader="^a(b|c)")),
+        (r"^\d+", Name("*", broader=r"^\d+")),
+    ],
+)
+def test_the_name_of_an_expression(pattern: str, name: Name) -> None:
+    assert name_of(TopicPattern(pattern)) == name
+
+
+@given(st.from_regex(r"\^([a-c]|\\\.|\[\.\]|\.|\*|\+|\?|\(a\||b\)|\||\[ab\])*\Z"), st.text("abc.", max_size=6))
+def test_no_topic_of_an_expression_is_without_its_rights(expression: str, topic: str) -> None:
+    try:
+        pattern = TopicPattern(expression)
+    except ValueError:
+        return
+    name = name_of(pattern)
+    if pattern.matches(topic):
+        assert name.text == "*" or (topic.startswith(name.text) if name.is_prefix else topic == name.text)
+    elif not name.broader and name.text not in ("*", topic):
+        assert not name.is_prefix or not topic.startswith(name.text)
+
+
+def test_every_row_is_of_a_role() -> None:
+    named = {who for role in ROLES for who in (*role.kafka, *role.iam, *role.there)}
+    rows = {one.who for one in KAFKA if one.on is not None} | {one.who for one in IAM}
+    assert named == rows
+    assert {f"`{one.who}`" for one in OPTIONAL} <= {role.kafka[0] for role in ROLES if role.kafka}
+
+
+def test_egress_and_ingress_of_the_deployed_files() -> None:
+    config = deployed("us-east-1.toml")
+    assert [(one.kind, one.name.text, one.name.is_prefix) for one in acls(BY_NAME["egress"], config)] == [
+        ("topic", "sensor.events", False),
+        ("topic", "orders.", True),
+        ("group", "replicator.egress", False),
+    ]
+    found = {(one.name.text, one.name.is_prefix): one.operations for one in acls(BY_NAME["ingress"], config)}
+    assert found[("eu.orders.", True)] == ["READ", "WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DESCRIBE_CONFIGS"]
+    assert found[("replicator.offsetmap", False)] == ["WRITE", "CREATE", "DESCRIBE_CONFIGS"]
+    more = acls(BY_NAME["ingress"], config, optional=True)
+    assert [(one.name.text, one.operations) for one in more if one.without] == [
+        ("kafka-cluster", ["ALTER", "DESCRIBE"]),
+        ("replicator.offsetmap", ["READ"]),
+    ]
+
+
+def statement(action: str, resource: str) -> Any:
+    return {"Effect": "Allow", "Action": action.split(), "Resource": resource.split()}
+
+
+def test_policies_of_the_deployed_files() -> None:
+    config = deployed("eu-west-1.toml")
+    here, there = "arn:aws:s3:::segments-eu-west-1", "arn:aws:s3:::segments-us-east-1"
+    assert policies_of(BY_NAME["egress"], config)["s3"]["Statement"] == [
+        statement("s3:ListBucket", here),
+        statement("s3:AbortMultipartUpload s3:GetObject s3:PutObject", f"{here}/data/eu-west-1/*"),
+    ]
+    assert policies_of(BY_NAME["ingress"], config, "123456789012")["s3"]["Statement"] == [
+        statement("s3:ListBucket", here),
+        statement("s3:GetObject", f"{here}/data/us-east-1/*"),
+        statement("s3:GetObject s3:PutObject", f"{here}/data/eu-west-1/_control/*"),
+        statement(
+            "sqs:DeleteMessage sqs:GetQueueUrl sqs:ReceiveMessage",
+            "arn:aws:sqs:eu-west-1:123456789012:segments-eu-west-1-events",
+        ),
+    ]
+    assert policies_of(BY_NAME["sync"], config)["sync.destination"]["Statement"] == [
+        statement("s3:ListBucket", there),
+        statement("s3:AbortMultipartUpload s3:GetObject s3:PutObject", f"{there}/data/eu-west-1/*"),
+    ]
+
+
+def test_what_no_role_may() -> None:
+    """Egress deletes nothing, ingress writes no segment, verify and gc put control objects alone."""
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", sources=["s"], queue_arn="Q")
+    for role in ROLES:
+        for one in statements(role.iam, archive):
+            deletes = "s3:DeleteObject" in one["Action"]
+            assert not deletes or role.name in ("backfill", "compact", "gc", "verify")
+            only_control = role.name in ("ingress", "verify", "repair", "gc", "status", "restore")
+            if "s3:PutObject" in one["Action"] and only_control:
+                assert all(resource.endswith("/_control/*") for resource in one["Resource"]), role.name
+            if deletes and role.name in ("backfill", "verify"):
+                assert all(resource.endswith("/_control/*") for resource in one["Resource"]), role.name
+
+
+def test_a_key_of_the_account() -> None:
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", kms_key_arn="K")
+    assert statements(["`egress`"], archive)[-1] == statement("kms:Decrypt kms:GenerateDataKey", "K")
+    assert statements(BY_NAME["restore"].iam, archive)[-1] == statement("kms:Decrypt", "K")
+
+
+@pytest.mark.parametrize(
+    ("queue", "arn"),
+    [
+        ("events", "arn:aws:sqs:eu-west-1:*:events"),
+        ("https://sqs.us-east-1.amazonaws.com/123456789012/events", "arn:aws:sqs:us-east-1:123456789012:events"),
+    ],
+)
+def test_the_arn_of_a_queue(queue: str, arn: str) -> None:
+    config = parse(f'region = "r"\n[s3]\nbucket = "b"\n[sqs]\nqueue = "{queue}"\nregion_name = "eu-west-1"')
+    assert config.sqs is not None
+    assert queue_arn(config.sqs, "*") == arn
+
+
+def run(*arguments: str) -> Any:
+    file = str(DEPLOYED / "us-east-1.toml")
+    return CliRunner(env={"KAFKA_PASSWORD": "x"}).invoke(app, ["rights", *arguments, "--config", file])
+
+
+def test_the_forms_of_the_command() -> None:
+    lines = run("egress", "--kafka-acls", "--principal", "User:{role}@corp").output.splitlines()
+    assert lines[1].endswith(
+        "--add --allow-principal User:egress@corp --operation Read --operation DescribeConfigs "
+        "--topic orders. --resource-pattern-type prefixed"
+    )
+    policy = json.loads(run("compact", "--iam").output)
+    assert policy["Version"] == "2012-10-17"
+    found = json.loads(run("--json").output)
+    assert set(found) == set(BY_NAME)
+    assert found["compact"]["iam"]["s3"] == policy
+    assert found["compact"]["kafka"] == []
+    assert "optional; without it is left out: ACLs in the catalogue" in run("egress", "--optional").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [(["egres"], "there is no role egres"), (["--iam"], "name it"), (["egress", "--iam", "--json"], "exclude each")],
+)
+def test_what_the_command_refuses(arguments: list[str], problem: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert problem in result.output
