@@ -9,7 +9,7 @@ to put is taken then. A predecessor that thaws steps down, and never puts its ol
 
 What stayed the same for long, and then changed, is put once more first, as it was last observed (`restate_after`): what
 holds at a moment in between is then known from the generation before it and the one after it. Both observations began
-after generation n was stored, and nobody else has put n + 1, so numbers stay in the order of the observations.
+after generation n was stored, and no other process has put n + 1, so numbers stay in the order of the observations.
 
 A cluster may take long to answer, so observations run on a pool: heartbeats say that the process is alive meanwhile.
 """

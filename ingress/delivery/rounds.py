@@ -110,7 +110,7 @@ class Delivery:
     _read_ahead: ReadAhead = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
-    _left: set[int] = field(default_factory=set)  # epochs that are over, which `preserving` is still to be told
+    _left: set[int] = field(default_factory=set)  # epochs that are over, which `preserving` has yet to release
     _held_back: bool = False  # available runs may not be delivered now
     _halted: str = ""
     _halts: int = 0  # in a row

@@ -19,7 +19,7 @@ PAUSE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnds:
+class LogEndFiller:
     """For the thread that `writer` belongs to now."""
 
     writer: TargetWriter

@@ -1,7 +1,7 @@
 """The writer of a restore that keeps the source's offsets, and how long its process certainly owns the restore.
 
     take over: fences every earlier process ─> what it sent may arrive for a while ─> the end stands still ─> records
-    each second: the owner record again, in a transaction ─> until it began, nobody else had taken over
+    each second: the owner record again, in a transaction ─> until it began, no other process had taken over
 
 Records of this writer carry no fence, unlike those of a transaction. So a process sends only for `LASTS` after it has
 proved that it owns the restore, each record expires after `EXPIRES_AFTER`, and the next process waits for longer than

@@ -39,7 +39,7 @@ from replicator.config import Config
 from replicator.restore.conflicts import CLAMPS
 from replicator.restore.executor import PATIENCE, Restorer
 from replicator.restore.kept_offsets import time_for
-from replicator.restore.log_ends import LogEnds
+from replicator.restore.log_ends import LogEndFiller
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.preserving import preserving_writer
 from replicator.restore.progress import RestoringPartition
@@ -207,7 +207,7 @@ class RestoreWorker:
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
             partitions = _run_in_parallel(delivery, restorer)
             if preserving is not None:
-                ends = LogEnds(writer=preserving, clock=self._clock, stop=self._stop, patience=PATIENCE)
+                ends = LogEndFiller(writer=preserving, clock=self._clock, stop=self._stop, patience=PATIENCE)
                 ends.reach(partitions)
             return partitions
 

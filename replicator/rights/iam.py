@@ -1,7 +1,7 @@
 """The table's IAM rights as policy statements of one bucket and one queue. Pure.
 
 A resource of IAM has `*` and no "but not": what is allowed on the segments of a region is allowed on its control
-objects, too. What is allowed on control objects alone can be said exactly.
+objects, too. What is allowed on control objects alone can be written exactly.
 """
 
 from __future__ import annotations

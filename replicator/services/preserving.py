@@ -10,7 +10,7 @@ from infra.kafka.client.properties import for_bounded_reads, lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
-from infra.kafka.producer.handover import Handover
+from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.preserved_log import TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.runtime.poll_record import LONGEST
@@ -33,7 +33,7 @@ def preserving_writer(
         config.cluster.properties("producer"),
         transactional_id=f"{settings.group_id}.preserve",
         logs=TargetLogs(admin, for_bounded_reads(lookup_properties(consumer))),
-        handover=Handover(
+        handover=DepartureLog(
             KafkaCheckpointStore(for_bounded_reads(consumer), settings.checkpoint_topic, read_within=READ_WITHIN)
         ),
         owns=placement.is_kept_up,

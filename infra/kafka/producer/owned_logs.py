@@ -1,7 +1,7 @@
 """The logs of this process's partitions that keep the source's offsets, and what fills their holes.
 
     of(run) ──first run of an ownership──> fillers taken over ─┬─> TAKEN_OVER until the end stands still ──> ready
-       │                                                        └─ nobody has written to it before ──────────> ready
+       │                                                        └─ no process has written to it before ───────> ready
        └─ ready: the end is read once in each call of `deliver`; it may have moved, and never backwards
 
 A log is forgotten when its partition's part of a call fails, unless the next attempt follows at once: records of this
@@ -9,7 +9,7 @@ process may still arrive then, too, and the wait begins again.
 
 A log that its last owner has left for certain needs no wait, either: `handover` says where it ended then.
 
-A log that nobody can have sent a record to needs no wait, as `is_new` says of the first time that this process has it.
+A log that no process can have sent a record to needs no wait, as `is_new` says of the first time that this process has it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from formats.holes import has_lost_its_tail
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
-from infra.kafka.producer.handover import Handover
+from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.hole_filler import HoleFiller
 from infra.kafka.producer.preserve_failures import Remedies, RunEnded, broken, taken_over
 from infra.kafka.producer.preserved_log import PreservedLog, Stillness, TargetLogs
@@ -41,7 +41,7 @@ class OwnedLogs:
         target: TargetLogs,
         take_over_wait: timedelta,
         is_new: Callable[[TopicPartition], bool],
-        handover: Handover | None,
+        handover: DepartureLog | None,
         remedies: Remedies,
         memory_bytes: int,
     ) -> None:

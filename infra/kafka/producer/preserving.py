@@ -32,7 +32,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import RunFailed, TargetRun
 from infra.kafka.client.idempotent_producer import transactional_properties
 from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
-from infra.kafka.producer.handover import Handover
+from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.hole_filler import NotAsExpected
 from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
@@ -88,7 +88,7 @@ class PreservingWriter:
         offset_map_topic: str,
         memory_bytes: int,
         is_new: Callable[[TopicPartition], bool] = lambda _: False,
-        handover: Handover | None = None,
+        handover: DepartureLog | None = None,
         remedies: Remedies = OF_INGRESS,
     ) -> None:
         """Connects on first use. `transactional_id`: the same for all processes of the group; those of the partitions
@@ -203,7 +203,7 @@ class PreservingWriter:
         call.sent.append(whole)
 
     def _take(self, target: PreservedLog, call: PreservingCall) -> None:
-        """What an earlier owner has said of its leaving must not be taken for this one's, should this one be killed."""
+        """What an earlier owner wrote of its departure must not count as this one's, should this one be killed."""
         if self._handover is not None and not target.is_taken:
             with durable(Step.TAKE_PARTITION):
                 self._producers.record_notes([self._handover.taken(self._logs.id_of(target.partition))], call.wait)

@@ -19,7 +19,7 @@ TEMPLATES = ("source-region", "target-region", "compaction")
 NO_VALUE = object()
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+class _Loader(yaml.SafeLoader):
     pass
 
 

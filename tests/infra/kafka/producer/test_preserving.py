@@ -16,7 +16,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
-from infra.kafka.producer.handover import Handover
+from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.preserved_log import Stillness, TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
@@ -95,7 +95,7 @@ class TestPreservingWriter(OnBroker):
             holes_per_second: int = 10**6,
         ) -> PreservingWriter:
             given = cluster.properties | {"log_level": 0}
-            handover = Handover(KafkaCheckpointStore(cluster.properties, checkpoint_topic)) if hands_over else None
+            handover = DepartureLog(KafkaCheckpointStore(cluster.properties, checkpoint_topic)) if hands_over else None
             made.append(
                 PreservingWriter(
                     given,

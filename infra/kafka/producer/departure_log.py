@@ -15,11 +15,11 @@ from infra.runtime.log_fields import REASON
 
 log = logging.getLogger(__name__)
 
-Record = tuple[bytes, bytes]
+DepartureRecord = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class DepartureLog:
     """Of one process. `checkpoints`: not shared, with a short time to read: not to know costs a wait, no record."""
 
     checkpoints: KafkaCheckpointStore
@@ -34,12 +34,12 @@ class Handover:
             return None
         return self.checkpoints.left_at(transactional_id)
 
-    def taken(self, transactional_id: str) -> Record:
+    def taken(self, transactional_id: str) -> DepartureRecord:
         """To be acknowledged before the first record of an ownership that begins now."""
         self._tokens[transactional_id] = uuid.uuid4().hex
         return encode_owner_key(transactional_id), encode_owner(self._tokens[transactional_id])
 
-    def left(self, transactional_id: str, end: int) -> Record:
+    def left(self, transactional_id: str, end: int) -> DepartureRecord:
         """After the last acknowledgement of the ownership, at most once: another one has another token."""
         departure = Departure(self._tokens.pop(transactional_id), end)
         return encode_departure_key(transactional_id), encode_departure(departure)
