@@ -7,8 +7,8 @@ is on its way any more.
 
 A record outside of a transaction carries no fence, so an owner waits until those of the one before have arrived or
 expired. It need not where the one before wrote that it has left, after its last acknowledgement. That word counts only
-while no other owner has taken the partition since: each owner writes that it has, acknowledged, before its first record. The
-two are records of their own, so that compaction keeps the last of each, whichever arrived late. Pure.
+while no other owner has taken the partition since: each owner writes that it has, acknowledged, before its first
+record. The two are records of their own, so that compaction keeps the last of each, whichever arrived late. Pure.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ process may still arrive then, too, and the wait begins again.
 
 A log that its last owner has left for certain needs no wait, either: `handover` says where it ended then.
 
-A log that no process can have sent a record to needs no wait, as `is_new` says of the first time that this process has it.
+A log that no process can have sent a record to needs no wait, as `is_new` says of the first time that this process
+has it.
 """
 
 from __future__ import annotations

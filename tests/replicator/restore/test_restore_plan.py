@@ -172,7 +172,7 @@ def test_unrecorded_gaps_are_a_conflict() -> None:
     conflicts = list(against_gaps([planned(GAPPY)]))
     assert kinds(conflicts) == [ConflictKind.MISSING]
     assert "a/t/0 [10,19]" in why(conflicts)
-    assert "look for them in a copy of the bucket" in why(conflicts)
+    assert "search for them in a copy of the bucket" in why(conflicts)
 
 
 def test_many_gaps_are_counted() -> None:
