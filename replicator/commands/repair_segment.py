@@ -43,7 +43,7 @@ def repair_segment(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a damaged or missing segment from another bucket's copy.
+    """Take a damaged or missing segment from a copy.
 
     The copy is decoded first, to its last record, and must be of this topic and partition. A damaged object's bytes are
     kept below _control/v1/set-aside/ before it is removed; a sound object is never replaced. Interrupted, it goes on

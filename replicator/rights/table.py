@@ -298,5 +298,6 @@ ROLES: Sequence[CommandRole] = (
     CommandRole("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
     CommandRole("restore", ("`restore`",), (READERS, THAWS)),
     CommandRole("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
+    CommandRole("repair-segment", iam=(REPAIRS,), there=(REPAIRS_FROM,)),
     CommandRole("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
 )
