@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from replicator.config import Config, load
     from replicator.drill import Drill
     from replicator.restore.restore import Restore
+    from replicator.segment_repair import SegmentRepairs
     from replicator.selection import Selection
     from replicator.services.compaction import Compaction
     from replicator.services.egress import build_egress
@@ -29,6 +30,7 @@ _HOMES = {
     "MirrorClient": "replicator.client",
     "Restore": "replicator.restore.restore",
     "Retention": "replicator.services.retention",
+    "SegmentRepairs": "replicator.segment_repair",
     "Selection": "replicator.selection",
     "Verification": "replicator.verify.verify",
     "build_egress": "replicator.services.egress",
@@ -47,6 +49,7 @@ __all__ = [
     "MirrorClient",
     "Restore",
     "Retention",
+    "SegmentRepairs",
     "Selection",
     "Verification",
     "build_egress",

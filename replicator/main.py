@@ -30,6 +30,7 @@ from replicator.commands.local import demo, local_app
 from replicator.commands.offsets import offsets_app
 from replicator.commands.plan import plan
 from replicator.commands.repair import release, skip
+from replicator.commands.repair_segment import repair_segment
 from replicator.commands.restore import restore
 from replicator.commands.rights import rights
 from replicator.commands.schemas import schemas_app
@@ -75,6 +76,7 @@ _add(
     interruptible(WRITES_ONCE)(release),
     interruptible(WRITES_ONCE)(skip),
     interruptible(WRITES_ONCE)(adopt),
+    interruptible("run it again: it goes on from what it finds")(repair_segment),
 )
 app.add_typer(checkpoints_app, name="checkpoints", rich_help_panel=REPAIR)
 _add(

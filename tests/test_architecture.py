@@ -47,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("replicator.backfill", "replicator.client", "replicator.demo", "replicator.drill", "replicator.offsets"),
         *("replicator.failover", "replicator.group_sync", "replicator.restore", "replicator.schemas"),
-        *("replicator.rights", "replicator.spark_source", "replicator.verify"),
+        *("replicator.rights", "replicator.segment_repair", "replicator.spark_source", "replicator.verify"),
     ),
     ("replicator.services",),
     ("replicator.status",),

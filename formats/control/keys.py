@@ -9,6 +9,9 @@
     gaps/{path}/{partition}/{start:020d}-{end:020d}    offsets that the egress proved lost at the source, or that
                                                        retention removed
     quarantine/{path}/{partition}/{level}/{range}      a segment that does not match its key or footer
+    set-aside/{path}/{partition}/{level}/{range}/{digest}
+                                                       the bytes of a damaged segment that a proven copy replaced;
+                                                       {digest}: the first 16 hex digits of their SHA-256
     leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
     catalog/{number:020d}                              what the source cluster has: the highest number counts
     watermarks/{number:020d}                           offsets of its partitions: the highest number counts
@@ -23,7 +26,7 @@
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
 
-Each is written once by a conditional put and never changed; all but the pages are JSON objects.
+Each is written once by a conditional put and never changed; all but the pages and the bytes set aside are JSON objects.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from formats.messages.map_key import MapKey
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
+SET_ASIDE = "set-aside"  # folder of damaged segments' bytes
 
 
 def claim_key(prefix: str, region: str, path: str) -> str:
@@ -91,6 +95,13 @@ def quarantine_prefix(prefix: str, region: str) -> str:
 
 def quarantine_key(prefix: str, segment: Segment) -> str:
     return f"{quarantine_prefix(prefix, segment.source.region)}{str(segment).partition('/')[2]}"
+
+
+def set_aside_key(prefix: str, segment: Segment, digest: str) -> str:
+    """`digest`: SHA-256 of the damaged object's bytes, in hex. The key names its content: where it is taken, the same
+    bytes are kept."""
+    name = str(segment).partition("/")[2]
+    return f"{control_prefix(prefix, segment.source.region)}{SET_ASIDE}/{name}/{digest[:16]}"
 
 
 def probe_key(prefix: str, region: str) -> str:
@@ -169,7 +180,7 @@ def control_prefix(prefix: str, region: str) -> str:
 
 def is_of_one_bucket(name: str) -> bool:
     """Whether the control object concerns its own bucket only, not copies of it. `name` is its key without prefix."""
-    return _kind(name) in ("leases", "probe", "heartbeats", "proven")
+    return _kind(name) in ("leases", "probe", "heartbeats", "proven", SET_ASIDE)
 
 
 def is_heartbeat(name: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import BinaryIO
 
 from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
 from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
@@ -29,6 +30,7 @@ from formats.control.keys import (
     lease_prefix,
     quarantine_key,
     quarantine_prefix,
+    set_aside_key,
 )
 from formats.control.lease import Lease, decode_lease, encode_lease
 from formats.control.quarantine import Quarantined, decode_quarantined, encode_quarantined
@@ -232,6 +234,26 @@ class ControlStore:
                 segment = parse_key("", f"{region}/{item.key[len(prefix) :]}")
                 found[segment] = decode_quarantined(self._read(item.key))
         return found
+
+    def end_quarantine(self, segment: Segment) -> None:
+        """Remove the record of a segment that is sound again. An absent record is no error."""
+        with durable(Step.END_QUARANTINE):
+            self.objects.delete_many([quarantine_key(self.prefix, segment)])
+
+    def quarantine_of(self, segment: Segment) -> Quarantined | None:
+        """None when, and only when, there is no record. It may be of an earlier object at the segment's key."""
+        try:
+            return decode_quarantined(self._read(quarantine_key(self.prefix, segment)))
+        except SegmentNotFound:
+            return None
+
+    def set_aside(self, segment: Segment, digest: str, body: BinaryIO, size_bytes: int) -> str:
+        """Keep the bytes of a damaged segment. `digest`: their SHA-256, in hex. Returns the key. Repeating it changes
+        nothing."""
+        key = set_aside_key(self.prefix, segment, digest)
+        with durable(Step.SET_ASIDE), contextlib.suppress(SegmentExists):  # the key names these bytes: they are kept
+            self.objects.put_new(key, body, size_bytes)
+        return key
 
     # --- leases ---
 

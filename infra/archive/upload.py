@@ -61,7 +61,7 @@ class Uploader:
             try:
                 for other in overlapping:
                     if other not in checked:
-                        self._check_agreement(other, segment, file, footer)
+                        self.check_agreement(other, segment, file, footer)
                         checked.add(other)
             except SegmentNotFound:  # merged, or removed, since it was listed
                 infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, limit=None).infos
@@ -78,12 +78,14 @@ class Uploader:
             finally:
                 body.close()
             try:
-                self._check_agreement(segment, segment, file, footer)
+                self.check_agreement(segment, segment, file, footer)
                 return False
             except SegmentNotFound:
                 continue  # removed between the two calls: the key is free again
 
-    def _check_agreement(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
+    def check_agreement(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
+        """Raises SegmentsDiffer when the stored `other` and the new segment, which overlap, contradict each other;
+        SegmentNotFound, and CorruptSegment, of `other`."""
         both = OffsetRange(max(other.offsets.start, segment.offsets.start), min(other.offsets.end, segment.offsets.end))
         with self.archive.open(other) as there:
             theirs = there.footer

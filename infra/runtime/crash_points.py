@@ -79,6 +79,9 @@ class Step(StrEnum):
     DELETE_RECORDS = "delete-records"
     # operator
     RECORD_PROOF = "record-proof"
+    SET_ASIDE = "set-aside"  # a copy of a damaged segment's bytes
+    REMOVE_DAMAGED = "remove-damaged"
+    END_QUARANTINE = "end-quarantine"
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"
     EXPORT_POSITIONS = "export-positions"

@@ -33,7 +33,7 @@ from replicator.terminal.output import (
 if TYPE_CHECKING:
     from infra.contracts.cluster import Committed, TopicPartition
 
-client_app = group("Ask a cluster what is mirrored to it, as MirrorMaker 2's client.")
+client_app = group("Ask a cluster what is mirrored to it.")
 client_app.command()(users)
 
 Topic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Default: the only one of its kind.")]

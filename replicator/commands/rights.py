@@ -40,7 +40,7 @@ def rights(  # noqa: PLR0917
     ] = "*",
     as_json: AsJson = False,
 ) -> None:
-    """Print the rights that each command needs in Kafka, S3 and SQS.
+    """Print the rights that each command needs.
 
     They have the names of the configuration, and no right is among them that the command does not use. Asks no cluster
     and no bucket.

@@ -230,6 +230,7 @@ _STORE = (GET, PUT, ABORT)
 SYNC_READS, SYNC_WRITES = "`sync`, where it reads", "`sync`, where it writes"
 READERS, THAWS = "`restore`, `drill`, the Spark source", "`restore --thaw`, also"
 INSPECTS = "`status`, `plan`, `gaps`, `client lag`"
+REPAIRS, REPAIRS_FROM = "`repair-segment`", "`repair-segment`, in the bucket of the copy"
 SEEDS, ACCEPTS = "`checkpoints seed`, also", "`gaps accept`, `adopt`, also"
 
 IAM: Sequence[IamRight] = (
@@ -267,6 +268,11 @@ IAM: Sequence[IamRight] = (
     IamRight(INSPECTS, In.BUCKET, (LIST,)),
     IamRight(INSPECTS, In.SEGMENTS, (GET,), Of.EVERY),  # the last of a topic, whose footer has the ids of its schemas
     IamRight(INSPECTS, In.CONTROL, (GET,), Of.EVERY),
+    IamRight(REPAIRS, In.BUCKET, (LIST,)),
+    IamRight(REPAIRS, In.SEGMENTS, (*_STORE, DELETE_OBJECT)),
+    IamRight(REPAIRS, In.CONTROL, (*_STORE, DELETE_OBJECT)),
+    IamRight(REPAIRS_FROM, In.BUCKET, (LIST,)),
+    IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,)),
     IamRight(SEEDS, In.SEGMENTS, (GET,), Of.EVERY, ", with `--timestamp`"),
     IamRight(ACCEPTS, In.CONTROL, (PUT, ABORT), Of.EVERY),
 )
@@ -292,5 +298,6 @@ ROLES: Sequence[CommandRole] = (
     CommandRole("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
     CommandRole("restore", ("`restore`",), (READERS, THAWS)),
     CommandRole("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
+    CommandRole("repair-segment", iam=(REPAIRS,), there=(REPAIRS_FROM,)),
     CommandRole("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
 )

@@ -14,16 +14,20 @@ from typing import BinaryIO
 
 from compaction.planner import plan_cleaning
 from compaction.run import JobSelection
+from formats.control.quarantine import Quarantined
 from formats.incarnation import CONTROL
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.map_key import MapKey
-from formats.segment import OffsetRange, SourcePartition
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, SourcePartition, format_key
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.offset_maps import OffsetMapCopies
 from infra.archive.proofs import Proof, ProofStore
+from infra.archive.segment_repair import SegmentCopy, SegmentRepair
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectInfo, ObjectStore
+from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.s3_errors import PERMISSIONS as S3_PERMISSIONS
 from infra.storage.sqs import PERMISSIONS as SQS_PERMISSIONS
 from replicator.config import RetentionRule
@@ -40,8 +44,10 @@ from tests.egress.two_partitions import P
 from tests.egress.two_partitions import joined as joined_egress
 from tests.egress.world import World as EgressWorld
 from tests.egress.world import rule
+from tests.fakes.archive import archive_of
 from tests.fakes.surroundings import FailingStore
 from tests.formats.sample_records import sample_rows, segment
+from tests.infra.archive.test_segment_repair import SOUND, WANTED
 from tests.ingress.world import HERE, REGION, source_topic
 from tests.ingress.world import World as IngressWorld
 from tests.ingress.world import joined as joined_ingress
@@ -219,6 +225,22 @@ def test_verify() -> None:
         proof = Proof(at=world.clock.at + number * DAY, next_offset=10, is_whole=True)
         ProofStore(store, "data", REGION).record({source: proof})
     assert store.found == of_store("verify")
+
+
+def test_repair_segment() -> None:
+    """The copy is asked through the archive's `open` alone; where it is absent, S3 asks for the right to list."""
+    here, there = Asked(MemoryObjectStore()), Asked(MemoryObjectStore())
+    there.store.put_new(format_key("data", WANTED), BytesIO(SOUND), len(SOUND))
+    here.store.put_new(format_key("data", WANTED), BytesIO(b"damaged"), 7)
+    repair = SegmentRepair(archive=archive_of(SegmentStore(here, "data"), ParquetFormat()))
+    info = here.store.stat(format_key("data", WANTED))
+    assert info is not None
+    found = Quarantined(stored_at=info.modified_at, reason="damaged", found_at=info.modified_at)
+    repair.archive.control.quarantine(WANTED, found)
+    other = archive_of(SegmentStore(there, "data"), ParquetFormat())
+    repair.repair(WANTED, SegmentCopy(other, "other"))
+    assert here.found == of_store("repair-segment")
+    assert {*there.found, action("list", "")} == of_store("repair-segment, in the bucket of the copy")
 
 
 def test_what_only_looks() -> None:

@@ -195,6 +195,8 @@ TAKE_BACK: Mapping[Step, tuple[int, ...]] = {Step.RECORD_OWNERSHIP: (1, 2), Step
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 _DIFFERENCE = "wants a source that changes meanwhile; what is not done is a difference still, at each of these steps: "
 _DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"
+_REPAIR = "an operator's command, which goes on from what it finds; ended before and after each of its steps: "
+_REPAIR += "tests/infra/archive/test_segment_repair.py"
 _SCHEMAS = "wants a schema registry; ended before and after each of these: tests/replicator/test_schema_restore.py"
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it "
@@ -223,6 +225,9 @@ ELSEWHERE: Mapping[Step, str] = {
     "tests/infra/kafka/producer/test_preserving.py",
     Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
     "(tests/infra/archive/test_proofs.py)",
+    Step.SET_ASIDE: _REPAIR,
+    Step.REMOVE_DAMAGED: _REPAIR,
+    Step.END_QUARANTINE: _REPAIR,
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
     Step.EXPORT_POSITIONS: "written while both programs are stopped, and repeated without harm "
