@@ -1,4 +1,4 @@
-"""A Dockerfile as data: its stages with their instructions, and the shell script that does what they do on this machine."""
+"""A Dockerfile as data: its stages with their instructions, and the script that does the same on this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The Helm chart: it names only what the program has; rendered, Kubernetes knows each field, and it refuses what its pods could not
-run."""
+"""The Helm chart names only what the program has, renders fields that Kubernetes knows, and refuses what no pod could run."""
 
 from __future__ import annotations
 
