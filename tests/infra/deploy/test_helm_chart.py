@@ -1,4 +1,4 @@
-"""The Helm chart names only what the program has, renders fields that Kubernetes knows, and refuses what no pod could run."""
+"""The Helm chart names only what the program has, renders fields that Kubernetes knows, and refuses bad files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from infra.runtime import health_server
 from infra.settings.units import format_duration
 from replicator.config import parse
 from replicator.config.reference import entries
+from replicator.services.processes import HEARING
 from replicator.services.wiring import GRACE
 from replicator.terminal.output import DIFFERENCES
 from tests.infra.deploy.helm import CHART, ROOT, refusal, render, strict_reader
@@ -80,7 +81,7 @@ class TestWhatItNames:
         (default,) = (one.default for one in fields(EgressSettings) if one.name == "shutdown_timeout")
         assert isinstance(default, timedelta)
         assert f'"shutdown_timeout" "{format_duration(default)}"' in TEMPLATES
-        assert timedelta(seconds=10) > GRACE, "what the grace of a pod has beyond shutdown_timeout"
+        assert timedelta(seconds=10) > GRACE + 2 * HEARING, "what the grace of a pod has beyond shutdown_timeout"
 
     def test_pages_of_the_probes_exist(self) -> None:
         asked = set(re.findall(r"path: (/\w+)", TEMPLATES))

@@ -17,6 +17,7 @@ from egress.settings import EgressSettings
 from infra.runtime.service import RELOAD, SIGNALS
 from ingress.settings import IngressSettings
 from replicator.services.on_spark import JAVA_ENDS
+from replicator.services.processes import HEARING
 from replicator.services.wiring import GRACE
 
 FOLDER = Path(__file__).parents[3] / "infra" / "deploy" / "systemd"
@@ -56,7 +57,7 @@ class TestEachUnit:
         assert number in {signal.name for signal in SIGNALS}
         assert found["KillMode"] == ["mixed"], "a second signal, or one to Java, ends without order"
         command = unit.stem.removeprefix("replicator-")
-        needed = shutdown_timeout(SERVICES[command]) + GRACE if command in SERVICES else JAVA_ENDS
+        needed = shutdown_timeout(SERVICES[command]) + GRACE + 2 * HEARING if command in SERVICES else JAVA_ENDS
         assert int(found["TimeoutStopSec"][0]) > needed.total_seconds()
 
     def test_reloads_where_the_program_does(self, unit: Path) -> None:

@@ -20,7 +20,7 @@
 {{- regexFind "[0-9]+$" $listen -}}
 {{- end -}}
 
-{{/* Arguments: the settings, and the name of the section. More than shutdown_timeout and the 2 s in which clients close. */}}
+{{/* Arguments: the settings, and the name of the section. More than shutdown_timeout and the 6 s in which clients and processes end. */}}
 {{- define "replicator.grace" -}}
 {{- $text := dig (index . 1) "shutdown_timeout" "10s" (index . 0) -}}
 {{- $seconds := 0 -}}
