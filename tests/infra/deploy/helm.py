@@ -58,7 +58,7 @@ def refusal(config: str, *, values: Mapping[str, Any], folder: Path) -> str:
 def _template(config: str, values: Mapping[str, Any], folder: Path) -> Sequence[str | Path]:
     (folder / "config.toml").write_text(config, encoding="utf-8")
     (folder / "values.yaml").write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
-    arguments = ["template", "site", CHART, "--namespace", "kafka", "--kube-version", KUBERNETES]
+    arguments = ["template", "site", str(CHART), "--namespace", "kafka", "--kube-version", KUBERNETES]
     return [helm(), *arguments, "--set-file", f"config={folder}/config.toml", "--values", folder / "values.yaml"]
 
 

@@ -30,7 +30,7 @@ def tree_of(commit: str, folder: Path) -> Path:
 
 def build(tree: Path, folder: Path) -> Path:
     """The wheel of `tree`, without its dependencies."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", tree]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(tree)]
     subprocess.run(command, check=True, timeout=BUILD_SECONDS)
     (wheel,) = folder.glob("*.whl")
     return wheel
