@@ -97,9 +97,11 @@ class Worker:
         self.kills = 0
         self.doomed = False  # this life ends by its own hand: see `start`
 
-    def start(self, *, module: str = "replicator", environment: Mapping[str, str] | None = None) -> Worker:
-        """`module`: what runs the command in this life. With an `environment` it may kill itself at any time; who gave
-        it asks `exit_code`, and calls `kill` or `end` then."""
+    def start(
+        self, *, module: str = "replicator", environment: Mapping[str, str] | None = None, program: Path = ROOT
+    ) -> Worker:
+        """`module`: what runs the command in this life; `program`: the folder of the packages that it runs. With an
+        `environment` it may kill itself at any time; who gave it asks `exit_code`, and calls `kill` or `end` then."""
         self.doomed = environment is not None
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._address = ""
@@ -108,7 +110,7 @@ class Worker:
             f"{self._site.name}.{self.name}",
             [sys.executable, "-m", module, *self._command],
             log=self.log,
-            cwd=ROOT,
+            cwd=program,
             env={**self._site.environment, **(environment or {})},
         )
         return self

@@ -1,0 +1,138 @@
+{{/* The settings of this region, of either form of the file, as JSON. */}}
+{{- define "replicator.settings" -}}
+{{- $file := fromToml (required "config: the text of the configuration file is needed: --set-file config=FILE" .Values.config) -}}
+{{- with $file.Error }}{{ fail (printf "config: not TOML: %s" .) }}{{ end -}}
+{{- if $file.clusters -}}
+{{- $region := required (printf "region: the file is of several regions, name one: %s" (keys $file.clusters | sortAlpha | join ", ")) .Values.region -}}
+{{- if not (hasKey $file.clusters $region) }}{{ fail (printf "region: the file has no [clusters.%s]" $region) }}{{ end -}}
+{{- mergeOverwrite (deepCopy ($file.cluster_defaults | default dict)) (get $file.clusters $region) | toJson -}}
+{{- else -}}
+{{- $file | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of [metrics] listen: probes and Prometheus come from outside of the pod. */}}
+{{- define "replicator.port" -}}
+{{- $listen := dig "metrics" "listen" "" . -}}
+{{- if or (not (regexMatch ":[1-9][0-9]*$" $listen)) (regexMatch "^(127[.]|localhost:|\\[::1\\])" $listen) -}}
+{{- fail (printf "config: [metrics] listen is %q: the probes need an address of the pod with a port: listen = \"0.0.0.0:9464\"" $listen) -}}
+{{- end -}}
+{{- regexFind "[0-9]+$" $listen -}}
+{{- end -}}
+
+{{/* Arguments: the settings, and the name of the section. More than shutdown_timeout and the 6 s in which clients and processes end. */}}
+{{- define "replicator.grace" -}}
+{{- $text := dig (index . 1) "shutdown_timeout" "10s" (index . 0) -}}
+{{- $seconds := 0 -}}
+{{- range $unit, $of := dict "d" 86400 "h" 3600 "m" 60 "s" 1 -}}
+{{- with regexFind (printf "[0-9]+%s(?:[0-9]|$)" $unit) $text -}}
+{{- $seconds = add $seconds (mul $of (regexFind "^[0-9]+" . | int)) -}}
+{{- end -}}
+{{- end -}}
+{{- add $seconds 10 -}}
+{{- end -}}
+
+{{/* Arguments: the settings, and the name of the section. */}}
+{{- define "replicator.checkSpool" -}}
+{{- $folder := dig (index . 1) "spool_dir" "/var/lib/replicator" (index . 0) -}}
+{{- if not (regexMatch "^/(var/lib/replicator|tmp)(/|$)" $folder) -}}
+{{- fail (printf "config: [%s] spool_dir is %q: only /var/lib/replicator and /tmp are writable in these pods" (index . 1) $folder) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "replicator.checkMember" -}}
+{{- $id := dig "kafka" "consumer" "group.instance.id" "" . -}}
+{{- if ne $id "${POD_NAME}" -}}
+{{- fail (printf "config: [kafka.consumer] \"group.instance.id\" is %q: each pod is a member under its own name: \"group.instance.id\" = \"${POD_NAME}\"" $id) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Arguments: the root, the image, and what stands behind the default tag. */}}
+{{- define "replicator.image" -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default (printf "%s%s" $root.Chart.AppVersion (index . 2))) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "replicator.name" -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Arguments: the root, and the component. */}}
+{{- define "replicator.selector" -}}
+app.kubernetes.io/name: kafka-segment-replicator
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "replicator.labels" -}}
+{{ include "replicator.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Version }}
+{{- end -}}
+
+{{- define "replicator.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "replicator.containerSecurity" -}}
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Arguments: the root, and the values of the component. */}}
+{{- define "replicator.environment" -}}
+{{- $root := index . 0 -}}
+env:
+  - {name: REPLICATOR_CONFIG, value: /etc/replicator/replicator.toml}
+  - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+  - {name: TMPDIR, value: /var/lib/replicator}
+  {{- with $root.Values.region }}
+  - {name: REPLICATOR_REGION, value: {{ . | quote }}}
+  {{- end }}
+  {{- with (index . 1).env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $root.Values.secret }}
+envFrom:
+  - secretRef: {name: {{ . }}}
+{{- end }}
+{{- end -}}
+
+{{- define "replicator.mounts" -}}
+- {name: config, mountPath: /etc/replicator, readOnly: true}
+- {name: spool, mountPath: /var/lib/replicator}
+- {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{/* Arguments: the root, and the values of the component. */}}
+{{- define "replicator.volumes" -}}
+- {name: config, configMap: {name: {{ include "replicator.name" (index . 0) }}}}
+- {name: spool, emptyDir: {sizeLimit: {{ (index . 1).spoolSize }}}}
+- {name: tmp, emptyDir: {sizeLimit: 256Mi}}
+{{- end -}}
+
+{{- define "replicator.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,69 @@
+"""A Dockerfile as data: its stages with their instructions, and the script that does the same on this machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCKERFILE = ROOT / "infra" / "deploy" / "docker" / "Dockerfile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """`base`: an image, or another stage. `steps`: instruction and arguments."""
+
+    name: str
+    base: str
+    steps: Sequence[tuple[str, str]]
+
+    def all(self, instruction: str) -> Sequence[str]:
+        return [arguments for name, arguments in self.steps if name == instruction]
+
+
+def stages(text: str) -> Mapping[str, Stage]:
+    found: dict[str, Stage] = {}
+    steps: list[tuple[str, str]] = []
+    for line in text.replace("\\\n", "").splitlines():
+        word, _, arguments = line.partition(" ")
+        if not line or line.startswith("#"):
+            continue
+        if (match := re.fullmatch(r"FROM (\S+) AS (\S+)", line)) is not None:
+            steps = []
+            found[match[2]] = Stage(name=match[2], base=match[1], steps=steps)
+        elif word != "ARG":
+            steps.append((word, arguments))
+    return found
+
+
+def script(found: Mapping[str, Stage], target: str, *, context: Path, root: Path) -> str:
+    """What builds `target` below `root`, from `context`. Only RUN, COPY and WORKDIR do something; what creates users or
+    installs packages of the system is left out, since it is not below `root`."""
+    lines = ["set -eu"]
+    for stage in _lineage(found, target):
+        for word, arguments in stage.steps:
+            match word:
+                case "WORKDIR":
+                    lines += [f"mkdir -p {_below(root, arguments)}", f"cd {_below(root, arguments)}"]
+                case "COPY" if arguments == ". .":
+                    lines.append(f"cp -r {shlex.quote(str(context))}/. .")
+                case "RUN" if not re.search(r"\b(apt-get|useradd)\b", arguments):
+                    lines.append(re.sub(r"(?<![\w.])/opt/", f"{root}/opt/", arguments))
+                case _:
+                    pass
+    return "\n".join(lines) + "\n"
+
+
+def _lineage(found: Mapping[str, Stage], target: str) -> Sequence[Stage]:
+    """The stages whose files a target has, the first one first."""
+    stage = found[target]
+    sources = [match[1] for one in stage.all("COPY") if (match := re.match(r"--from=(\S+) ", one))]
+    before = [one for name in (stage.base, *sources) if name in found for one in _lineage(found, name)]
+    return [*before, stage]
+
+
+def _below(root: Path, folder: str) -> str:
+    return shlex.quote(f"{root}{folder}")

@@ -1,0 +1,86 @@
+"""The Dockerfile: what it pins and leaves out; and, without a container engine, its steps in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.spark.packages import PACKAGES
+from tests.infra.deploy.images import DOCKERFILE, ROOT, script, stages
+
+TEXT = DOCKERFILE.read_text(encoding="utf-8")
+STAGES = stages(TEXT)
+TARGETS = ("services", "spark")
+OF_SPARK = ("pyspark", "py4j")
+BUILD_SECONDS = 1800
+
+
+class TestWhatItSays:
+    def test_the_base_is_pinned(self) -> None:
+        assert re.search(r"^ARG PYTHON=\S+:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?$", TEXT, re.MULTILINE)
+        assert {one.base for one in STAGES.values()} - STAGES.keys() == {"${PYTHON}"}
+
+    def test_dependencies_are_those_that_were_tested(self) -> None:
+        (install,) = (one for one in STAGES["build"].all("RUN") if "pip install" in one)
+        assert "--constraint constraints.txt ." in install
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_a_target_runs_without_rights_of_root(self, target: str) -> None:
+        users = [*STAGES["base"].all("USER"), *STAGES[target].all("USER")]
+        assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1]), (
+            "by number: Kubernetes cannot prove that a name is not root"
+        )
+
+    def test_java_is_in_one_target_only(self) -> None:
+        assert [name for name, one in STAGES.items() if "jre" in " ".join(one.all("RUN"))] == ["spark"]
+
+    def test_nothing_but_the_program_is_sent_to_the_build(self) -> None:
+        lines = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+        assert "*" in lines
+        needed = {*PACKAGES, "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "NOTICE"}
+        assert {line[1:] for line in lines if line.startswith("!")} == needed
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that a build gets."""
+    folder = tmp_path_factory.mktemp("context")
+    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for name in (line[1:] for line in ignored if line.startswith("!")):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.mark.long
+class TestItsSteps:
+    """Each target, built below a folder."""
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_a_target_runs_the_program(self, target: str, context: Path, tmp_path: Path) -> None:
+        root = tmp_path / "image"
+        environment = {"PATH": f"{Path(sys.executable).parent}:{os.defpath}", "HOME": str(tmp_path)}
+        steps = script(STAGES, target, context=context, root=root)
+        subprocess.run(["sh"], input=steps, text=True, check=True, env=environment, timeout=BUILD_SECONDS)
+        shutil.rmtree(root / "src")  # not in the target
+        python = root / "opt" / "replicator" / "bin" / "python"
+        for command in ("egress", "ingress", "compact"):
+            done = subprocess.run(
+                [python.with_name("replicator"), command, "--help"], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+        built = f"import {', '.join(SERVICES)}, importlib.util as u; print(*[n for n in {OF_SPARK} if u.find_spec(n)])"
+        done = subprocess.run([python, "-c", built], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert tuple(done.stdout.split()) == (OF_SPARK if target == "spark" else ())
+
+
+SERVICES = ("replicator.services.egress", "replicator.services.ingress", "replicator.services.sync")
