@@ -51,7 +51,7 @@ class Buckets:
     def body(self, key: str = KEY) -> bytes:
         return bytes(self.s3.get_object(Bucket=HERE, Key=key)["Body"].read())
 
-    def keys(self) -> set[str]:
+    def stored_keys(self) -> set[str]:
         return {one["Key"] for one in self.s3.list_objects_v2(Bucket=HERE).get("Contents", ())}
 
 
@@ -86,7 +86,7 @@ def test_a_damaged_segment_comes_back_from_another_bucket(buckets: Buckets) -> N
     report = json.loads(output)
     assert (report["state"], report["action"]) == ("damaged", "repaired")
     assert buckets.body() == SOUND
-    (aside,) = [key for key in buckets.keys() if "/set-aside/" in key]
+    (aside,) = [key for key in buckets.stored_keys() if "/set-aside/" in key]
     assert buckets.body(aside) == body_damaged(SOUND)
     code, output = buckets.run("--from", THERE)
     assert (code, "sound: nothing" in output) == (0, True), output
