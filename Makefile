@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour bench-mm2-offsets golden java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour bench-mm2-offsets golden native java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -74,5 +74,8 @@ bench-mm2-offsets: java  # what groups read again beside MirrorMaker 2; writes t
 golden: $(STAMP)
 	$(BIN)/python tests/golden/make.py
 
+native: $(STAMP)  # compiles infra/kafka/native/*.c, with a compiler that pip installs into .zig
+	$(BIN)/python tests/native/make.py
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants .site
+	rm -rf $(VENV) .zig build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants .site
