@@ -7,14 +7,17 @@ records, each seen on a broker:
   - A header name that is not UTF-8 makes `Message.headers` fail, and **a second call on that message returns a broken
     list**, so it is called once per message.
   - librdkafka cuts a header name at its first NUL byte. That cannot be detected here.
+
+`decode_native` does the same without the client's message objects; this module is its reference and its fallback.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, compress, groupby
 from operator import itemgetter
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
@@ -33,13 +36,65 @@ _HEADERS = SCHEMA.field("headers").type
 _HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that accepts lists of pairs, with repeated names
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
-Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An error, or the end of a partition, in the place of a record."""
+
+    offset: int
+    error: KafkaError
+
+
+class Records(Protocol):
+    """Consecutively fetched records of one partition, at least one."""
+
+    @property
+    def first_offset(self) -> int: ...
+
+    def from_offset(self, next_offset: int) -> Records | None:
+        """Those at or after `next_offset`, instead of these; None if there is none."""
+
+    def newer_in(self, hole: range, leader_epoch: int) -> tuple[int, int] | None:
+        """Offset and epoch of the first record inside `hole` that is of a newer epoch."""
+
+    def runs(self) -> tuple[Run | PartitionFailed, ...]:
+        """One for each leader epoch. If the client cannot deliver one of the records: the records before it, if any,
+        followed by the failure that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecords:
+    """Records, as the client's message objects."""
+
+    partition: TopicPartition
+    messages: Sequence[Message]
+
+    @property
+    def first_offset(self) -> int:
+        return self.messages[0].offset() or 0
+
+    def from_offset(self, next_offset: int) -> MessageRecords | None:
+        left = [message for message in self.messages if (message.offset() or 0) >= next_offset]
+        return MessageRecords(self.partition, left) if left else None
+
+    def newer_in(self, hole: range, leader_epoch: int) -> tuple[int, int] | None:
+        for message in self.messages:
+            offset, epoch = message.offset() or 0, epoch_of(message.leader_epoch())
+            if offset in hole and epoch is not None and epoch > leader_epoch:
+                return offset, epoch
+        return None
+
+    def runs(self) -> tuple[Run | PartitionFailed, ...]:
+        return convert(self.partition, self.messages)
+
+
+Item: TypeAlias = "Records | Event"
 
 
 def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
     """Split the result of `consume` by partition, and at messages that carry an error instead of a record.
 
-    Each item is a non-empty sequence of records of one partition, or a message that carries an error, with that error.
+    Each item is a non-empty sequence of records of one partition, or an event.
     A partition's items are in log order. A partition EOF that is followed by more records is left out: otherwise, with
     a slow stream, every record would be an item of its own. Errors of the client as a whole have an empty topic.
     """
@@ -50,10 +105,13 @@ def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
     for (topic, partition), group in groups.items():
         partition_key = TopicPartition(topic or "", -1 if partition is None else partition)
         for item in _split(group):
-            yield partition_key, item
+            if isinstance(item, tuple):
+                yield partition_key, Event(item[0].offset() or 0, item[1])
+            else:
+                yield partition_key, MessageRecords(partition_key, item)
 
 
-def _split(group: list[Message]) -> Iterator[Item]:
+def _split(group: list[Message]) -> Iterator[list[Message] | tuple[Message, KafkaError]]:
     """The items of one partition."""
     errors = _errors(group)
     if not errors:
@@ -88,9 +146,9 @@ def _errors(messages: Sequence[Message]) -> list[tuple[int, KafkaError]]:
 def runs(messages: Sequence[Message]) -> Iterator[Run | PartitionFailed]:
     """The records among `messages`, one run for each consecutive part of a partition. After a PartitionFailed the rest
     of that part is left out; the caller has to reject later parts of the partition."""
-    for partition, item in items(messages):
-        if not isinstance(item, tuple):
-            yield from convert(partition, item)
+    for _, item in items(messages):
+        if not isinstance(item, Event):
+            yield from item.runs()
 
 
 def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run | PartitionFailed, ...]:
@@ -157,12 +215,13 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
             headers.extend(map(Message.headers, messages))  # on failure, the headers before it stay in the list
     except (SystemError, UnicodeDecodeError) as error:
         offset = messages[len(headers)].offset()
-        reason = (
-            f"the name of a header of the record at offset {offset} is not UTF-8; the client cannot deliver it "
-            f"({error.__cause__ or error})"
-        )
+        reason = f"{undecodable(offset)} ({error.__cause__ or error})"
         return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason, offset)
     return headers, None
+
+
+def undecodable(offset: int | None) -> str:
+    return f"the name of a header of the record at offset {offset} is not UTF-8; the client cannot deliver it"
 
 
 def _header_column(headers: list[object]) -> tuple[pa.Array, int]:

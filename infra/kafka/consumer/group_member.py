@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import NoReturn
 
@@ -77,6 +78,7 @@ class Membership:
             lambda: Consumer(lookup_properties(self._properties), logger=client_log), self._properties
         )
         self._clients = 0  # created so far
+        self.before_close: Callable[[], None] = lambda: None  # called when `client` is about to be closed
         self._connect()
 
     def _connect(self) -> None:
@@ -121,27 +123,48 @@ class Membership:
             self._end(describe_error(self._fatal))
         if self._subscribe_later and not self._joining_again:
             self._subscribe()
-        try:
+        messages: list[Message] = []
+        with self.guarded():
             messages = self.client.consume(count, max(timeout.total_seconds(), 0))
-        except Exception as error:
-            self._exceptions.append(error)
-            messages = []
-        except BaseException as error:  # Ctrl-C inside the call: a caller that continues must learn of it
-            self._exceptions.append(_Interrupted(_reason(error)))
-            raise
         if self._exceptions and self._fatal is None:
             self._compare(self._exceptions[-1])
         if messages and messages[0].error() is None:
-            self._lost_brokers.received()
+            self.received()
         elif self._topics and not self._closed and self._lost_brokers.suspected(self.client, min(self._topics)):
             self._replace_client()
         return messages
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """For a call that may lose records when it fails: `disturbances` reports the failure, and the block ends."""
+        try:
+            yield
+        except Exception as error:
+            self._exceptions.append(error)
+        except BaseException as error:  # Ctrl-C inside the call: a caller that continues must learn of it
+            self._exceptions.append(_Interrupted(_reason(error)))
+            raise
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """For a block that loses fetched records when it fails: its exception is raised, and a caller that continues
+        learns of it by `disturbances`."""
+        try:
+            yield
+        except BaseException as error:
+            self._exceptions.append(_Interrupted(_reason(error)))
+            raise
+
+    def received(self) -> None:
+        """Records have come, be it past `consume`."""
+        self._lost_brokers.received()
 
     def _replace_client(self) -> None:
         """The partitions are lost: the group gives them to others, or to the new member, once the session ends."""
         reason = "the client has lost every broker, while another client reaches the cluster"
         log.warning("consumer_replaced", extra={REASON: reason, NEXT: "nothing: the new one joins the group"})
         self._metrics.count("broker_errors")
+        self.before_close()
         former = self.client
         self._connect()  # first: from here on, callbacks of the former client are dropped
         threading.Thread(target=self._close_client, args=(former,), name="kafka-consumer-close", daemon=True).start()
@@ -191,6 +214,7 @@ class Membership:
                 self.consume(1000, min(POLL_TIMEOUT, deadline.left))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
+        self.before_close()
         # The client's own `close` may block forever after an exception in a callback: not on this thread.
         closer = threading.Thread(
             target=self._close_client, args=(self.client,), name="kafka-consumer-close", daemon=True

@@ -23,7 +23,7 @@ from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, reader_properties
-from infra.kafka.consumer.decode import convert, items
+from infra.kafka.consumer.decode import Event, items
 from infra.runtime.lifecycle import Deadline
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def read_runs(
             except (KafkaException, RuntimeError) as error:
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
             for _, item in items(messages):
-                if isinstance(item, tuple):
-                    at = max(at, _passed(partition, at, *item))
+                if isinstance(item, Event):
+                    at = max(at, _passed(partition, at, item))
                     continue
-                for run in convert(partition, item):
+                for run in item.runs():
                     if isinstance(run, PartitionFailed):
                         raise TargetError(f"read {partition}: {run.reason}")
                     at = run.last_offset + 1
@@ -116,11 +116,12 @@ def _trimmed(run: Run, wanted: OffsetRange) -> Run | None:
     return replace(run, batch=batch, first_offset=first, last_offset=last, count=batch.num_rows, size_bytes=size_bytes)
 
 
-def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError) -> int:
+def _passed(partition: TopicPartition, at: int, event: Event) -> int:
     """Next offset according to a partition EOF, which lies after markers and aborted records. Raises for errors that
     are not temporary."""
+    error = event.error
     if error.code() == KafkaError._PARTITION_EOF:
-        return int(message.offset())
+        return event.offset
     # GROUP_AUTHORIZATION_FAILED: the client looks up the coordinator of a group that it never joins
     passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
     if error.retriable() or error.code() in passing:

@@ -25,11 +25,11 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import OwnershipLost
@@ -40,7 +40,8 @@ from infra.kafka.client.epochs import Truncation, epoch_of, parse_truncation
 from infra.kafka.client.errors import PARTITION_EOF, describe_error, remedy, translate
 from infra.kafka.client.properties import lookup_properties, source_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
-from infra.kafka.consumer.decode import Item, convert, items
+from infra.kafka.consumer.decode import Event, Item, Records
+from infra.kafka.consumer.fetching import Fetch, fetching
 from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.partition_state import Mode, PartitionState, PartitionStates
 from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
@@ -76,6 +77,7 @@ class KafkaSourceConsumer:
         self._group_id = group_id
         self._committed_only = isolation_level == "read_committed"
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
+        self._fetching = fetching(self._member)
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
         self._states: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}
@@ -100,7 +102,8 @@ class KafkaSourceConsumer:
         for state in self._states.values():
             if state.buffered and state.mode is Mode.READING:
                 fetched += state.take_buffered()
-        fetched += self._take(self._consume(timedelta() if fetched else timeout))[0]
+        with self._fetch(self._count, timedelta() if fetched else timeout, self._linger) as fetch:
+            fetched += self._take(fetch)[0]
         self._adapt(fetched)
         if any(state.mode is Mode.DRAINING for state in self._states.values()):
             fetched += self._drain()
@@ -180,17 +183,13 @@ class KafkaSourceConsumer:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def _consume(self, timeout: timedelta) -> list[Message]:
-        """Messages already fetched, else the first one that arrives: the client's `consume` would wait the whole
-        timeout for a full batch. Then those that arrive within `linger`, if there is room in the batch."""
+    @contextmanager
+    def _fetch(self, count: int, timeout: timedelta = timedelta(), linger: timedelta = timedelta()) -> Iterator[Fetch]:
         self._consuming = True
         try:
-            messages = self._member.consume(self._count, timedelta())
-            if not messages and timeout > timedelta() and not self._member.disturbed:
-                messages = self._member.consume(1, timeout)
-            if messages and len(messages) < self._count and not self._member.disturbed:
-                messages += self._member.consume(self._count - len(messages), self._linger)
-            return messages
+            with self._fetching.fetch(count, timeout, linger) as fetch:
+                self._consuming = False
+                yield fetch
         finally:
             self._consuming = False
 
@@ -200,13 +199,9 @@ class KafkaSourceConsumer:
         fetched: list[Fetched] = []
         left, is_empty = self._queue_bytes, False
         while not is_empty and left > 0 and not self._member.disturbed:
-            self._consuming = True
-            try:
-                messages = self._member.consume(MAX_RECORDS, timedelta())
-            finally:
-                self._consuming = False
-            is_empty = len(messages) < MAX_RECORDS
-            found, size_bytes = self._take(messages)
+            with self._fetch(MAX_RECORDS) as fetch:
+                found, size_bytes = self._take(fetch)
+            is_empty = fetch.count < MAX_RECORDS
             fetched += found
             left -= size_bytes
         for partition, state in self._states.items():
@@ -214,11 +209,11 @@ class KafkaSourceConsumer:
                 self._pause(partition, state)
         return fetched
 
-    def _take(self, messages: Sequence[Message]) -> tuple[list[Fetched], int]:
+    def _take(self, fetch: Fetch) -> tuple[list[Fetched], int]:
         """The items to pass on, and the size of all in bytes. Items of draining partitions are buffered instead."""
         fetched: list[Fetched] = []
         size_bytes = 0
-        for partition, item in items(messages):
+        for partition, item in fetch.items:
             state = self._states.get(partition)
             draining = state if state is not None and state.mode is Mode.DRAINING else None
             found = self._read(partition, state, item)
@@ -232,32 +227,32 @@ class KafkaSourceConsumer:
         return fetched, size_bytes
 
     def _read(self, partition: TopicPartition, state: PartitionState | None, item: Item) -> Sequence[Fetched]:
-        if isinstance(item, tuple) and (not partition.topic or partition.partition < 0):
-            return self._topic_failed(partition.topic, item[1])
+        if isinstance(item, Event) and (not partition.topic or partition.partition < 0):
+            return self._topic_failed(partition.topic, item.error)
         if state is None or state.mode not in (Mode.READING, Mode.DRAINING):
             return ()
-        if not isinstance(item, tuple):
+        if not isinstance(item, Event):
             return self._records(partition, state, item)
-        message, error = item
-        if state.mode is Mode.DRAINING and error.code() != PARTITION_EOF:
+        if state.mode is Mode.DRAINING and item.error.code() != PARTITION_EOF:
             self._pause(partition, state)
             return ()
-        return self._on_error(partition, state, message.offset() or 0, error)
+        return self._on_error(partition, state, item.offset, item.error)
 
     def _pause(self, partition: TopicPartition, state: PartitionState) -> None:
         state.mode = Mode.PAUSED
         self._stop_fetching(partition)
 
     def _records(
-        self, partition: TopicPartition, state: PartitionState, messages: Sequence[Message]
+        self, partition: TopicPartition, state: PartitionState, records: Records
     ) -> Sequence[Run | PartitionFailed | LogTruncated]:
-        if (messages[0].offset() or 0) < state.next_offset:  # read again from the point, or from a wrong position
-            if (truncated := self._in_former_hole(partition, state, messages)) is not None:
+        if records.first_offset < state.next_offset:  # read again from the point, or from a wrong position
+            if (truncated := self._in_former_hole(partition, state, records)) is not None:
                 return (truncated,)
-            messages = [message for message in messages if (message.offset() or 0) >= state.next_offset]
-            if not messages:
+            left = records.from_offset(state.next_offset)
+            if left is None:
                 return ()
-        outcome = convert(partition, messages)
+            records = left
+        outcome = records.runs()
         for item in outcome:
             if isinstance(item, Run):
                 state.next_offset, state.point, state.is_point_rejected = item.last_offset + 1, item.point, False
@@ -266,7 +261,7 @@ class KafkaSourceConsumer:
         return outcome
 
     def _in_former_hole(
-        self, partition: TopicPartition, state: PartitionState, messages: Sequence[Message]
+        self, partition: TopicPartition, state: PartitionState, records: Records
     ) -> LogTruncated | None:
         """Detect a truncation inside a hole. There was no record between the point and the next offset when that was
         the end of the log. A record there now belongs to another log: the old one was truncated inside that hole, which
@@ -275,15 +270,13 @@ class KafkaSourceConsumer:
         point = state.point
         if point is None or not self._committed_only:
             return None
-        hole = range(point.next_offset, state.next_offset)
-        for message in messages:
-            epoch = epoch_of(message.leader_epoch())
-            if message.offset() in hole and epoch is not None and epoch > point.leader_epoch:
-                if state.mode is Mode.READING:
-                    self._stop(partition, state)
-                reason = f"a record at offset {message.offset()}, leader epoch {epoch}, where the log had none"
-                return LogTruncated(partition, point, point.next_offset, reason)
-        return None
+        newer = records.newer_in(range(point.next_offset, state.next_offset), point.leader_epoch)
+        if newer is None:
+            return None
+        if state.mode is Mode.READING:
+            self._stop(partition, state)
+        reason = f"a record at offset {newer[0]}, leader epoch {newer[1]}, where the log had none"
+        return LogTruncated(partition, point, point.next_offset, reason)
 
     def _on_error(
         self, partition: TopicPartition, state: PartitionState, offset: int, error: KafkaError
@@ -389,7 +382,9 @@ class KafkaSourceConsumer:
         for partition, state in self._states.items():
             if state.mode is Mode.STARTING:
                 try:
-                    self._seek(_fetch_position(partition, state.next_offset, state.point))
+                    to = _fetch_position(partition, state.next_offset, state.point)
+                    with self._fetching.seeking(partition):
+                        self._seek(to)
                 except KafkaException as error:
                     log.warning(
                         "seek_failed",

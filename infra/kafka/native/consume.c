@@ -212,14 +212,20 @@ void replicator_trim(message_t **sorted, part_t *part, int64_t next_offset) {
   *part = left;
 }
 
+// The offset of the first record of `part` at or after `next_offset`; -1 if there is none.
+int64_t replicator_first_from(message_t **sorted, const part_t *part, int64_t next_offset) {
+  for (int64_t i = part->begin; i < part->end; i++)
+    if (sorted[i]->offset >= next_offset) return sorted[i]->offset;
+  return -1;
+}
+
 enum { OFFSET, TIMESTAMP, TYPE, KEY_VALID, KEY_ENDS, KEY, VALUE_VALID, VALUE_ENDS, VALUE, HEADERS_VALID, HEADERS_ENDS,
        NAME_ENDS, NAME, HEADER_VALID, HEADER_ENDS, HEADER, BUFFERS };
 
-// Where each buffer of a part of RECORDS begins in one piece of memory, aligned to 64 bytes; -1: there is none, since
-// nothing is null. `begins` has one number more than there are buffers: the size of all.
-void replicator_layout(const part_t *p, int64_t *begins) {
+// Where each buffer of a part of RECORDS begins in one piece of memory, aligned to 64 bytes, and its size in bytes; -1 for
+// both: there is none, since nothing is null. Returns the size of all.
+int64_t replicator_layout(const part_t *p, int64_t begins[BUFFERS], int64_t sizes[BUFFERS]) {
   int64_t rows = p->end - p->begin, ends = 4 * (rows + 1), header_ends = 4 * (p->headers + 1), bits = (rows + 7) / 8;
-  int64_t sizes[BUFFERS];
   sizes[OFFSET] = sizes[TIMESTAMP] = 8 * rows;
   sizes[TYPE] = rows;
   sizes[KEY_VALID] = p->null_keys ? bits : -1;
@@ -237,7 +243,7 @@ void replicator_layout(const part_t *p, int64_t *begins) {
     begins[i] = sizes[i] < 0 ? -1 : at;
     if (sizes[i] > 0) at = (at + sizes[i] + 63) / 64 * 64;
   }
-  begins[BUFFERS] = at;
+  return at;
 }
 
 static void copy(uint8_t *data, int32_t *at, const void *from, size_t len) {

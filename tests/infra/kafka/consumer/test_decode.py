@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Run
-from infra.kafka.consumer.decode import Item, items, runs
+from infra.kafka.consumer.decode import Event, Item, MessageRecords, items, runs
 from tests.contracts.consumer import check
 
 Headers = list[tuple[str, bytes | None]]
@@ -99,14 +99,12 @@ def test_a_partition_has_one_run_for_any_interleaving_of_records(rows: list[dict
     assert len(found) == len(set(found))
 
 
-def offsets(item: Item) -> list[int | None] | tuple[int | None, int]:
+def offsets(item: Item) -> list[int | None] | tuple[int, int]:
     """The offsets of the records, or offset and code of the error."""
-    match item:
-        case (Message() as message, KafkaError() as error):
-            return (message.offset(), error.code())
-        case _:
-            assert isinstance(item, list)
-            return [message.offset() for message in item]
+    if isinstance(item, Event):
+        return item.offset, item.error.code()
+    assert isinstance(item, MessageRecords)
+    return [message.offset() for message in item.messages]
 
 
 def test_errors_split_the_records_of_their_partition_and_only_the_last_eof_counts() -> None:
@@ -124,14 +122,14 @@ def test_errors_split_the_records_of_their_partition_and_only_the_last_eof_count
         (9, EOF),
     ]
     assert [item for where, item in found if where == second] == [[1]]
-    assert [item for where, item in found if where == client] == [(None, KafkaError._ALL_BROKERS_DOWN)] * 2
+    assert [item for where, item in found if where == client] == [(0, KafkaError._ALL_BROKERS_DOWN)] * 2
     assert sorted(run.count for run in runs(messages) if isinstance(run, Run)) == [1, 1, 3]
 
 
 def test_a_partition_eof_without_later_records_is_kept() -> None:
     end = Message(topic="t", partition=0, offset=3, error=KafkaError(EOF))
     gone = Message(topic="t", partition=0, offset=4, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-    codes = [item[1].code() for _, item in items([end, gone]) if isinstance(item, tuple)]
+    codes = [item.error.code() for _, item in items([end, gone]) if isinstance(item, Event)]
     assert codes == [EOF, KafkaError.UNKNOWN_TOPIC_OR_PART]
 
 
