@@ -25,7 +25,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -41,7 +41,7 @@ from infra.kafka.client.errors import PARTITION_EOF, describe_error, remedy, tra
 from infra.kafka.client.properties import lookup_properties, source_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
 from infra.kafka.consumer.decode import Event, Item, Records
-from infra.kafka.consumer.fetching import Fetch, fetching
+from infra.kafka.consumer.fetching import Fetch, Fetching, fetching
 from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.partition_state import Mode, PartitionState, PartitionStates
 from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
@@ -69,15 +69,17 @@ class KafkaSourceConsumer:
         request_timeout: timedelta = timedelta(seconds=30),
         linger: timedelta = timedelta(),
         metrics: Metrics | None = None,
+        fetch_by: Callable[[Membership], Fetching] = fetching,
     ) -> None:
-        """`linger`: how long `poll` waits for more after the first message, so that a slow stream makes few runs."""
+        """`linger`: how long `poll` waits for more after the first message, so that a slow stream makes few runs.
+        `fetch_by`: how messages are fetched; by default as this process is fit for."""
         config = source_properties(
             properties, group_id=group_id, isolation_level=isolation_level, memory_bytes=memory_bytes, brokers=brokers
         )
         self._group_id = group_id
         self._committed_only = isolation_level == "read_committed"
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
-        self._fetching = fetching(self._member)
+        self._fetching = fetch_by(self._member)
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
         self._states: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}

@@ -28,6 +28,8 @@ from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Run, SourceConsumer
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching, fetching
+from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.local.broker import Broker
 from infra.local.stack import LocalStack
@@ -110,15 +112,22 @@ class ClientTransaction:
 
 
 class BrokerWorld(World):
-    """A real broker. `protocol` is the group protocol of every member."""
+    """A real broker. `protocol` is the group protocol of every member, `fetch_by` how each of them fetches."""
 
-    def __init__(self, broker: Broker, unique: Callable[[str], str], *, protocol: str = "classic") -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        unique: Callable[[str], str],
+        *,
+        protocol: str = "classic",
+        fetch_by: Callable[[Membership], Fetching] = fetching,
+    ) -> None:
         self.broker, bootstrap = broker, broker.bootstrap
         self.bootstrap = bootstrap
         self.unique = unique
         self.admin = KafkaAdmin({"bootstrap.servers": bootstrap})
         self._client = AdminClient({"bootstrap.servers": bootstrap})
-        self._protocol = protocol
+        self._protocol, self.fetch_by = protocol, fetch_by
         self._producer = self._new_producer()
         self._groups: dict[str, str] = {}
 
@@ -202,6 +211,7 @@ class BrokerWorld(World):
             properties["group.protocol"] = "consumer"
         group_id = self._groups.setdefault(group, self.unique("group")) if group else self.unique("group")
         defaults: dict[str, Any] = {"isolation_level": "read_committed", "memory_bytes": 32 << 20, "brokers": 1}
+        defaults["fetch_by"] = self.fetch_by
         return KafkaSourceConsumer(properties, group_id=group_id, **(defaults | options))
 
     def rebalance(self, consumer: SourceConsumer) -> None:
@@ -227,20 +237,23 @@ def unused_port() -> int:
         return int(taken.getsockname()[1])
 
 
-@pytest.fixture
-def world(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[BrokerWorld]:
-    world = BrokerWorld(stack.brokers["a"], unique)
+@pytest.fixture(params=[NativeFetching, pytest.param(PlainFetching, marks=pytest.mark.long)])
+def world(stack: LocalStack, unique: Callable[[str], str], request: pytest.FixtureRequest) -> Iterator[BrokerWorld]:
+    world = BrokerWorld(stack.brokers["a"], unique, fetch_by=request.param)
     yield world
     world.close()
 
 
 @pytest.mark.integration
 class TestKafkaSourceConsumer(ConsumerContract):
+    """As a process that is fit for it reads: librdkafka's own messages."""
+
     protocol = "classic"
+    fetch_by: type[Fetching] = NativeFetching
 
     @pytest.fixture
     def world(self, stack: LocalStack, unique: Callable[[str], str]) -> Iterator[BrokerWorld]:
-        world = BrokerWorld(stack.brokers["a"], unique, protocol=self.protocol)
+        world = BrokerWorld(stack.brokers["a"], unique, protocol=self.protocol, fetch_by=self.fetch_by)
         yield world
         world.close()
 
@@ -260,6 +273,20 @@ class TestKafkaSourceConsumer(ConsumerContract):
 @pytest.mark.long
 class TestKafkaSourceConsumerOfTheNewProtocol(TestKafkaSourceConsumer):
     protocol = "consumer"
+
+
+@pytest.mark.integration
+@pytest.mark.long
+class TestKafkaSourceConsumerOfMessageObjects(TestKafkaSourceConsumer):
+    """The fallback."""
+
+    fetch_by = PlainFetching
+
+
+@pytest.mark.integration
+@pytest.mark.long
+class TestKafkaSourceConsumerOfMessageObjectsOfTheNewProtocol(TestKafkaSourceConsumerOfTheNewProtocol):
+    fetch_by = PlainFetching
 
 
 def drive(*members: Member, until: Callable[[], object]) -> None:

@@ -1,0 +1,245 @@
+"""The two ways to fetch, on a broker: the same records, and nothing is kept of what was read."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from formats.records.schema import SCHEMA
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Reached, Run
+from infra.kafka.consumer import decode_native
+from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching
+from infra.local.stack import LocalStack
+from infra.runtime.lifecycle import Deadline
+from tests.contracts.consumer import PATIENCE, TIMESTAMPS, Listener, Member
+from tests.infra.kafka.consumer.test_source_consumer import BrokerWorld
+from tests.infra.kafka_wire import WireRecord, produce
+
+pytestmark = pytest.mark.integration
+
+DATA = st.none() | st.binary(max_size=30) | st.integers(0, 60_000).map(bytes)
+NAMES = st.text(max_size=5).map(lambda text: text.encode("utf-8", "replace")) | st.just(b"\xff\xfe") | st.just(b"a\0b")
+RECORDS = st.builds(
+    WireRecord,
+    key=DATA,
+    value=DATA,
+    headers=st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=5)), max_size=4).map(tuple),
+    timestamp_ms=st.sampled_from(TIMESTAMPS) | st.integers(1, 2**40),
+)
+EDGES = (
+    WireRecord(value=b"", key=b"", headers=((b"", b""), (b"a", None), (b"a", b"1"))),
+    (False, [b"aborted"]),
+    WireRecord(headers=((b"good", b"x"), (b"\xff\xfe", b"y"))),
+    (True, [b"committed", b""]),
+    WireRecord(value=b"cut", headers=((b"a\0b", b"x"),)),
+)
+WRITES = st.lists(RECORDS | st.tuples(st.booleans(), st.lists(st.binary(max_size=10), min_size=1, max_size=4)))
+
+
+@pytest.fixture
+def world(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[BrokerWorld]:
+    world = BrokerWorld(stack.brokers["a"], unique)
+    yield world
+    world.close()
+
+
+@contextmanager
+def closed(member: Member) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        member.consumer.close(PATIENCE)
+
+
+def read(world: BrokerWorld, p: TopicPartition, end: int, fetch_by: type[Fetching]) -> tuple[pa.Table, list[object]]:
+    """Everything in a partition, starting again behind a record that cannot be decoded; and what was no record."""
+    consumer = world.member(fetch_by=fetch_by)
+    member = Member(world, consumer, Listener(consumer))
+    events: list[object] = []
+    runs: list[Run] = []
+    with closed(member):
+        consumer.subscribe([p.topic], member.listener)
+        deadline = Deadline(PATIENCE)
+        while Reached(p, end) not in member.fetched:
+            assert not deadline.expired, member.fetched[-3:]
+            member.fetched.clear()
+            member.poll()
+            runs += member.runs(p)
+            for failed in member.of(PartitionFailed):
+                events.append((failed.partition, failed.code, failed.offset))
+                consumer.start(p, failed.offset + 1)
+        events.append(end)
+    return pa.Table.from_batches([run.batch for run in runs], SCHEMA).combine_chunks(), events
+
+
+def write(world: BrokerWorld, p: TopicPartition, writes: list[WireRecord | tuple[bool, list[bytes]]]) -> int:
+    for one in writes:
+        if isinstance(one, WireRecord):
+            produce(world.bootstrap, p.topic, p.partition, one)
+            continue
+        commits, values = one
+        transaction = world.begin(p, *values)
+        (transaction.commit if commits else transaction.abort)()
+    return next(iter(world.admin.watermarks([p]).values())).high
+
+
+@pytest.mark.parametrize("examples", [1, pytest.param(60, marks=pytest.mark.long)])
+def test_both_ways_read_the_same(world: BrokerWorld, examples: int) -> None:
+    """Any records, transactions that commit and abort, and records that the client cannot deliver."""
+
+    @settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], report_multiple_bugs=False
+    )
+    @given(WRITES)
+    def check(writes: list[WireRecord | tuple[bool, list[bytes]]]) -> None:
+        (p,) = world.topic()
+        end = write(world, p, [*EDGES, *writes])
+        (ours, our_events), (reference, events) = (read(world, p, end, way) for way in (NativeFetching, PlainFetching))
+        assert our_events == events
+        assert ours.equals(reference, check_metadata=True)
+
+    check()
+
+
+def rss_mib() -> float:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    pa.default_memory_pool().release_unused()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+class Churn:
+    """A member that is moved, sought, paused, and fails; beside it members that are closed in the middle."""
+
+    RECORDS, SIZE = 4000, 500
+
+    def __init__(self, world: BrokerWorld) -> None:
+        self.world, self.random = world, random.Random(1)
+        self.topics = [p for _ in range(3) for p in world.topic()]
+        for p in self.topics:
+            world.append(p, *[bytes([p.partition]) * self.SIZE] * self.RECORDS)
+        consumer = world.member(fetch_by=NativeFetching)
+        self.member = Member(world, consumer, Listener(consumer))
+        self.move(self.topics)
+
+    def move(self, partitions: list[TopicPartition]) -> None:
+        consumer = self.member.consumer
+        consumer.subscribe([p.topic for p in partitions], self.member.listener)
+        self.member.until(lambda: consumer.assignment() == set(partitions))
+
+    def turn(self, number: int) -> None:
+        member, consumer = self.member, self.member.consumer
+        some = self.random.sample(self.topics, 2)
+        for p in some:
+            consumer.start(p, self.random.randrange(self.RECORDS + 2))  # the last one is out of range
+        member.poll()
+        consumer.pause(some[:1])
+        member.poll()
+        consumer.resume(some[:1])
+        member.poll()
+        if number % 3 == 0:
+            member.listener.fail_in |= {"revoked"} if number % 2 else set()
+            self.move(self.topics[:2])  # with messages of the third in every queue
+            member.poll()
+            self.move(self.topics)
+            for p in self.topics:
+                consumer.start(p, 0)  # after the disturbance
+        if number % 6 == 0:
+            self.close_in_the_middle()
+        member.fetched.clear()
+        member.listener.told.clear()
+
+    def close_in_the_middle(self) -> None:
+        consumer = self.world.member(fetch_by=NativeFetching)
+        member = Member(self.world, consumer, Listener(consumer))
+        consumer.subscribe([p.topic for p in self.topics], member.listener)
+        member.until(lambda: member.of(Run))
+        began = time.monotonic()
+        consumer.close(PATIENCE)
+        assert time.monotonic() - began < 2, "something still holds the client"
+
+
+@pytest.mark.parametrize("turns", [7, pytest.param(700, marks=pytest.mark.long)])
+def test_nothing_is_kept_of_what_was_read(world: BrokerWorld, turns: int) -> None:
+    """As many rebalances, seeks, pauses, failures and closes as a bad hour has, in the long form."""
+    churn = Churn(world)
+    try:
+        for number in range(4):
+            churn.turn(number)  # caches and pools fill
+        before, descriptors, threads = rss_mib(), count_descriptors(), threading.active_count()
+        for number in range(turns):
+            churn.turn(number)
+        assert rss_mib() - before < 12, "memory is kept: one poll reads up to 4 MiB, one turn reads some 5"
+        assert count_descriptors() <= descriptors + 2
+        assert threading.active_count() <= threads + 1
+    finally:
+        churn.member.consumer.close(PATIENCE)
+
+
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_member_that_was_never_closed_ends_with_its_object(world: BrokerWorld) -> None:
+    (p,) = world.topic()
+    world.append(p, *[b"x" * 100] * 3000)
+
+    def forgotten() -> None:
+        consumer = world.member(fetch_by=NativeFetching)
+        member = Member(world, consumer, Listener(consumer))
+        consumer.subscribe([p.topic], member.listener)
+        member.until(lambda: member.runs(p))
+
+    before = count_descriptors()
+    forgotten()
+    descriptors, began = count_descriptors(), time.monotonic()
+    assert descriptors > before
+    gc.collect()
+    assert time.monotonic() - began < 5
+    assert count_descriptors() <= before + 2  # of the lookup client, which closes later
+
+
+def test_a_failure_in_the_middle_of_a_poll_loses_nothing(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails once messages are taken from the queue: nothing is read until every partition is started again."""
+    (p,) = world.topic()
+    world.append(p, *[b"x" * 100] * 3000)
+    consumer = world.member(fetch_by=NativeFetching)
+    member = Member(world, consumer, Listener(consumer))
+    run = decode_native.NativeRecords._run
+
+    def fail(_: decode_native.NativeRecords) -> Run:
+        raise MemoryError("planned")
+
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        member.until(lambda: member.runs(p))
+        monkeypatch.setattr(decode_native.NativeRecords, "_run", fail)
+        with pytest.raises(MemoryError):
+            member.until(lambda: False)
+        monkeypatch.setattr(decode_native.NativeRecords, "_run", run)
+        at = len(member.offsets(p))
+        member.poll()
+        (disturbed,) = member.of(ConsumerDisturbed)
+        assert disturbed.reason == "_Interrupted: MemoryError: planned"
+        for _ in range(3):
+            member.poll()
+        assert len(member.offsets(p)) == at
+        consumer.start(p, at)
+        member.until_reached(p, 3000)
+        assert member.offsets(p) == list(range(3000))
+    finally:
+        consumer.close(PATIENCE)
