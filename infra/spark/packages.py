@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
+KINDS = ("*.py", "*.so")  # compiled objects, too
 DISTRIBUTION = "kafka-segment-replicator"
 
 
@@ -21,7 +22,7 @@ def pack(target: Path) -> Path:
             if spec is None or spec.origin is None:
                 raise ModuleNotFoundError(f"no package {package}: the installation is incomplete")
             folder = Path(spec.origin).parent
-            for file in sorted(folder.rglob("*.py")):
+            for file in sorted(file for kind in KINDS for file in folder.rglob(kind)):
                 packed.write(file, Path(package) / file.relative_to(folder))
         # generated, not copied: an installation as egg-info has it in a file of another name
         packed.writestr(

@@ -26,6 +26,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,10 +38,11 @@ from infra.runtime.log_fields import NEXT, REASON
 SWITCH = "REPLICATOR_NATIVE"
 """Environment variable: `off` makes this process use the plain path."""
 TESTED = ("2.16",)  # versions of librdkafka, and of the client, with which the compiled code was tested
-OBJECTS = Path(__file__).resolve().parent.parent / "native"
+OBJECTS: Traversable = files("infra.kafka") / "native"  # a folder, or one in the zip file that a Spark worker gets
 TARGET = "linux-x86_64"
+ENDING = f".{TARGET}.so"
 
-Function: TypeAlias = Callable[..., Any]
+NativeFunction: TypeAlias = Callable[..., Any]
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,8 @@ def unfit() -> str:
 
 def names() -> Sequence[str]:
     """Of the compiled objects."""
-    return sorted(path.name.removesuffix(f".{TARGET}.so") for path in OBJECTS.glob(f"*.{TARGET}.so"))
+    found = (one.name for one in OBJECTS.iterdir()) if OBJECTS.is_dir() else ()
+    return sorted(name.removesuffix(ENDING) for name in found if name.endswith(ENDING))
 
 
 def handle(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> int:
@@ -98,7 +102,7 @@ def handle(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> int:
     return found
 
 
-def function(name: str, result: Any, *arguments: Any) -> Function:
+def function(name: str, result: Any, *arguments: Any) -> NativeFunction:
     """A function of librdkafka. Raises AttributeError if it has none of that name."""
     found: Any = ctypes.CFUNCTYPE(result, *arguments)
     return found(address(name))  # type: ignore[no-any-return]
@@ -119,14 +123,13 @@ def addresses(*functions: str) -> ctypes.Array[ctypes.c_void_p]:
 class Compiled:
     """One of our compiled objects."""
 
-    path: Path
     _releasing: ctypes.CDLL
     _keeping: ctypes.PyDLL
 
-    def call(self, name: str, result: Any, *arguments: Any) -> Function:
+    def call(self, name: str, result: Any, *arguments: Any) -> NativeFunction:
         return _typed(self._releasing, name, result, arguments)
 
-    def quick(self, name: str, result: Any, *arguments: Any) -> Function:
+    def quick(self, name: str, result: Any, *arguments: Any) -> NativeFunction:
         return _typed(self._keeping, name, result, arguments)
 
     @property
@@ -138,8 +141,15 @@ class Compiled:
 @cache
 def compiled(name: str) -> Compiled:
     """The object of `infra/kafka/native/NAME.c`. Raises OSError when it is missing, or cannot be loaded."""
-    path = OBJECTS / f"{name}.{TARGET}.so"
-    return Compiled(path, ctypes.CDLL(str(path)), ctypes.PyDLL(str(path)))
+    found = OBJECTS / f"{name}{ENDING}"
+    if isinstance(found, Path):
+        return Compiled(ctypes.CDLL(str(found)), ctypes.PyDLL(str(found)))
+    # Inside a zip file: loaded from memory. The descriptor stays open, since the loader knows a library by its path.
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as memory:
+        memory.write(found.read_bytes())
+    path = f"/proc/self/fd/{descriptor}"
+    return Compiled(ctypes.CDLL(path), ctypes.PyDLL(path))
 
 
 @cache
@@ -154,7 +164,7 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(found[0]))
 
 
-def _typed(library: ctypes.CDLL, name: str, result: Any, arguments: Sequence[Any]) -> Function:
+def _typed(library: ctypes.CDLL, name: str, result: Any, arguments: Sequence[Any]) -> NativeFunction:
     # a pointer of its own: the library's attribute is shared by all who use it
     kind: Any = (ctypes.PYFUNCTYPE if isinstance(library, ctypes.PyDLL) else ctypes.CFUNCTYPE)(result, *arguments)
     return kind((name, library))  # type: ignore[no-any-return]

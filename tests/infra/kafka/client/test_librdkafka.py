@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from infra.kafka.client import librdkafka
+from infra.spark.packages import pack
 from tests.native import make
 
 
@@ -97,6 +98,26 @@ def test_each_object_is_built_from_the_sources_beside_it() -> None:
 def test_the_sources_give_exactly_these_objects(tmp_path: Path) -> None:
     for path in make.build(tmp_path):
         assert path.read_bytes() == (make.SOURCES / path.name).read_bytes()
+
+
+def test_objects_are_loaded_from_the_zip_file_of_a_spark_worker(tmp_path: Path) -> None:
+    packed = pack(tmp_path / "packages.zip")
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in str(finder)]
+from infra.kafka.client import librdkafka
+from infra.kafka.consumer import message_queue
+assert librdkafka.__file__.startswith(sys.argv[1])
+assert not librdkafka.unfit(), librdkafka.unfit()
+message_queue._calls()
+for name in librdkafka.names():
+    print(name, librdkafka.compiled(name).sources)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(packed)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [f"{source.stem} {make.digest(source)}" for source in make.sources()]
 
 
 def test_a_command_that_reads_no_records_loads_nothing_of_it() -> None:
