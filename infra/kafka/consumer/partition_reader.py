@@ -6,13 +6,14 @@ The group id is random and nothing is committed, so that other consumers of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import BrokerUnavailable, TargetError
@@ -21,9 +22,12 @@ from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
+from infra.kafka.client.librdkafka import is_fit
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, reader_properties
-from infra.kafka.consumer.decode import Event, items
+from infra.kafka.consumer import decode, decode_native
+from infra.kafka.consumer.decode import Event, Item
+from infra.kafka.consumer.message_queue import MessageQueue, Messages
 from infra.runtime.lifecycle import Deadline
 
 if TYPE_CHECKING:
@@ -75,26 +79,27 @@ def read_runs(
         },
         logger=client_log,
     )
-    with closing(consumer):
+    with closing(consumer), _queue_of(consumer, partition) as queue:
         consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
         at, deadline = start, Deadline(patience)
         while at < next_offset:
             before = at
             try:
-                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+                fetch = _fetch(consumer, queue)
             except (KafkaException, RuntimeError) as error:
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
-            for _, item in items(messages):
-                if isinstance(item, Event):
-                    at = max(at, _passed(partition, at, item))
-                    continue
-                for run in item.runs():
-                    if isinstance(run, PartitionFailed):
-                        raise TargetError(f"read {partition}: {run.reason}")
-                    at = run.last_offset + 1
-                    part = _trimmed(run, wanted)
-                    if part is not None:
-                        yield part
+            with fetch as found:
+                for _, item in found:
+                    if isinstance(item, Event):
+                        at = max(at, _passed(partition, at, item))
+                        continue
+                    for run in item.runs():
+                        if isinstance(run, PartitionFailed):
+                            raise TargetError(f"read {partition}: {run.reason}")
+                        at = run.last_offset + 1
+                        part = _trimmed(run, wanted)
+                        if part is not None:
+                            yield part
             if at > before:  # errors, and ends of the partition at the same offset, are no progress
                 deadline = Deadline(patience)
             elif deadline.expired:
@@ -102,6 +107,37 @@ def read_runs(
                     f"read {partition} from offset {at} to {next_offset}: nothing came for {patience}; is the broker "
                     "away, or a transaction open?"
                 )
+
+
+@contextmanager
+def _queue_of(consumer: Consumer, partition: TopicPartition) -> Iterator[MessageQueue | None]:
+    """Where the partition is forwarded to, before it is assigned: nothing of it is ever in the client's queue. None if
+    this process is not fit for it."""
+    if not is_fit():
+        yield None
+        return
+    with closing(MessageQueue(consumer)) as queue:
+        queue.forward(partition.topic, partition.partition)
+        yield queue
+
+
+def _fetch(
+    consumer: Consumer, queue: MessageQueue | None
+) -> AbstractContextManager[Iterator[tuple[TopicPartition, Item]]]:
+    """What arrives within POLL_SECONDS, valid inside the block."""
+    if queue is None:
+        return nullcontext(decode.items(consumer.consume(BATCH_RECORDS, POLL_SECONDS)))
+    events = consumer.consume(BATCH_RECORDS, 0)  # errors of the topic, and of the client
+    taken = queue.take(BATCH_RECORDS, linger=timedelta(seconds=POLL_SECONDS))
+    if not taken.count and not events:
+        queue.wait(timedelta(seconds=POLL_SECONDS))
+    return _native(events, taken)
+
+
+@contextmanager
+def _native(events: Sequence[Message], taken: Messages) -> Iterator[Iterator[tuple[TopicPartition, Item]]]:
+    with taken:
+        yield chain(decode.items(events), decode_native.items(taken))
 
 
 def _trimmed(run: Run, wanted: OffsetRange) -> Run | None:
