@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -148,24 +149,41 @@ def test_messages_are_destroyed_once_wherever_the_reading_ends(planted: list[Pla
     assert_all_destroyed(plantation, len(planted))
 
 
-@settings(deadline=None)
-@given(st.binary(max_size=8).filter(lambda name: b"\0" not in name))
-def test_a_header_name_is_decoded_like_python_does(name: bytes) -> None:
-    """Also inside of what is well-formed."""
-    for whole in (name, b"a" + name, name + "é😀".encode()):
-        planted = [Planted(topic="t", partition=0, offset=at, headers=((b"x", b"y"), (whole, None))) for at in (5, 6)]
+LEADS = b"a\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff"
+SECONDS = b"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0"  # where the ranges of second bytes begin and end
+OTHERS = b"\x7f\x80\xbf\xc0"
+
+
+def test_a_header_name_is_decoded_like_python_does() -> None:
+    """Every sequence of bytes at which the rules of UTF-8 change, alone and inside of what is well-formed."""
+    sequences = [
+        bytes(parts) for length in range(5) for parts in itertools.product(*[LEADS, SECONDS, OTHERS, OTHERS][:length])
+    ]
+    for before, after in ((b"", b""), (b"a", "é😀".encode())):
+        names = [before + sequence + after for sequence in sequences]
+        planted = [Planted(topic="t", partition=0, offset=at, headers=((name, None),)) for at, name in enumerate(names)]
         plantation = Plantation()
-        with taken([*planted[:1], *planted[1:]], plantation) as messages:
-            found = flat(decode_native.items(messages))
-        assert_all_destroyed(plantation, 2)
-        try:
-            wanted = whole.decode()
-        except UnicodeDecodeError:
-            assert [what for _, what in found] == [("UNDECODABLE_HEADER", 5), ("UNDECODABLE_HEADER", 6)]
-        else:
-            ((_, run),) = found
-            assert isinstance(run, Run)
-            assert [h[1]["key"] for h in run.batch.column("headers").to_pylist()] == [wanted] * 2
+        with taken(planted, plantation) as messages:
+            found: dict[int, str | None] = {}
+            for _, item in decode_native.items(messages):
+                assert not isinstance(item, Event)
+                for outcome in item.runs():
+                    if isinstance(outcome, PartitionFailed):
+                        assert outcome.offset is not None
+                        found[outcome.offset] = None
+                        continue
+                    outcome.batch.validate(full=True)
+                    offsets, headers = (outcome.batch.column(name).to_pylist() for name in ("offset", "headers"))
+                    found |= {at: pairs[0]["key"] for at, pairs in zip(offsets, headers, strict=True)}
+        assert found == {at: decoded(name) for at, name in enumerate(names)}
+        assert_all_destroyed(plantation, len(names))
+
+
+def decoded(name: bytes) -> str | None:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def test_the_records_before_one_that_cannot_be_decoded_come_first() -> None:
