@@ -270,6 +270,8 @@ class IdempotentProducer(Generic[FailureOwner]):
         """Later reports of these runs record no failure any more."""
         self._reports.clear()
         self._owners.clear()
+        if self._native is not None:
+            self._native.take_back()
 
     def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[FailureOwner, KafkaError]:
         """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time

@@ -142,6 +142,11 @@ class Compiled:
         return _typed(self._keeping, name, result, arguments)
 
     @property
+    def path(self) -> str:
+        """By which the loader finds this very object again."""
+        return self._releasing._name
+
+    @property
     def sources(self) -> str:
         """Digest of the sources that it was built from."""
         return ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._releasing, "replicator_sources"))).decode()

@@ -27,7 +27,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
 from infra.kafka.client.encode import SLICE_RECORDS
 from infra.kafka.client.lent_run import LentRun
-from infra.kafka.client.librdkafka import Function, addresses, compiled, handle, is_fit, is_open
+from infra.kafka.client.librdkafka import NativeFunction, addresses, compiled, handle, is_fit, is_open
 
 PLUGINS = "plugin.library.paths"
 BORROW = 0  # flag of librdkafka: neither copy the value nor free it
@@ -39,10 +39,10 @@ _COLUMNS = ctypes.c_int64 * 18  # columns_t of produce.c
 def open_producer(properties: Mapping[str, object], logger: logging.Logger) -> tuple[Producer, NativeProduce | None]:
     """A client, and what produces without a Python object per record; None where only the plain path can. Raises
     KafkaException."""
-    if not is_fit() or PLUGINS in properties or ";" in str(compiled("produce").path):
+    if not is_fit() or PLUGINS in properties or ";" in compiled("produce").path:
         return Producer(dict(properties), logger=logger), None
     functions = _functions()
-    client = Producer({**properties, PLUGINS: str(compiled("produce").path)}, logger=logger)
+    client = Producer({**properties, PLUGINS: compiled("produce").path}, logger=logger)
     native = handle(client)
     return client, NativeProduce(client) if functions.attached() == native else None
 
@@ -140,8 +140,8 @@ class _Functions:
                 "interceptor_add_on_acknowledgement",
             )
         )
-        self.attached: Function = code.quick("replicator_attached", ctypes.c_void_p)
-        self.produce: Function = code.call(
+        self.attached: NativeFunction = code.quick("replicator_attached", ctypes.c_void_p)
+        self.produce: NativeFunction = code.call(
             "replicator_produce",
             ctypes.c_int64,
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),

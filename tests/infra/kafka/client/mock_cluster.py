@@ -40,17 +40,17 @@ class MockCluster:
         )
         assert create(self._address, name.encode(), partitions, 1) == 0
 
-    def records(self, partition: TopicPartition, count: int) -> list[Message]:
-        """The first `count` records that the partition has."""
+    def records(self, partition: TopicPartition, count: int, start: int = 0) -> list[Message]:
+        """So many records of the partition, from the offset `start` on."""
         consumer = Consumer(
             self.properties | {"group.id": "reader", "auto.offset.reset": "earliest", "check.crcs": True,
                                "fetch.wait.max.ms": 10}
         )  # fmt: skip
         found: list[Message] = []
         try:
-            consumer.assign([ClientPartition(partition.topic, partition.partition, 0)])
+            consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
             while len(found) < count:
-                found += [message for message in consumer.consume(count, 1) if not message.error()]
+                found += [message for message in consumer.consume(count - len(found), 1) if not message.error()]
         finally:
             consumer.close()
         return found

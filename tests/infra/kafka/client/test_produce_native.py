@@ -1,11 +1,12 @@
-"""Compiled code queues records as the plain path does: the same records, the same failures, and nothing of ours is freed
-while the client may use it."""
+"""Compiled code queues records as the plain path does: the same records, the same failures; and nothing of ours is
+freed while the client may use it."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -42,11 +43,9 @@ def cluster() -> Iterator[MockCluster]:
         yield started
 
 
-def producer_of(
-    properties: dict[str, object], *, native: bool, memory_bytes: int = 16 * MIB, **more: object
-) -> Producing:
+def producer_of(properties: dict[str, object], *, native: bool, **more: object) -> Producing:
     given = properties | {name.replace("_", "."): value for name, value in more.items()}
-    producer: Producing = IdempotentProducer(producer_properties(given, memory_bytes=memory_bytes))
+    producer: Producing = IdempotentProducer(producer_properties(given, memory_bytes=16 * MIB))
     assert producer._native is not None, "this machine is not fit for compiled code"
     if not native:
         producer._native = None
@@ -79,79 +78,95 @@ def place(cluster: MockCluster) -> Place:
     return Place(cluster)
 
 
-def facts(cluster: MockCluster, partition: TopicPartition, count: int) -> list[tuple[object, ...]]:
-    return [
-        (m.key(), m.value(), m.timestamp()[1], m.headers() or None, m.offset())
-        for m in cluster.records(partition, count)
-    ]
-
-
 # --- the same records ---
 
+PATHS = (True, False)  # native, plain
+NARROW = 7  # records in a queue that is full all the time
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+@dataclass(frozen=True, slots=True)
+class BothPaths:
+    """Producers by path and by the records that their queue has room for, and one partition for each path."""
+
+    cluster: MockCluster
+    producers: dict[tuple[bool, int], Producing]
+    partitions: dict[bool, TopicPartition]
+
+    def produced(self, native: bool, room: int, batches: Sequence[pa.RecordBatch]) -> list[tuple[object, ...]]:
+        """What a consumer reads of them, with where each lies from the first on."""
+        producer, partition = self.producers[native, room], self.partitions[native]
+        run = run_with(partition, batches)
+        reports = producer.send(run, partition, memory_bytes=MIB, wait=wait)
+        assert isinstance(reports, LentRun) is native
+        assert producer.settle(wait=wait, grace=timedelta()) == {}
+        assert reports.is_contiguous
+        first = reports.first_offset
+        return [
+            (m.key(), m.value(), m.timestamp()[1], m.headers() or None, cast("int", m.offset()) - first)
+            for m in self.cluster.records(partition, run.count, first)
+        ]
+
+
+@pytest.fixture(scope="module")
+def both(cluster: MockCluster) -> Iterator[BothPaths]:
+    cluster.create_topic("both", 2)
+    limits = {"compression_type": "none", "linger_ms": 0}
+    producers = {
+        (native, room): producer_of(cluster.properties, native=native, queue_buffering_max_messages=room, **limits)
+        for native in PATHS
+        for room in (NARROW, 100_000)
+    }
+    yield BothPaths(cluster, producers, {native: TopicPartition("both", n) for n, native in enumerate(PATHS)})
+    for producer in producers.values():
+        producer.close(timedelta())
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=ROWS.filter(bool),
     big=st.none() | st.integers(60_000, 200_000),
     skip=st.integers(0, 3),
-    cut=st.integers(1, 40),
-    memory_bytes=st.sampled_from([4096, MIB]),
+    cut=st.integers(0, 40),
+    room=st.sampled_from([NARROW, 100_000]),
 )
 def test_both_paths_produce_the_same(
-    cluster: MockCluster,
-    place: Place,
-    producers: dict[tuple[bool, int], Producing],
-    rows: list[tuple[Any, ...]],
-    big: int | None,
-    skip: int,
-    cut: int,
-    memory_bytes: int,
+    both: BothPaths, *, rows: list[tuple[Any, ...]], big: int | None, skip: int, cut: int, room: int
 ) -> None:
     """Null and empty, duplicate headers, every timestamp, values that the client refers to instead of copying them,
     slices of batches, and a queue that is full all the time."""
-    all_rows = [
-        row(n, value, key=key, stamp=stamp, headers=headers) for n, (key, value, stamp, headers) in enumerate(rows)
-    ]
+    given_rows = [row(0, value, key=key, stamp=stamp, headers=pairs) for key, value, stamp, pairs in rows]
     if big is not None:
-        all_rows.insert(len(all_rows) // 2, row(0, os.urandom(big), key=b"big"))
-    for n, one in enumerate(all_rows):
-        one["offset"] = n
-    whole = batch_of(all_rows)
-    batches = [whole.slice(min(skip, len(all_rows) - 1))]
-    batches = [batches[0].slice(0, cut), batches[0].slice(cut)]
-    count = sum(batch.num_rows for batch in batches)
-    answers = []
-    for native in (True, False):
-        producer, partition = producers[native, memory_bytes], place()
-        run = _run(partition, batches, count)
-        reports = producer.send(run, partition, memory_bytes=memory_bytes, wait=wait)
-        assert isinstance(reports, LentRun) is native
-        assert producer.settle(wait=wait, grace=timedelta()) == {}
-        answers.append((reports.first_offset, reports.is_contiguous, facts(cluster, partition, count)))
-    assert answers[0] == answers[1]
-    assert answers[0][:2] == (0, True)
+        given_rows.insert(len(given_rows) // 2, row(0, os.urandom(big), key=b"big"))
+    whole = batch_of(given_rows).slice(min(skip, len(given_rows) - 1))
+    batches = [whole.slice(0, cut), whole.slice(cut)]
+    native, plain = (both.produced(path, room, batches) for path in PATHS)
+    assert native == plain
+    assert [(key, value, stamp, pairs or None) for key, value, stamp, pairs, _ in native] == [
+        (r["key"], r["value"], r["timestamp"], list(r["headers"]) if r["headers"] else None)
+        for r in given_rows[min(skip, len(given_rows) - 1) :]
+    ]
+    assert [lies for *_, lies in native] == list(range(whole.num_rows))
 
 
-@pytest.fixture(scope="module")
-def producers(cluster: MockCluster) -> Iterator[dict[tuple[bool, int], Producing]]:
-    made = {
-        (native, memory_bytes): producer_of(
-            cluster.properties, native=native, memory_bytes=memory_bytes, compression_type="none", linger_ms=0
-        )
-        for native in (True, False)
-        for memory_bytes in (4096, MIB)
-    }
-    yield made
-    for producer in made.values():
-        producer.close(timedelta())
+def test_columns_of_which_nothing_or_everything_is_there(both: BothPaths) -> None:
+    """Buffers that are missing, lists whose values are sliced, and a null list that has values below it."""
+    rows = [row(n, b"v%d" % n, key=None, headers=[("a", b"%d" % n), ("b", None)] if n % 2 else None) for n in range(20)]
+    whole = batch_of(rows)
+    headers = whole.column("headers")
+    hidden = pa.array([n % 4 < 3 for n in range(20)])
+    nulls = pa.ListArray.from_arrays(headers.offsets, headers.values, headers.type, mask=hidden)
+    position = whole.schema.get_field_index("headers")
+    masked = whole.set_column(position, whole.schema.field("headers"), nulls)
+    bare = batch_of([row(n, None, key=b"") for n in range(3)])
+    batches = [masked, masked.slice(5, 7), bare, bare.slice(1), whole.slice(3, 0)]
+    native, plain = (both.produced(path, NARROW, batches) for path in PATHS)
+    assert native == plain
+    assert [len(pairs) for *_, pairs, _ in cast("list[Any]", native) if pairs] == [2] * 7
 
 
-def _run(partition: TopicPartition, batches: Sequence[pa.RecordBatch], count: int) -> TargetRun:
-    template = run_of(partition, [row(0)])
-    size_bytes = sum(batch.nbytes for batch in batches)
-    return cast("TargetRun", type(template)(
-        partition, tuple(batches), count, size_bytes, template.key, template.checkpoint, position=0, epoch=1
-    ))  # fmt: skip
+def run_with(partition: TopicPartition, batches: Sequence[pa.RecordBatch]) -> TargetRun:
+    count, size_bytes = sum(b.num_rows for b in batches), sum(b.nbytes for b in batches)
+    return replace(run_of(partition, [row(0)]), batches=tuple(batches), count=count, size_bytes=size_bytes)
 
 
 # --- the same failures ---
@@ -352,7 +367,7 @@ def test_what_only_the_plain_path_can(monkeypatch: pytest.MonkeyPatch) -> None:
     large = schema.set(4, pa.field("value", pa.large_binary()))
     partition = TopicPartition("orders", 0)
     assert produce_native.NativeProduce.takes(run_of(partition, [row(0)]))
-    assert not produce_native.NativeProduce.takes(_run(partition, [batch_of([row(0)]).cast(large)], 1))
+    assert not produce_native.NativeProduce.takes(run_with(partition, [batch_of([row(0)]).cast(large)]))
     monkeypatch.setattr(produce_native, "is_fit", lambda: False)
     producer: Producing = IdempotentProducer(producer_properties(UNREACHABLE, memory_bytes=MIB))
     assert producer._native is None
