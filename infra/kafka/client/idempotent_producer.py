@@ -115,7 +115,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         # rejected by the client itself: smaller batches would not help
         self.rejected_by_client: set[FailureOwner] = set()
         self.fatal: KafkaError | None = None
-        self._ended = False
+        self._ended = self._closed = False
         self._reports: list[tuple[FailureOwner, Reports]] = []  # of runs that are not acknowledged whole yet
         self._owners: set[FailureOwner] = set()  # of runs whose outcome was not asked for yet
 
@@ -291,6 +291,9 @@ class IdempotentProducer(Generic[FailureOwner]):
     def close(self, grace: timedelta) -> None:
         """Drop unsent records, wait up to `grace` for acknowledgements of the others, and release everything. May be
         called twice."""
+        if self._closed:
+            return
+        self._closed = True
         self._purge(grace)
         self._guarded(self._client.close)
         if self._native is not None:
