@@ -210,8 +210,8 @@ class IdempotentProducer(Generic[FailureOwner]):
     ) -> tuple[Reports, Callable[[RecordBatch], bool], Callable[[], None]]:
         """The run's reports, what queues a batch or returns False to give up, and what to call after the last one."""
         native = self._native
-        if native is not None and not each and native.takes(run):
-            lent = native.lend(run)
+        if native is not None and not each:
+            lent = native.begin(run)
             send_batch = partial(
                 native.send,
                 lent=lent,

@@ -23,7 +23,6 @@ Rules
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
@@ -65,7 +64,7 @@ class LentRun:
     keeps_each = False
     each_offset: Int64Array | None = None
 
-    def __init__(self, count: int, batches: Sequence[RecordBatch]) -> None:
+    def __init__(self, count: int) -> None:
         self.count, self.queued, self._ended = count, 0, False
         self.errors: list[KafkaError] = []  # each code once, in the order of their coming
         self.first_offset = self._last_offset = NO_OFFSET
@@ -75,7 +74,7 @@ class LentRun:
         if self.state is None:
             raise MemoryError
         self._counts = _Counts.from_address(self.state)
-        self._batches: tuple[RecordBatch, ...] | None = tuple(batches)
+        self._batches: list[RecordBatch] | None = []
         _keep(self._batches)
 
     def collect(self) -> bool:
@@ -101,6 +100,11 @@ class LentRun:
     @property
     def _is_placed(self) -> bool:
         return self._acknowledged == self.count and self.first_offset >= 0 and self._last_offset >= 0
+
+    def lend(self, batch: RecordBatch) -> None:
+        """Before any record of it is queued."""
+        assert self._batches is not None
+        self._batches.append(batch)
 
     def end(self) -> None:
         """No more of its records are queued."""

@@ -7,8 +7,8 @@ The `confluent_kafka.Producer` keeps configuration, security, transactions, fenc
 beside these (`put`). The outcomes are counted by a plugin of librdkafka, which the client loads when it is created;
 `lent_run` has the rules of what the client may use until when.
 
-Where compiled code is not fit for this process, with plugins of the user, and for batches of another schema, records
-take the plain path.
+Where compiled code is not fit for this process, and with plugins of the user, records take the plain path; so do those of
+partitions to which others write, of which each offset is kept.
 """
 
 from __future__ import annotations
@@ -55,13 +55,9 @@ class NativeProduce:
         self._handle = handle(client)  # valid until the client is closed: the owner of both sends nothing after it
         self._lent: list[LentRun] = []
 
-    @staticmethod
-    def takes(run: TargetRun) -> bool:
-        return all(batch.schema.types == _TYPES for batch in run.batches)
-
-    def lend(self, run: TargetRun) -> LentRun:
+    def begin(self, run: TargetRun) -> LentRun:
         """`send` follows for its batches, in order, and then `end` of the run."""
-        lent = LentRun(run.count, run.batches)
+        lent = LentRun(run.count)
         self._lent.append(lent)
         return lent
 
@@ -75,12 +71,15 @@ class NativeProduce:
         before_slice: Callable[[], bool],
         wait_for_room: Callable[[], bool],
     ) -> bool:
-        """Queue every record of `batch`, one of those lent with `lent`, in order, each exactly once. `before_slice` is
+        """Queue every record of `batch`, the next one of the run, in order, each exactly once. `before_slice` is
         called before each slice of about `slice_bytes`, and `wait_for_room` when the queue is full; either returns
         False to give up, and then `send` does, too. Raises KafkaException when the client rejects a record permanently;
         the records before it are queued."""
+        if batch.schema.types != _TYPES:  # compiled code reads the buffers as what they should be
+            raise TypeError(f"not the columns of records: {batch.schema.types}")
         if not batch.num_rows:
             return True
+        lent.lend(batch)
         produce, columns, topic = _functions().produce, _columns(batch), partition.topic.encode()
         rows = max(1, min(SLICE_RECORDS, slice_bytes * batch.num_rows // max(batch.nbytes, 1)))
         row, code = 0, ctypes.c_int32()

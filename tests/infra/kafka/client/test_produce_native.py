@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
 from infra.kafka.client import produce_native
+from infra.kafka.client.delivery_reports import RunReports
 from infra.kafka.client.idempotent_producer import IdempotentProducer, producer_properties
 from infra.kafka.client.lent_run import LentRun
 from infra.kafka.client.librdkafka import is_open
@@ -362,15 +363,31 @@ def test_records_of_both_kinds_share_a_client(cluster: MockCluster, place: Place
         producer.close(timedelta())
 
 
-def test_what_only_the_plain_path_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_other_types_are_refused() -> None:
+    """Their buffers would be read as something else."""
     schema = batch_of([row(0)]).schema
     large = schema.set(4, pa.field("value", pa.large_binary()))
     partition = TopicPartition("orders", 0)
-    assert produce_native.NativeProduce.takes(run_of(partition, [row(0)]))
-    assert not produce_native.NativeProduce.takes(run_with(partition, [batch_of([row(0)]).cast(large)]))
-    monkeypatch.setattr(produce_native, "is_fit", lambda: False)
-    producer: Producing = IdempotentProducer(producer_properties(UNREACHABLE, memory_bytes=MIB))
+    producer = producer_of(UNREACHABLE, native=True)
+    with pytest.raises(TypeError, match="large_binary"):
+        producer.send(run_with(partition, [batch_of([row(0)]).cast(large)]), partition, memory_bytes=MIB, wait=wait)
+    assert len(producer) == 0
+    producer.close(timedelta())
+
+
+def test_what_only_the_plain_path_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfit process, and a client with a plugin of the user."""
+    user = producer_properties(UNREACHABLE | {"plugin.library.paths": ""}, memory_bytes=MIB)
+    producer: Producing = IdempotentProducer(user)
     assert producer._native is None
+    producer.close(timedelta())
+    monkeypatch.setattr(produce_native, "is_fit", lambda: False)
+    producer = IdempotentProducer(producer_properties(UNREACHABLE, memory_bytes=MIB))
+    assert producer._native is None
+    assert isinstance(
+        producer.send(run_of(TopicPartition("a", 0), [row(0)]), TopicPartition("a", 0), memory_bytes=MIB, wait=wait),
+        RunReports,
+    )
     producer.close(timedelta())
 
 
