@@ -7,8 +7,8 @@ The `confluent_kafka.Producer` keeps configuration, security, transactions, fenc
 beside these (`put`). The outcomes are counted by a plugin of librdkafka, which the client loads when it is created;
 `lent_run` has the rules of what the client may use until when.
 
-Where compiled code is not fit for this process, and with plugins of the user, records take the plain path; so do those of
-partitions to which others write, of which each offset is kept.
+Where compiled code is not fit for this process, and with plugins of the user, records take the plain path. So do those
+of partitions to which others write: each offset of theirs is kept.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NativeProduce:
         False to give up, and then `send` does, too. Raises KafkaException when the client rejects a record permanently;
         the records before it are queued."""
         if batch.schema.types != _TYPES:  # compiled code reads the buffers as what they should be
-            raise TypeError(f"not the columns of records: {batch.schema.types}")
+            raise TypeError(f"not the columns of records: {', '.join(map(str, batch.schema.types))}")
         if not batch.num_rows:
             return True
         lent.lend(batch)
