@@ -10,6 +10,8 @@ run counts as delivered only by the offsets that were acknowledged, and never be
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
@@ -18,9 +20,40 @@ from infra.kafka.client.encode import DeliveryCallback
 NO_OFFSET = -1  # of an acknowledged record: the broker had it already, and no longer knows where
 
 
+class Reports(Protocol):
+    """What became of the records of one run, which the client sends in order to one partition."""
+
+    @property
+    def errors(self) -> list[KafkaError]:
+        """Each code once, in the order of their coming."""
+
+    @property
+    def first_offset(self) -> int:
+        """NO_OFFSET: not known, or not acknowledged yet."""
+
+    def collect(self) -> bool:
+        """Take in what the client has reported. Whether every record is acknowledged, as far as the reports show."""
+
+    @property
+    def keeps_each(self) -> bool:
+        """Whether the offset of every record is kept."""
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether every record is acknowledged, and they lie one after the other from `first_offset` on."""
+
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether every record may be acknowledged, with those of others between them."""
+
+    @property
+    def each_offset(self) -> pa.Int64Array | None:
+        """None unless every offset was kept and is known."""
+
+
 class RunReports:
-    """Of one run of `count` records, which the client sends in order to one partition. `collect` takes in what the
-    client has reported, and drops the messages, each of which is a copy of its record."""
+    """The Reports of the plain path, by Python's delivery callbacks, of one run of `count` records. `collect` takes in
+    what the client has reported, and drops the messages, each of which is a copy of its record."""
 
     __slots__ = (
         "_count",

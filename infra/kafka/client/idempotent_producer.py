@@ -19,17 +19,21 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from formats.errors import ConfigError
 from infra.contracts.producer import TargetRun
-from infra.kafka.client.delivery_reports import RunReports
+from infra.kafka.client.delivery_reports import Reports, RunReports
 from infra.kafka.client.encode import DeliveryCallback, Produce, send, slices
 from infra.kafka.client.log import client_log
+from infra.kafka.client.produce_native import open_producer
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 PINNED: Mapping[str, object] = {
     "enable.idempotence": True,  # retries neither duplicate nor reorder records
@@ -104,15 +108,15 @@ class IdempotentProducer(Generic[FailureOwner]):
     def __init__(self, properties: Mapping[str, object]) -> None:
         """`properties`: the result of `producer_properties`. Connects in the background. Raises ConfigError."""
         try:
-            self._client = Producer(dict(properties), logger=client_log)
+            self._client, self._native = open_producer(properties, client_log)
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[FailureOwner, KafkaError] = {}  # first cause by owner
         # rejected by the client itself: smaller batches would not help
         self.rejected_by_client: set[FailureOwner] = set()
         self.fatal: KafkaError | None = None
-        self._ended = False
-        self._reports: list[tuple[FailureOwner, RunReports]] = []  # of runs that are not acknowledged whole yet
+        self._ended = self._closed = False
+        self._reports: list[tuple[FailureOwner, Reports]] = []  # of runs that are not acknowledged whole yet
         self._owners: set[FailureOwner] = set()  # of runs whose outcome was not asked for yet
 
     def __len__(self) -> int:
@@ -158,14 +162,11 @@ class IdempotentProducer(Generic[FailureOwner]):
         memory_bytes: int,
         wait: Callable[[], None],
         each_offset: bool = False,
-    ) -> RunReports:
+    ) -> Reports:
         """Queue the records of a run, in order, and none after a failure of `owner`. `wait` is called from time to time
         and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
         that are already queued are sent, those after it must not be, since that would leave a gap in the order.
-        `each_offset`: see RunReports, which are complete once every record is acknowledged."""
-        reports = RunReports(run.count, each=each_offset)
-        self._reports.append((owner, reports))
-        self._owners.add(owner)
+        `each_offset`: keep the offset of every record. The reports are complete once every record is acknowledged."""
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
         max_records = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
@@ -177,27 +178,66 @@ class IdempotentProducer(Generic[FailureOwner]):
             self.serve(POLL_TIMEOUT)
             return may_continue()
 
-        callbacks = (reports.first_callback, reports.other_callback)
+        def before_slice() -> bool:
+            self.serve(timedelta())
+            while may_continue() and len(self) >= max_records:
+                self.serve(POLL_TIMEOUT)
+            return may_continue()
+
+        reports, send_batch, ended = self._begin(run, memory_bytes // 8, before_slice, wait_for_room, each=each_offset)
+        self._reports.append((owner, reports))
+        self._owners.add(owner)
         try:
             for batch in run.batches:
-                for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
-                    self.serve(timedelta())
-                    while may_continue() and len(self) >= max_records:
-                        self.serve(POLL_TIMEOUT)
-                    if not may_continue() or not send(
-                        batch_slice,
-                        produce=self.produce,
-                        partition=run.partition,
-                        reports=callbacks,
-                        wait_for_room=wait_for_room,
-                    ):
-                        self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
-                        return reports
-                    callbacks = (reports.other_callback,) * 2
+                if not send_batch(batch):
+                    self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
+                    break
         except KafkaException as error:
             self.rejected_by_client.add(owner)
             self.record_rejection(owner, error)
+        finally:
+            ended()
         return reports
+
+    def _begin(
+        self,
+        run: TargetRun,
+        slice_bytes: int,
+        before_slice: Callable[[], bool],
+        wait_for_room: Callable[[], bool],
+        *,
+        each: bool,
+    ) -> tuple[Reports, Callable[[RecordBatch], bool], Callable[[], None]]:
+        """The run's reports, what queues a batch or returns False to give up, and what to call after the last one."""
+        native = self._native
+        if native is not None and not each:
+            lent = native.begin(run)
+            send_batch = partial(
+                native.send,
+                lent=lent,
+                slice_bytes=slice_bytes,
+                partition=run.partition,
+                before_slice=before_slice,
+                wait_for_room=wait_for_room,
+            )
+            return lent, send_batch, lent.end
+        reports = RunReports(run.count, each=each)
+        callbacks = iter([(reports.first_callback, reports.other_callback)])
+
+        def send_plainly(batch: RecordBatch) -> bool:
+            return all(
+                before_slice()
+                and send(
+                    batch_slice,
+                    produce=self.produce,
+                    partition=run.partition,
+                    reports=next(callbacks, (reports.other_callback,) * 2),
+                    wait_for_room=wait_for_room,
+                )
+                for batch_slice in slices(batch, slice_bytes=slice_bytes)
+            )
+
+        return reports, send_plainly, lambda: None
 
     def record_rejection(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
@@ -230,6 +270,8 @@ class IdempotentProducer(Generic[FailureOwner]):
         """Later reports of these runs record no failure any more."""
         self._reports.clear()
         self._owners.clear()
+        if self._native is not None:
+            self._native.take_back()
 
     def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[FailureOwner, KafkaError]:
         """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time
@@ -249,8 +291,13 @@ class IdempotentProducer(Generic[FailureOwner]):
     def close(self, grace: timedelta) -> None:
         """Drop unsent records, wait up to `grace` for acknowledgements of the others, and release everything. May be
         called twice."""
+        if self._closed:
+            return
+        self._closed = True
         self._purge(grace)
         self._guarded(self._client.close)
+        if self._native is not None:
+            self._native.closed()
 
     def _purge(self, grace: timedelta) -> None:
         """Empty the queue. Ends this producer: see the module's docstring on `purge`."""
@@ -275,6 +322,8 @@ class IdempotentProducer(Generic[FailureOwner]):
             for error in reports.errors:
                 self.fail(owner, error)
         self._reports = outstanding
+        if self._native is not None:
+            self._native.take_back()
 
     def _fail_without_a_cause(self, fatal: KafkaError) -> None:
         """After a fatal error: runs that are not acknowledged whole have failed, whatever was reported of them; and if

@@ -96,10 +96,19 @@ def names() -> Sequence[str]:
 
 def handle(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> int:
     """The `rd_kafka_t *` of an open client, which the client's object holds right behind its head."""
-    found = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
+    found = _handle(client)
     if not found:
         raise RuntimeError("the client is closed, it has no handle any more")
     return found
+
+
+def is_open(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> bool:
+    """False once the library has ended the client's threads."""
+    return bool(_handle(client))
+
+
+def _handle(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> int | None:
+    return ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
 
 
 def function(name: str, result: Any, *arguments: Any) -> NativeFunction:
@@ -131,6 +140,11 @@ class Compiled:
 
     def quick(self, name: str, result: Any, *arguments: Any) -> NativeFunction:
         return _typed(self._keeping, name, result, arguments)
+
+    @property
+    def path(self) -> str:
+        """By which the loader finds this very object again."""
+        return self._releasing._name
 
     @property
     def sources(self) -> str:

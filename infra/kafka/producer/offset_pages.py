@@ -21,7 +21,7 @@ from formats.messages.offset_map import MapPage, encode_page, encode_page_key, p
 from formats.records.offset_runs import NO_RUNS, OffsetRuns, contiguous, scattered
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
-from infra.kafka.client.delivery_reports import RunReports
+from infra.kafka.client.delivery_reports import Reports, RunReports
 from infra.kafka.client.idempotent_producer import IdempotentProducer
 
 REMEMBERED = 4096  # partitions whose last page is continued; of one that is forgotten, a new page begins
@@ -33,12 +33,12 @@ class SentRun:
 
     run: TargetRun  # without its records
     offsets: OffsetRuns  # at the target from 0 on
-    reports: RunReports
+    reports: Reports
     sources: Sequence[Int64Array] = ()  # offsets of the records, where that of each is kept
     known: OffsetRuns | None = None  # where the records are, when that needs no report
 
     @classmethod
-    def of(cls, run: TargetRun, reports: RunReports) -> SentRun:
+    def of(cls, run: TargetRun, reports: Reports) -> SentRun:
         """Before the records are dropped."""
         columns = [batch.column("offset") for batch in run.batches]
         offsets = contiguous(columns, 0) if run.count else NO_RUNS

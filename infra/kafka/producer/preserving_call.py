@@ -10,7 +10,7 @@ from formats.records.statistics import records_within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import RunFailed, TargetRun
-from infra.kafka.client.delivery_reports import RunReports
+from infra.kafka.client.delivery_reports import Reports
 from infra.kafka.client.idempotent_producer import IdempotentProducer
 from infra.runtime.lifecycle import Deadline
 
@@ -23,7 +23,7 @@ class PreservingCall:
     should_stop: Callable[[], bool]
     deadline: Deadline | None = None  # for filling holes, from the first one on
     producer: IdempotentProducer[TopicPartition] | None = None
-    queued: list[tuple[TopicPartition, RunReports, int]] = field(default_factory=list)  # with the first offset expected
+    queued: list[tuple[TopicPartition, Reports, int]] = field(default_factory=list)  # with the first offset expected
     seen: set[TopicPartition] = field(default_factory=set)  # whose end was requested
     failed: dict[TopicPartition, RunFailed] = field(default_factory=dict)
     sent: list[TargetRun] = field(default_factory=list)  # whole, once they are settled

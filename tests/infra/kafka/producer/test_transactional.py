@@ -295,7 +295,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         writer, run = make(), run_of(partitions[0], [row(0), row(1)])
         monkeypatch.setattr("infra.kafka.producer.transactional_producer.FENCED_WITHIN", timedelta(seconds=1))
         with monkeypatch.context() as deaf:
-            deaf.setattr("infra.kafka.client.idempotent_producer.Producer", Deaf)
+            deaf.setattr("infra.kafka.client.produce_native.Producer", Deaf)
             failures = writer.deliver([run], should_stop=never, fence=placement.fence())
             assert [failure.kind for failure in failures] == [FailureKind.RETRY_LATER]
             assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
