@@ -41,8 +41,8 @@ def test_what_a_plan_says_of_its_moment() -> None:
     world, at = World(), datetime(2026, 3, 4, 12, tzinfo=UTC)
     for partition in (0, 1):
         world.put(0, 9, partition=partition)
-    for number, settled in ((1, True), (2, {"t": {1}})):
-        found = watermarks(at + (number - 1) * timedelta(minutes=1), {"t": (5, 7)}, settled=settled)
+    for number, ends, settled in ((1, (5, 7), True), (2, (6, 7), {"t": {1}})):  # a record came to t/0 meanwhile
+        found = watermarks(at + (number - 1) * timedelta(minutes=1), {"t": ends}, settled=settled)
         publish_watermarks(world.objects.memory, number, found)
     wanted = at + timedelta(minutes=1, seconds=12)
     made = plan(world, select(at=wanted))
