@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.records.schema import SCHEMA
@@ -100,9 +100,7 @@ def write(world: BrokerWorld, p: TopicPartition, writes: list[WireRecord | tuple
 def test_both_ways_read_the_same(world: BrokerWorld, examples: int) -> None:
     """Any records, transactions that commit and abort, and records that the client cannot deliver."""
 
-    @settings(
-        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], report_multiple_bugs=False
-    )
+    @settings(max_examples=examples, deadline=None, report_multiple_bugs=False)
     @given(WRITES)
     def check(writes: list[WireRecord | tuple[bool, list[bytes]]]) -> None:
         (p,) = world.topic()
