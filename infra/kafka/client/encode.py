@@ -7,6 +7,8 @@ which record was rejected, and the next `map` starts with exactly that record.
 Timestamps: the client replaces 0 by the current time, so 0 cannot be produced; every other value can. −1 is Kafka's
 "no timestamp", also for a record of the archive (`timestamp_type` −1), and brokers never reject it. `timestamp_type`
 itself is not produced: the target topic decides between the producer's timestamp and its own.
+
+Header names: the client ends one at its first NUL byte, so a record with such a name is rejected here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.gc_pause import gc_paused
@@ -28,6 +30,8 @@ from infra.runtime.gc_pause import gc_paused
 SLICE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
 NONE = -1  # a record without a timestamp
 EARLIEST, LATEST = -(2**63), 2**63 - 1
+
+CUT_NAME = KafkaError._BAD_MSG  # the client itself uses this code for what it reads only
 
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 Header = tuple[str, str | bytes | None]  # our values are bytes; the client's type is wider
@@ -79,13 +83,15 @@ def send(
 
     When the queue is full, `wait_for_room` is called: it lets the client work for a moment, or returns False to give
     up. In that case `send` returns False too, with any number of the first records queued. Raises KafkaException when
-    the client rejects a record permanently; the records before it are queued.
+    the client rejects a record permanently, with the records before it queued; and with the code CUT_NAME, with none
+    of them queued, when a header name contains NUL.
     """
     with gc_paused():
         values: list[bytes | None] = batch.column("value").to_pylist()
         keys: list[bytes | None] = batch.column("key").to_pylist()
         timestamps: list[int] = _timestamps(batch).to_pylist()
         rows = headers(batch.column("headers"))
+    _check_names(batch)
     first = 0
     while first < len(values):
         remaining: Iterator[bytes | None] = iter(values[first:])
@@ -161,6 +167,21 @@ def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
     nulls = pc.indices_nonzero(column.is_null()).to_pylist()
     deque(map(rows.__setitem__, nulls, repeat(None)), maxlen=0)
     return rows
+
+
+def _check_names(batch: pa.RecordBatch) -> None:
+    names = batch.column("headers").flatten().field("key")
+    if not pc.any(pc.match_substring(names, "\0")).as_py():
+        return
+    of_record = pc.list_parent_indices(batch.column("headers"))
+    first = of_record[pc.index(pc.match_substring(names, "\0"), value=True).as_py()].as_py()
+    raise KafkaException(
+        KafkaError(
+            CUT_NAME,
+            f"a header name of the record at source offset {batch.column('offset')[first]} contains a NUL byte, at "
+            "which the Kafka client would end it",
+        )
+    )
 
 
 def _timestamps(batch: pa.RecordBatch) -> pa.Int64Array:

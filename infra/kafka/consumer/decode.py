@@ -6,9 +6,9 @@ records, each seen on a broker:
   - No headers and an empty list of headers are the same bytes in a record batch: both are delivered as None.
   - A header name that is not UTF-8 makes `Message.headers` fail, and **a second call on that message returns a broken
     list**, so it is called once per message.
-  - librdkafka cuts a header name at its first NUL byte. That cannot be detected here.
+  - The client ends a header name at its first NUL byte, which cannot be detected here; `decode_native` reads all of it.
 
-`decode_native` does the same without the client's message objects; this module is its reference and its fallback.
+`decode_native` does the same, but for that, without the client's message objects; this module is its reference and its fallback.
 """
 
 from __future__ import annotations

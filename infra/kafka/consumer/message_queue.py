@@ -66,6 +66,9 @@ class _Calls:
                 *("message_timestamp", "message_headers", "header_get_all", "message_destroy", "message_leader_epoch")
             )
         )
+        ours.call("replicator_sized_names", ctypes.c_int, pointer)(
+            addresses("headers_new", "header_add", "headers_destroy")
+        )
         arrange = ("replicator_arrange", number, pointer, number, pointer, pointer, number, pointer)
         fill = ("replicator_fill", None, pointer, pointer, pointer, pointer)
         self.arrange, self.arrange_quick = ours.call(*arrange), ours.quick(*arrange)

@@ -24,6 +24,45 @@ void replicator_consume_init(void **addresses) {
   message_leader_epoch = addresses[4];
 }
 
+// A header name may contain NUL, which no public function shows: its size lies in the client's own structure before the
+// name, behind which are only the value's address and the name. `replicator_sized_names` says whether that is so in the
+// library of this process; else a name ends at its first NUL.
+static int sized_names = 0;
+
+static size_t name_size(const char *name) {
+  size_t shown = strlen(name), size;
+  if (!sized_names) return shown;
+  memcpy(&size, name - sizeof(void *) - sizeof size, sizeof size);
+  return size;
+}
+
+// Makes headers by the library's own functions, at `addresses`: of headers_new, header_add and headers_destroy. Returns 1
+// if the sizes of their names are where they are expected. Without addresses: 0, and none is used.
+int replicator_sized_names(void **addresses) {
+  sized_names = 0;
+  if (!addresses) return 0;
+  void *(*headers_new)(size_t) = addresses[0];
+  int (*header_add)(void *, const char *, ptrdiff_t, const void *, ptrdiff_t) = addresses[1];
+  void (*headers_destroy)(void *) = addresses[2];
+  static const struct {
+    const char *name, *value;
+    size_t size;
+  } tried[] = {{"a\0b", NULL, 3}, {"\0", "v", 1}, {"", "", 0}, {"a\0\0", "", 3}, {"long enough to differ", NULL, 21}};
+  void *headers = headers_new(1);
+  const char *name;
+  const void *value;
+  size_t len, count = sizeof tried / sizeof *tried;
+  int same = headers != NULL;
+  for (size_t i = 0; same && i < count; i++)
+    same = header_add(headers, tried[i].name, tried[i].size, tried[i].value, tried[i].value ? strlen(tried[i].value) : 0) == 0;
+  sized_names = same;
+  for (size_t i = 0; same && i < count; i++)
+    same = header_get_all(headers, i, &name, &value, &len) == 0 && name_size(name) == tried[i].size &&
+           memcmp(name, tried[i].name, tried[i].size + 1) == 0;
+  if (headers) headers_destroy(headers);
+  return sized_names = same;
+}
+
 enum { RECORDS = 0, EVENT = 1, UNDECODABLE = 2 };
 
 // A part: consecutive messages of one partition. RECORDS: of one leader epoch, offsets strictly rising, each column
@@ -85,7 +124,7 @@ static int measure(const message_t *m, part_t *to) {
   const void *value;
   size_t len, i;
   for (i = 0; header_get_all(headers, i, &name, &value, &len) == 0; i++) {
-    size_t name_len = strlen(name);
+    size_t name_len = name_size(name);
     if (!is_utf8((const unsigned char *)name, name_len)) return 0;
     to->header_key_bytes += name_len;
     if (value)
@@ -293,7 +332,7 @@ void replicator_fill(message_t **sorted, const part_t *part, const int64_t *begi
       const void *value;
       size_t len, i;
       for (i = 0; header_get_all(headers, i, &name, &value, &len) == 0; i++) {
-        copy(b[NAME], &name_at, name, strlen(name));
+        copy(b[NAME], &name_at, name, name_size(name));
         if (value) {
           copy(b[HEADER], &header_at, value, len);
           set(b[HEADER_VALID], headers_at);

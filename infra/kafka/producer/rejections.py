@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from formats.errors import WriterRefused
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed
+from infra.kafka.client.encode import CUT_NAME
 from infra.kafka.client.errors import CREDENTIALS, describe_error
 from infra.runtime.log_fields import BYTES, REASON, TOPIC
 
@@ -48,6 +49,11 @@ REJECTIONS: Mapping[int, Rejection] = {
     ),
     KafkaError.INVALID_RECORD: Rejection(
         RejectionScope.RECORD, "the topic rejects the record (a compacted topic accepts none without a key)"
+    ),
+    CUT_NAME: Rejection(
+        RejectionScope.RECORD,
+        "run ingress where it produces by compiled code (the log's native_records_off says why it does not), or rename "
+        "the header by a transform",
     ),
     KafkaError.POLICY_VIOLATION: Rejection(RejectionScope.RECORD, "ask the cluster's administrators about its policy"),
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: Rejection(RejectionScope.TOPIC, "raise the topic's message format to 2"),

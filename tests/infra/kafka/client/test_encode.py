@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.encode import (
+    CUT_NAME,
     LATEST,
     DeliveryCallback,
     Header,
@@ -27,7 +29,8 @@ PLACE = TopicPartition("orders.copy", 3)
 NOW_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 DATA = st.none() | st.binary(max_size=8)
-HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=3), DATA), max_size=3)
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3)
+HEADERS = st.none() | st.lists(st.tuples(NAMES, DATA), max_size=3)
 
 
 def report(_error: KafkaError | None, _message: object) -> None: ...
@@ -128,6 +131,30 @@ def test_a_permanently_rejected_record_raises_and_no_record_follows() -> None:
             wait_for_room=queue.wait_for_room,
         )
     assert queue.taken == calls(some[:7])
+
+
+@pytest.mark.parametrize("begin", [0, 2])
+def test_a_header_name_that_the_client_would_cut_is_rejected_before_any_record(begin: int) -> None:
+    queue = Queue([])
+    headers: list[list[tuple[str, bytes | None]] | None] = [
+        None,
+        [],
+        [("a", b"x")],
+        None,
+        [("b", None), ("a\0b", b"x")],
+    ]
+    batch = batch_of([row(10 + at, b"", headers=pairs) for at, pairs in enumerate(headers)]).slice(begin)
+
+    def send_all(some: pa.RecordBatch) -> bool:
+        return send(
+            some, produce=queue.produce, partition=PLACE, reports=(first, report), wait_for_room=queue.wait_for_room
+        )
+
+    with pytest.raises(KafkaException, match="source offset 14 contains a NUL byte") as raised:
+        send_all(batch)
+    assert raised.value.args[0].code() == CUT_NAME
+    assert not queue.taken
+    assert send_all(batch.slice(0, batch.num_rows - 1)), "the records before it are sent as ever"
 
 
 def test_slices_are_bounded_in_records_and_bytes() -> None:

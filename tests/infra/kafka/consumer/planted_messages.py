@@ -5,6 +5,7 @@ shows here as a failure, where it would be a crash with real ones."""
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,13 @@ class Plantation:
         self.kept.append(buffer)
         return ctypes.addressof(buffer)
 
+    def _name(self, name: bytes) -> int:
+        """Of a header, behind its size and an address, as in librdkafka."""
+        head = struct.pack("NP", len(name), 0)
+        buffer = ctypes.create_string_buffer(head + name)
+        self.kept.append(buffer)
+        return ctypes.addressof(buffer) + len(head)
+
     def functions(self) -> Sequence[ctypes._FuncPointer]:
         pointer = ctypes.c_void_p
 
@@ -97,7 +105,7 @@ class Plantation:
             pairs = self.of[at].headers
             if index >= len(pairs):
                 return NO_HEADERS
-            name[0] = self._data(pairs[index][0])
+            name[0] = self._name(pairs[index][0])
             value[0] = self._data(pairs[index][1])
             size[0] = len(pairs[index][1] or b"")
             return 0

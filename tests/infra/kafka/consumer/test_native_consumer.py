@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import os
 import random
 import threading
@@ -20,11 +21,16 @@ from hypothesis import strategies as st
 from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Reached, Run
+from infra.contracts.producer import FailureKind
+from infra.kafka.client.encode import CUT_NAME
+from infra.kafka.client.idempotent_producer import IdempotentProducer, producer_properties
 from infra.kafka.consumer import decode_native
 from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching
+from infra.kafka.producer.rejections import run_failed
 from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
 from tests.contracts.consumer import PATIENCE, TIMESTAMPS, Listener, Member
+from tests.contracts.target import row, run_of
 from tests.infra.kafka.consumer.test_source_consumer import BrokerWorld
 from tests.infra.kafka_wire import WireRecord, produce
 
@@ -44,7 +50,7 @@ EDGES = (
     (False, [b"aborted"]),
     WireRecord(headers=((b"good", b"x"), (b"\xff\xfe", b"y"))),
     (True, [b"committed", b""]),
-    WireRecord(value=b"cut", headers=((b"a\0b", b"x"),)),
+    WireRecord(value=b"NUL", headers=((b"a\0b", b"x"), (b"\0", None), (b"", None))),
 )
 WRITES = st.lists(RECORDS | st.tuples(st.booleans(), st.lists(st.binary(max_size=10), min_size=1, max_size=4)))
 
@@ -107,9 +113,46 @@ def test_both_ways_read_the_same(world: BrokerWorld, examples: int) -> None:
         end = write(world, p, [*EDGES, *writes])
         (ours, our_events), (reference, events) = (read(world, p, end, way) for way in (NativeFetching, PlainFetching))
         assert our_events == events
-        assert ours.equals(reference, check_metadata=True)
+        assert "a\0b" in names_of(ours), "compiled code reads a header name as it is"
+        assert cut(ours).equals(reference, check_metadata=True), "the client's objects end it at its first NUL"
 
     check()
+
+
+def test_a_header_name_with_nul_arrives_whole_or_is_refused(world: BrokerWorld) -> None:
+    """Produced and read by compiled code; the client's own call would cut it, so the record is not queued."""
+    (p,) = world.topic()
+    run = run_of(p, [row(0, b"v", headers=[("a\0b", b"x"), ("\0", None)])])
+    for native in (True, False):
+        producer: IdempotentProducer[TopicPartition] = IdempotentProducer(
+            producer_properties({"bootstrap.servers": world.bootstrap}, memory_bytes=1 << 20)
+        )
+        if not native:
+            producer._native = None
+        producer.send(run, p, memory_bytes=1 << 20, wait=lambda: None)
+        failures = producer.settle(wait=lambda: None, grace=PATIENCE)
+        producer.close(PATIENCE)
+        assert [error.code() for error in failures.values()] == ([] if native else [CUT_NAME])
+    ours, _ = read(world, p, 1, NativeFetching)
+    assert ours.column("headers").to_pylist() == [[{"key": "a\0b", "value": b"x"}, {"key": "\0", "value": None}]]
+    failed = run_failed(p, failures[p])
+    assert failed.kind is FailureKind.REJECTED
+    assert "source offset 0 contains a NUL byte" in failed.reason
+
+
+def names_of(table: pa.Table) -> list[str]:
+    names: list[str] = table.column("headers").combine_chunks().flatten().field("key").to_pylist()
+    return names
+
+
+def cut(table: pa.Table) -> pa.Table:
+    """With header names that end at their first NUL."""
+    lists = table.column("headers").to_pylist()
+    for header in itertools.chain.from_iterable(pairs or () for pairs in lists):
+        header["key"] = header["key"].partition("\0")[0]
+    index = table.schema.get_field_index("headers")
+    column = pa.array(lists, table.schema.field(index).type)
+    return table.set_column(index, table.schema.field(index), column)
 
 
 def rss_mib() -> float:
