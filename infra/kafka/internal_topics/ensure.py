@@ -18,6 +18,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import NEXT, REASON, TOPIC
 
 RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
+UNCLEAN = "unclean.leader.election.enable"
 PARTITIONS = 1  # for a few events and checkpoints per second; more would only cost every reader more requests
 CHECKPOINT_PARTITION = 0
 """The only partition of the checkpoint topic that is written and read, regardless of the topic's partition count:
@@ -29,6 +30,7 @@ CHECKPOINTS: Mapping[str, str] = {
     "segment.bytes": str(16 << 20),
     "segment.ms": str(3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
+    UNCLEAN: "false",  # whatever the brokers' default: a leader without the last records would take positions back
 }
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,15 @@ def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) ->
 
 def _table_problems(kind: str, topic: str, found: Mapping[str, str], loss: str) -> list[str]:
     """Of a topic that is a table. `loss`: what happens when it is not compacted."""
+    if found.get(UNCLEAN) == "true":  # some managed clusters let nobody change it: no reason to refuse
+        log.warning(
+            "unclean_leader_election",
+            extra={
+                TOPIC: topic,
+                REASON: f"{UNCLEAN} is true: a leader that lacks the last records may be elected, and they are gone",
+                NEXT: f"set {UNCLEAN} of the topic to false",
+            },
+        )
     if TopicConfigs(found).cleanup_policies == {"compact"}:
         return []
     return [

@@ -100,3 +100,16 @@ def test_a_longer_retention_is_a_warning(retention: str, caplog: pytest.LogCaptu
     ensure(Topics({"events": GOOD_EVENTS | {"retention.ms": retention}, "checkpoints": GOOD_CHECKPOINTS}))
     [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning.getMessage() == "segment_events_kept_longer"
+
+
+def test_no_table_is_created_with_unclean_elections_and_an_existing_one_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topics = Topics()
+    ensure(topics)
+    tables = ("checkpoints", "offsets")
+    assert {topics.existing[name]["unclean.leader.election.enable"] for name in tables} == {"false"}
+    unclean = GOOD_CHECKPOINTS | {"unclean.leader.election.enable": "true"}
+    ensure(Topics({"events": GOOD_EVENTS, "checkpoints": unclean, "offsets": GOOD_CHECKPOINTS}))
+    [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert (warning.getMessage(), vars(warning)["topic"]) == ("unclean_leader_election", "checkpoints")
