@@ -67,7 +67,7 @@ def test_a_source_that_comes_later_is_delivered_too() -> None:
     assert delivered(world, "one") == numbers((0, 19))
 
 
-def test_not_every_one_allows_it() -> None:
+def test_m03_not_every_one_allows_it() -> None:
     world = World(
         source_settings("one", "copy", allow_merge=True),
         source_settings("^t(.*)", "copy", allow_merge=True),

@@ -153,7 +153,7 @@ def await_(condition: Callable[[], bool]) -> None:
     assert condition()
 
 
-def test_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Regions) -> None:
+def test_m06_a_topic_is_created_grows_and_changes_as_its_source_does(regions: Regions) -> None:
     source = Cluster(regions.stack.brokers["a"])
     topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
     foreign = f"a.{regions.word}.theirs"

@@ -91,6 +91,8 @@ def test_m(name: str) -> None:
     for proof in row.proofs:
         assert proof.is_long == ("long" in proof.marks), f"{proof.name} (long)?"
     assert any("long" not in proof.marks for proof in row.proofs), "one of them is in `make test`"
+    number = f"_m{int(name[1:]):02}_"
+    assert any(number in proof.name.rpartition("::")[2] for proof in row.proofs), f"one of them is named test{number}…"
 
 
 def test_every_proof_that_is_named_after_a_row_is_in_it() -> None:

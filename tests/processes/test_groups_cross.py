@@ -121,7 +121,7 @@ def crossed(site: Site) -> Iterator[Crossed]:
         site.stop(egress, ingress)
 
 
-def test_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
+def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
     with crossed(site) as found:
         for group in found.groups:
             assert found.commits.committed(group, [found.here])[found.here].metadata == "note"
@@ -205,7 +205,7 @@ def test_groups_never_go_back_and_skip_nothing_while_ingress_is_killed(site: Sit
 
 
 @pytest.mark.long
-def test_java_translates_the_offsets_exactly(site: Site, tmp_path: Path) -> None:
+def test_m16_java_translates_the_offsets_exactly(site: Site, tmp_path: Path) -> None:
     """RemoteClusterUtils and MirrorClient of MirrorMaker 2, on the topics that ingress writes."""
     with crossed(site) as found:
         question = {

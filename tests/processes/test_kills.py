@@ -44,7 +44,7 @@ TWENTY = Plan(kills=20, between=(0.5, 4), timeout=timedelta(seconds=240))
 
 @pytest.mark.parametrize("plan", [pytest.param(ONCE, id="once"), pytest.param(TWENTY, id="20")])
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-def test_each_process_killed(site: Site, delivery: str, plan: Plan) -> None:
+def test_m01_each_process_killed(site: Site, delivery: str, plan: Plan) -> None:
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")
     with (

@@ -53,7 +53,7 @@ def begun(egress: Worker, flow: Flow) -> int:
 
 
 @HERE_AND_ON_SPARK
-def test_topics_come_and_go_while_the_others_go_on(site: Site, spark: OnSpark | None) -> None:
+def test_m08_topics_come_and_go_while_the_others_go_on(site: Site, spark: OnSpark | None) -> None:
     with Flow(site, "old", 2) as old, Flow(site, "new", 2) as new, Flow(site, "kept", 2) as kept:
         slowly: Mapping[str, Any] = {"topic_refresh_interval": "10m", "spark": spark}
         egress = site.egress("egress", {old.topic: {}, kept.topic: {}}, **slowly).start()

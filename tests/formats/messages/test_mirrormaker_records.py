@@ -31,7 +31,7 @@ CHECKPOINT = MirrorCheckpoint(group="g", topic="A.t", partition=3, upstream_offs
 SYNC = OffsetSync(topic="t", partition=3, upstream_offset=10, downstream_offset=7)
 
 
-def test_the_bytes_of_mirrormaker_2() -> None:
+def test_m13_the_bytes_of_mirrormaker_2() -> None:
     assert encode_heartbeat(BEAT) == (
         bytes.fromhex("00 01 41 00 01 42"),
         bytes.fromhex("00 00 00 00 01 8B CF E5 68 00"),

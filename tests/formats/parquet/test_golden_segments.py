@@ -24,7 +24,7 @@ def test_there_are_golden_files_of_this_version() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=[f"{file.parent.name}/{file.stem}" for file in FILES])
-def test_reads_exactly_what_was_written(file: Path) -> None:
+def test_m21_reads_exactly_what_was_written(file: Path) -> None:
     expected = json.loads(file.with_suffix(".json").read_text())
     records = [from_json(value) for value in expected["records"]]
     reader = ParquetFormat().open(BytesIO(file.read_bytes()), parse_key("", expected["footer"]["segment"]))

@@ -70,7 +70,7 @@ def test_cycles(target: str) -> None:
     assert found == JAVA["cycles"][target]
 
 
-def test_topics_that_cross_with_every_topic_selected() -> None:
+def test_m07_topics_that_cross_with_every_topic_selected() -> None:
     """MirrorMaker 2 replicates what the filter lets pass and the policy does not call internal."""
     chosen = select(TOPICS, [TopicRule(TopicPattern("^.*"), None, (), DEFAULT_EXCLUDES)], ())
     assert {topic: topic in chosen for topic in TOPICS} == {

@@ -30,7 +30,7 @@ def chosen(name: str, alias: str = "a", separator: str = ".") -> ReplicationPoli
 
 
 @given(st.sampled_from(NAMES), separators, aliases, topics)
-def test_the_upstream_topic_of_a_remote_one_is_the_source_topic(
+def test_m04_the_upstream_topic_of_a_remote_one_is_the_source_topic(
     name: str, separator: str, alias: str, topic: str
 ) -> None:
     policy = chosen(name, alias, separator)

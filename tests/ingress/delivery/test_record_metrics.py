@@ -39,7 +39,7 @@ def by_bucket(name: HistogramName, values: Sequence[float]) -> dict[float, int]:
 
 @PROPERTY
 @given(records=rows(max_size=6), timestamps=st.lists(some_timestamps, min_size=6), where=cuts, lasts=st.integers(0, 90))
-def test_every_record_is_measured_as_one_by_one(
+def test_m18_every_record_is_measured_as_one_by_one(
     records: list[Row], timestamps: list[int], where: list[int], lasts: int
 ) -> None:
     records = [row | {"timestamp": at} for row, at in zip(records, timestamps, strict=False)]

@@ -60,7 +60,7 @@ def test_a_group_that_was_reset_goes_back_and_a_translation_alone_does_not() -> 
     assert due(position(11, 6), checkpoint(10, 7)) == []
 
 
-def test_an_offset_sync_for_each_partition_that_has_a_later_record() -> None:
+def test_m15_an_offset_sync_for_each_partition_that_has_a_later_record() -> None:
     def sync(topic: str, upstream: int, downstream: int) -> OffsetSync:
         return OffsetSync(topic=topic, partition=0, upstream_offset=upstream, downstream_offset=downstream)
 

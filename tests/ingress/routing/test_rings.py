@@ -50,7 +50,7 @@ names = st.frozensets(st.sampled_from(["orders", "clicks", "x", "dotted.name"]),
     st.sampled_from([RING, BOTH_WAYS]) | st.frozensets(st.sampled_from(sorted(BOTH_WAYS))),
     st.sampled_from([".", "_", "__"]),
 )
-def test_the_topics_reach_a_fixed_point(local: dict[str, frozenset[str]], edges: Edges, separator: str) -> None:
+def test_m05_the_topics_reach_a_fixed_point(local: dict[str, frozenset[str]], edges: Edges, separator: str) -> None:
     topics: Topics = local
     for _ in REGIONS:
         topics = replicated_once(topics, edges, separator)

@@ -182,7 +182,9 @@ def by_hand(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     st.fixed_dictionaries({}, optional={**SETTINGS}),
     st.sampled_from("abc"),
 )
-def test_flows_are_what_a_person_would_write(given_flows: dict[str, Any], defaults: dict[str, Any], name: str) -> None:
+def test_m24_flows_are_what_a_person_would_write(
+    given_flows: dict[str, Any], defaults: dict[str, Any], name: str
+) -> None:
     tree = {**flows(), "flows": given_flows, "flow_defaults": defaults}
     wanted: Config | list[str]
     try:

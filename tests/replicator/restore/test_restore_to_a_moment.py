@@ -179,7 +179,7 @@ def judge_times(pairs: Pairs, commands: Commands, times: int, unique: Callable[[
     assert len(counts) > times // 2, "there are moments between them"
 
 
-def test_no_transaction_is_split(pairs: Pairs, commands: Commands, unique: Callable[[str], str]) -> None:
+def test_m25_no_transaction_is_split(pairs: Pairs, commands: Commands, unique: Callable[[str], str]) -> None:
     pairs.write(PAIRS, Random(1))
     pairs.wait_for_archive()
     assert any(found.settled_at for found in pairs.watermarks)

@@ -300,7 +300,7 @@ def drive(*members: Member, until: Callable[[], object]) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_second_member_is_assigned_only_the_partitions_that_must_move(
+def test_m19_a_second_member_is_assigned_only_the_partitions_that_must_move(
     stack: LocalStack, unique: Callable[[str], str], protocol: str
 ) -> None:
     world = BrokerWorld(stack.brokers["a"], unique, protocol=protocol)
