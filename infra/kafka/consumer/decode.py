@@ -8,7 +8,8 @@ records, each seen on a broker:
     list**, so it is called once per message.
   - The client ends a header name at its first NUL byte, which cannot be detected here; `decode_native` reads all of it.
 
-`decode_native` does the same, but for that, without the client's message objects; this module is its reference and its fallback.
+`decode_native` does the same, but for that, without the client's message objects; this module is its reference and
+its fallback.
 """
 
 from __future__ import annotations
