@@ -145,7 +145,7 @@ def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) ->
 
 def _table_problems(kind: str, topic: str, found: Mapping[str, str], loss: str) -> list[str]:
     """Of a topic that is a table. `loss`: what happens when it is not compacted."""
-    if found.get(UNCLEAN) == "true":  # some managed clusters let nobody change it: no reason to refuse
+    if found.get(UNCLEAN) == "true":  # managed clusters may fix it, so it is no reason to refuse
         log.warning(
             "unclean_leader_election",
             extra={
