@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the embedded stack, started once and only if a test asks for it, and names nobody else has."""
+"""Fixtures of all tests: the embedded stack, started once and only if a test asks for it, and unique names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUNNING_STACKS = pytest.StashKey[dict[LocalStack, Callable[[pytest.Item], bool]]
 STACKED = pytest.StashKey[set[Path]]()
 """Files with a test that needs a stack."""
 
-# A third of what an idle broker costs is threads that look for work a few times a second: 28, as Kafka has them.
+# A third of what an idle broker costs is threads that poll for work a few times a second: 28, as Kafka has them.
 FEW_THREADS: Mapping[str, str] = {"num.network.threads": "1", "num.io.threads": "3"}
 
 # Brokers and Spark live for a minute here: a compiler for programs that run for days takes half of their start.
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def run_stack(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[LocalStack]]:
-    """A LocalStack of the given options, looked after as long as it runs: see `whole_stack`. `needed`: whether a test
+    """A LocalStack of the given options, registered as long as it runs: see `whole_stack`. `needed`: whether a test
     may use it; it ends before the first that may not, since an idle broker takes processor time."""
     stacks = request.config.stash.setdefault(RUNNING_STACKS, {})
 
@@ -72,7 +72,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     stacks = item.config.stash.get(RUNNING_STACKS, {})
     for running in [one for one, needed in stacks.items() if nextitem is not None and not needed(nextitem)]:
         del stacks[running]
-        gc.collect()  # clients of tests that are over would look for its brokers until the end, and say so
+        gc.collect()  # clients of tests that are over would try to reach its brokers until the end, and log it
         running.close()
 
 

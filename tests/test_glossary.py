@@ -72,5 +72,5 @@ def test_every_word_of_a_message_is_explained() -> None:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_every_word_is_still_said(word: str) -> None:
+def test_every_word_is_still_used(word: str) -> None:
     assert re.search(rf"\b{re.escape(word)}", texts(), re.IGNORECASE), f"{word!r}: no message has it any more"

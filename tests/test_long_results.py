@@ -7,9 +7,9 @@ import pytest
 from tests.long_results import BEGIN, END, HEAD, PAGE, FileResult, with_rows
 
 
-def result(*told: tuple[str, str, float]) -> FileResult:
+def result(*outcomes: tuple[str, str, float]) -> FileResult:
     found = FileResult()
-    for outcome, when, seconds in told:
+    for outcome, when, seconds in outcomes:
         found.add(outcome, when, seconds)
     return found
 

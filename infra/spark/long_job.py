@@ -167,7 +167,7 @@ class LongJob:
                 if deadline is not None and deadline.expired:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return
-                self._look_for_failed_starts(driver, job, port)
+                self._check_for_failed_starts(driver, job, port)
                 if checked_within.expired:
                     checked_within = Deadline(CHECK)
                     if leaving := attempts_on_leaving(driver.context):
@@ -207,7 +207,7 @@ class LongJob:
                 self._port.change_settings(self._changed)
         return self._port
 
-    def _look_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
+    def _check_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
         """A task that cannot even connect has no other way to tell why."""
         if driver.last_lost_task:
             self._spark_error = explain(driver.last_lost_task)

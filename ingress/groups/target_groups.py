@@ -63,7 +63,7 @@ class TargetGroups:
         owned = self.ledger.read()
         if (failover := _in_force(owned, region)) is not None:
             return _failed_over(positions, failover)
-        asked = {group: self.pool.submit(self._look, group, some) for group, some in sorted(positions.items())}
+        asked = {group: self.pool.submit(self._current, group, some) for group, some in sorted(positions.items())}
         found = {group: future.result() for group, future in asked.items()}
         planned = self._planned(positions, found, owned)
         if not dry_run and any(map(_to_write, planned.values())):
@@ -99,7 +99,7 @@ class TargetGroups:
 
     # --- on the pool ---
 
-    def _look(self, group: str, positions: Sequence[GroupPosition]) -> _Found:
+    def _current(self, group: str, positions: Sequence[GroupPosition]) -> _Found:
         try:
             facts = self.groups.facts(group)
             if facts.members:

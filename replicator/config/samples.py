@@ -90,12 +90,12 @@ class _Reader:
         return [sign for sign in dict.fromkeys(first + _ANY) if chosen.fullmatch(sign)][:2]
 
     def _group(self) -> list[str]:
-        looks_around = bool(re.match(r"\?(?:[=!]|<[=!])", self._text[self._at :]))
+        is_assertion = bool(re.match(r"\?(?:[=!]|<[=!])", self._text[self._at :]))
         if match := re.match(r"\?(?:P?<[A-Za-z_]\w*>|[=!]|<[=!]|[aiLmsux-]*:)", self._text[self._at :]):
             self._at += match.end()
         found = self.alternatives()
         self._take(")")
-        return [""] if looks_around else found
+        return [""] if is_assertion else found
 
     def _take(self, sign: str) -> bool:
         taken = self._text.startswith(sign, self._at)

@@ -410,8 +410,8 @@ class TestGarbage:
     def test_a_foreign_key_is_reported_and_stays(self) -> None:
         archive = ten_days()
         archive.memory.put_new("data/eu-1/orders/3/notes.txt", io.BytesIO(b"x"), 1)
-        [told] = collected(archive).malformed
-        assert "notes.txt" in told
+        [malformed] = collected(archive).malformed
+        assert "notes.txt" in malformed
         assert archive.memory.stat("data/eu-1/orders/3/notes.txt")
 
     def test_segments_covered_by_a_larger_one_are_removed_without_a_merge(self) -> None:

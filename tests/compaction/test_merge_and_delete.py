@@ -72,9 +72,9 @@ def test_each_event_has_its_own_counts(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.INFO):
         run(archive)
     keys = (log_fields.COUNT, log_fields.RECORDS, log_fields.STORED_BYTES)
-    said = {r.message: [getattr(r, key) for key in keys] for r in caplog.records if r.message.startswith("segments_")}
+    logged = {r.message: [getattr(r, key) for key in keys] for r in caplog.records if r.message.startswith("segments_")}
     merged_bytes = len(archive.bytes_of(segment(0, 80, 1)))
-    assert said == {"segments_merged": [3, 40, merged_bytes], "segments_deleted": [3, 40, stored_bytes]}
+    assert logged == {"segments_merged": [3, 40, merged_bytes], "segments_deleted": [3, 40, stored_bytes]}
 
 
 def test_footer_facts_are_kept_or_combined() -> None:

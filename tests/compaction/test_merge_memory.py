@@ -104,10 +104,10 @@ def test_three_sizes_hold_the_same(runner: SparkRunner, tmp_path: Path) -> None:
         assert not decode_outcome(outcome).error
         assert store.stat(plan.output) is not None
         peaks.append(peak_mb)
-    told = dict(zip(SEGMENTS, (round(peak) for peak in peaks), strict=True))
-    print(f"MB at most: {told}")
-    assert max(peaks) - min(peaks) < GROWTH_MB, told
-    assert max(peaks) < LIMIT_MB, told
+    rounded = dict(zip(SEGMENTS, (round(peak) for peak in peaks), strict=True))
+    print(f"MB at most: {rounded}")
+    assert max(peaks) - min(peaks) < GROWTH_MB, rounded
+    assert max(peaks) < LIMIT_MB, rounded
 
 
 def write(store: SegmentStore, source: SourcePartition, number: int) -> None:

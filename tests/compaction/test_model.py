@@ -88,7 +88,7 @@ rules = st.builds(
 
 
 class Machine(RuleBasedStateMachine):
-    """One partition's log, its archive, compactions and removals that die anywhere, and readers that look at old
+    """One partition's log, its archive, compactions and removals that die anywhere, and readers that hold old
     listings."""
 
     @initialize(holes=st.sets(st.integers(0, 400), max_size=80))

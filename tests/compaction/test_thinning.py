@@ -202,7 +202,7 @@ class TestThinner:
         assert self.thinner(store).remove(NOW, None) == {}
         assert self.thinner(store).remove(NOW, NOW) == {"watermarks": 2}, "expired ones go all the same"
 
-    def test_settled_watermarks_are_not_looked_for_beyond_one_that_is_wholly_settled(
+    def test_settled_watermarks_are_not_searched_for_beyond_one_that_is_wholly_settled(
         self, store: FailingStore, clock: HandClock
     ) -> None:
         found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))

@@ -76,11 +76,11 @@ class World(ABC):
 
 @dataclass(slots=True)
 class Listener:
-    """Starts what comes at `at`, unless that is None; remembers what it was told."""
+    """Starts what comes at `at`, unless that is None; records its calls."""
 
     consumer: SourceConsumer
     at: int | None = 0
-    told: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
+    calls: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
     fail_in: set[str] = field(default_factory=set)
     before_revoked: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
 
@@ -98,7 +98,7 @@ class Listener:
         self._heard("lost", partitions)
 
     def _heard(self, what: str, partitions: Collection[TopicPartition]) -> None:
-        self.told.append((what, frozenset(partitions)))
+        self.calls.append((what, frozenset(partitions)))
         if what in self.fail_in:
             self.fail_in.remove(what)
             raise ValueError(f"planned in {what}")
@@ -119,7 +119,7 @@ class Member:
     def until(self, condition: Callable[[], object]) -> None:
         deadline = Deadline(PATIENCE)
         while not condition():
-            assert not deadline.expired, f"fetched {self.fetched[-5:]}, told {self.listener.told}"
+            assert not deadline.expired, f"fetched {self.fetched[-5:]}, calls {self.listener.calls}"
             self.poll()
 
     def until_reached(self, partition: TopicPartition, next_offset: int) -> None:
@@ -391,8 +391,8 @@ class ConsumerContract:
             member.consumer.resume([grown])
             member.until(lambda: len(member.of(LogTruncated)) == 4)
             member.until_reached(at, 11)
-            told = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
-            assert told == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
+            truncated = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
+            assert truncated == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
             assert [member.offsets(p) for p in partitions] == [[], [10], [], [], []]
 
             member.fetched.clear()
@@ -403,8 +403,8 @@ class ConsumerContract:
                 member.consumer.start(p, points[p].next_offset, points[p])
             member.consumer.start(hole, 12, points[hole])
             member.until(lambda: len(member.of(LogTruncated)) == 4)
-            told = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
-            assert told == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
+            truncated = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
+            assert truncated == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
             assert [member.offsets(p) for p in partitions] == [[], [], [], [], []]
 
             member.consumer.start(below, 5, LogPoint(5, epoch))
@@ -534,7 +534,7 @@ class ConsumerContract:
             consumer.subscribe([other.topic], member.listener)
             member.until(lambda: p not in consumer.assignment())
             assert member.of(ConsumerDisturbed) == []
-            assert ("revoked", frozenset({p})) in member.listener.told
+            assert ("revoked", frozenset({p})) in member.listener.calls
             assert consumer.committed([p])[p].next_offset == 3
             assert member.of(ConsumerDisturbed) == []
             with pytest.raises(OwnershipLost, match="revoked"):
@@ -551,7 +551,7 @@ class ConsumerContract:
             )
             consumer.subscribe([], member.listener)
             member.until(lambda: not consumer.assignment())
-            assert member.listener.told[-1] == ("revoked", frozenset({p}))
+            assert member.listener.calls[-1] == ("revoked", frozenset({p}))
             assert consumer.committed([p])[p].next_offset == 1
             world.append(p, b"two")
             member.poll()
@@ -596,7 +596,7 @@ class ConsumerContract:
         (p,) = world.topic()
         with self.joined(world, [p], group="leaving") as member:
             pass
-        assert member.listener.told == [("assigned", frozenset({p})), ("revoked", frozenset({p}))]
+        assert member.listener.calls == [("assigned", frozenset({p})), ("revoked", frozenset({p}))]
         member.consumer.close(PATIENCE)  # again: nothing happens
         deadline = Deadline(timedelta(seconds=5))  # less than a session
         with self.joined(world, [p], group="leaving"):

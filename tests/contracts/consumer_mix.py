@@ -60,7 +60,7 @@ class ConsumerMix(RuleBasedStateMachine):
         self.values = itertools.count()
         consumer = world.member()
         self.member = Member(world, consumer, Listener(consumer, None))
-        self.heard = 0  # of what the listener was told
+        self.heard = 0  # of the calls of the listener
         self.subscribe(self.partitions)
 
     def subscribe(self, partitions: list[TopicPartition]) -> None:
@@ -81,9 +81,9 @@ class ConsumerMix(RuleBasedStateMachine):
     def judge(self) -> None:
         """What came since the last time is what had to come."""
         gone: set[TopicPartition] = set()
-        for _, partitions in self.member.listener.told[self.heard :]:
+        for _, partitions in self.member.listener.calls[self.heard :]:
             gone |= partitions
-        self.heard = len(self.member.listener.told)
+        self.heard = len(self.member.listener.calls)
         for item in self.member.fetched:
             match item:
                 case Run():
@@ -146,7 +146,7 @@ class ConsumerMix(RuleBasedStateMachine):
 
     @rule(number=chosen, fails=st.booleans())
     def move(self, number: int, fails: bool) -> None:
-        """Away and back again. `fails`: the listener raises when it is told."""
+        """Away and back again. `fails`: the listener raises when it is called."""
         if fails:
             self.member.listener.fail_in.add("revoked")
         self.subscribe([p for n, p in enumerate(self.partitions) if n != number])

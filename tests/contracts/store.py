@@ -25,7 +25,7 @@ def get(store: ObjectStore, key: str) -> bytes:
 
 
 class StoreContract:
-    """Every ObjectStore passes these. Subclasses give the fixture `store`, an empty one, and `peek`, which looks past
+    """Every ObjectStore passes these. Subclasses give the fixture `store`, an empty one, and `peek`, which reads past
     the store under test."""
 
     keys_may_be_folders = True  # whether both "a" and "a/b" may be keys, as S3 has it

@@ -61,10 +61,10 @@ def never() -> bool:
 
 class TargetContract:
     """Every TargetWriter passes these. Subclasses give the fixtures `writer` and `partitions` (three of one empty
-    topic), and look past the writer."""
+    topic), and read past the writer."""
 
     def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
-        """All records of the partition; waits for `count`, and looks whether there are more."""
+        """All records of the partition; waits for `count`, and checks whether there are more."""
         raise NotImplementedError
 
     def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:

@@ -243,7 +243,7 @@ def test_repair_segment() -> None:
     assert {*there.found, action("list", "")} == of_store("repair-segment, in the bucket of the copy")
 
 
-def test_what_only_looks() -> None:
+def test_what_only_reads() -> None:
     world = IngressWorld()
     world.put(0, 9)
     world.publish_catalog(source_topic())

@@ -313,9 +313,9 @@ def planted() -> Iterator[tuple[str, str, str]]:
 PLANTED = list(planted())
 
 
-@pytest.mark.parametrize(("language", "text", "said"), PLANTED, ids=[f"{one[0]}: {one[1][:30]}" for one in PLANTED])
-def test_a_planted_mistake_is_found(language: str, text: str, said: str) -> None:
-    with pytest.raises(Wrong, match=re.escape(said)):
+@pytest.mark.parametrize(("language", "text", "message"), PLANTED, ids=[f"{one[0]}: {one[1][:30]}" for one in PLANTED])
+def test_a_planted_mistake_is_found(language: str, text: str, message: str) -> None:
+    with pytest.raises(Wrong, match=re.escape(message)):
         check(Block(page="planted.md", line=1, language=language, text=f"{text}\n", mark=""))
 
 

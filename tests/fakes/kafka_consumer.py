@@ -13,7 +13,7 @@ Synchronous: nothing happens but by a call. One thread.
     broker.rewind(P, 3)                               # a restored snapshot: the same, and no epoch tells of it
     broker.elect(P)                                   # another leader, with all records
     broker.delete("t")  /  broker.recreate("t")       # gone / another log, of which consumers hear nothing
-    broker.committed("group")                         # the group's offsets, whoever committed them
+    broker.committed("group")                         # the group's offsets, whichever client committed them
 
     consumer = FakeSourceConsumer(broker, group_id="group")
     consumer.subscribe(["orders"], listener)

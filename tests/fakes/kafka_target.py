@@ -5,7 +5,7 @@
     target.records(partition)                what a consumer of the partition would read
     target.checkpoints                       the checkpoint topic, as last written
     store = target.checkpoint_store()        CheckpointStore
-    target.occupied[partition] = Occupancy(…) records of others there, or nobody knows
+    target.occupied[partition] = Occupancy(…) records of others there, or unknown
     target.parked, .skipped, .waiting, .claims    what is in that topic beside positions
     editor = target.editor()                 CheckpointEditor
 
@@ -64,7 +64,7 @@ class FakeTarget:
     exactly_once: bool = True  # a call is a transaction: all of it is there, or nothing
     away: bool = False
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
-    last_said: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)  # what compaction would leave
+    last_put: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)  # what compaction would leave
     conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
     occupied: dict[TopicPartition, Occupancy] = field(default_factory=dict)  # by others, whatever was delivered
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
@@ -156,10 +156,10 @@ class FakeTarget:
         self._checkpoint([run for run in runs if run.partition not in failed])
         return list(failed.values())
 
-    def put_checkpoint(self, key: CheckpointKey, said: Checkpoint) -> None:
+    def put_checkpoint(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
         """As a reader of the topic puts them together."""
-        self.last_said[key] = said
-        word = follow(key, self.conflicts.pop(key, None) or self.checkpoints.get(key), said)
+        self.last_put[key] = checkpoint
+        word = follow(key, self.conflicts.pop(key, None) or self.checkpoints.get(key), checkpoint)
         if isinstance(word, CheckpointConflict):
             self.conflicts[key] = word
         else:
@@ -330,7 +330,7 @@ class FakeEventLog:
         if self.log.away or self._position is None:
             return ()
         if self._position < self.log._start:
-            self._position = self.log.end  # noted before the reset is told, as the contract says
+            self._position = self.log.end  # noted before the reset is reported, as the contract says
             return (LogReset(self.log._reason),)
         values, self._position = self.log._records[self._position :], self.log.end
         events: list[SegmentEvent] = []

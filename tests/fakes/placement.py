@@ -47,8 +47,8 @@ class FakePlacement:
         assert not self.closed
         while self._changes and self._listener is not None:  # before it subscribes, a member is given nothing
             self._changes.popleft()()
-        told, self._disturbed = self._disturbed, []
-        return told
+        disturbed, self._disturbed = self._disturbed, []
+        return disturbed
 
     def fence(self) -> object:
         return object()

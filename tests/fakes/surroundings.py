@@ -1,4 +1,4 @@
-"""Time, metrics and a store that fails when told to: what every shell has around it."""
+"""Time, metrics and a store that fails on demand: what every shell has around it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     inside   the client refuses what the callback asks of it, to assign or to unassign; the product's own guard meets it
     after    the product's callback has done its work; the exception crosses the client library
 
-Nobody can say before how often a callback is called, so an order stands until it is carried out.
+How often a callback is called is not known beforehand, so an order stands until it is carried out.
 """
 
 from __future__ import annotations

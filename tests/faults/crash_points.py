@@ -192,7 +192,7 @@ RELEASE: Mapping[Step, tuple[int, ...]] = {
 HANDOVER: Mapping[Step, tuple[int, ...]] = {Step.PUT_GENERATION: (1,), Step.RECORD_OWNERSHIP: (1,)}
 TAKE_BACK: Mapping[Step, tuple[int, ...]] = {Step.RECORD_OWNERSHIP: (1, 2), Step.COMMIT_GROUP: (1,)}
 
-_OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
+_OPERATOR = "an operator's command writes one acknowledged record and ends; repeated it changes nothing"
 _DIFFERENCE = "wants a source that changes meanwhile; what is not done is a difference still, at each of these steps: "
 _DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"
 _REPAIR = "an operator's command, which goes on from what it finds; ended before and after each of its steps: "

@@ -33,7 +33,7 @@ class Hand:
         self._young = False
         self._shaken = False  # a callback raised in this life, as ordered
         self.failed_at = 0.0  # when its last order was carried out; seconds since the epoch
-        self.gave_up = 0  # lives that ended because the client library said that it cannot go on, or by an exception
+        self.gave_up = 0  # lives that ended because the client library cannot go on, or by an exception
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Hand:
         if not self.worker.expected or self._leaving or (code := self.worker.exit_code) is None:
             return None
         if code == 1 and self._says_why():
-            # what cannot be mended inside ends the process, and whoever keeps it running starts it again
+            # what cannot be mended inside ends the process, and its supervisor starts it again
             self.gave_up += 1
             self.worker.end()
             self.start()
@@ -125,10 +125,10 @@ class Hand:
         self._leaving = False
         code = self.worker.wait(LEAVE)
         if code == -signal.SIGKILL and self._orders.carried_out(CrashPoint) is not None:
-            return  # by its own hand, the moment before it was told to leave
+            return  # by its own hand, the moment before it was asked to leave
         if code == 1 and self._was_shaken and self._says_why():
             return
-        early = code == -signal.SIGTERM and self._young  # told before it listened to signals
+        early = code == -signal.SIGTERM and self._young  # signalled before it handled signals
         assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")
 
     def tell_where(self) -> None:

@@ -20,7 +20,7 @@ BROKER: Mapping[str, str] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "num.network.threads": "1",  # fewer that look for work while there is none
+    "num.network.threads": "1",  # fewer that poll for work while there is none
     "num.io.threads": "3",
 }
 

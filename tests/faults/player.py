@@ -156,7 +156,7 @@ class Player:
                 assert_never(fault)
 
     def _over(self, fault: Fault, met: int) -> None:
-        """A fault that nobody ran into was none."""
+        """A fault that no request met does not count."""
         in_flight, before = self._met.pop(fault, (False, met))
         if met > before:
             self.rig.tally.count(family(fault), in_flight=in_flight)

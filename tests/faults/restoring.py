@@ -56,8 +56,8 @@ class Restoring:
 
     def finish(self, *options: str) -> None:
         with self.start(*options) as process:
-            said, complaint = process.communicate(timeout=120)
-            assert process.returncode == 0, complaint + said
+            output, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors + output
 
     def killed_after(self, seconds: float, *options: str) -> bool:
         """Or it ended by itself before."""

@@ -28,7 +28,7 @@ ISOLATION = "read_committed" if EXACTLY_ONCE else "read_uncommitted"
 AS_OFTEN_AS_IT_LIKES = 1_000_000  # rewinds, of any length: at least once, and in order otherwise
 PATIENCE = timedelta(seconds=60)
 MOST_RECORDS = 120  # in one burst of traffic
-LOOK_SECONDS = 0.2  # from one look at what is on its way to the next, between faults
+POLL_SECONDS = 0.2  # from one poll of what is on its way to the next, between faults
 FRESH_SECONDS = 3.0  # an older answer says nothing about the moment of a fault
 LARGEST_BYTES = 700 << 20  # a process: 64 MiB of budget or less, Python, Arrow and the clients' own threads
 
@@ -69,7 +69,7 @@ class Underway:
         self._asked.append((at, records))
 
     def before(self, moment: float) -> bool:
-        """Whether any was; not, when nobody asked shortly before `moment`."""
+        """Whether any was; not, when no poll was shortly before `moment`."""
         at, records = next((one for one in reversed(self._asked) if one[0] <= moment), (0.0, 0))
         return records > 0 and moment - at <= FRESH_SECONDS
 
@@ -106,7 +106,7 @@ class Rig:
         if (raised := hand.raised()) is not None:
             self.tally.count(f"exception {raised.name}", in_flight=self.underway.before(hand.failed_at))
         if (point := hand.crashed()) is None:
-            if not self.underway.asked_within(LOOK_SECONDS, time.time()):
+            if not self.underway.asked_within(POLL_SECONDS, time.time()):
                 self.pending()
             return False
         self.tally.count(f"kill {point.name}", in_flight=self.underway.before(hand.failed_at))

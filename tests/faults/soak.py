@@ -83,7 +83,7 @@ class Soak:
                 rigs.append(rig)
                 if not self._play(rig, hands, proxy):
                     return seeds[done:]
-            self._last_look(rigs, list(hands.values()))
+            self._judge_again(rigs, list(hands.values()))
         return []
 
     def _play(self, rig: Rig, hands: Mapping[Slot, Hand], proxy: S3Proxy) -> bool:
@@ -111,7 +111,7 @@ class Soak:
             self._count(rig)
         return failed is None
 
-    def _last_look(self, rigs: Sequence[Rig], hands: list[Hand]) -> None:
+    def _judge_again(self, rigs: Sequence[Rig], hands: list[Hand]) -> None:
         """What came after a schedule was judged counts too."""
         with self._failing(rigs[-1]):
             stop(hands)

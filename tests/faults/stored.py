@@ -71,7 +71,7 @@ class Bucket:
         return [gap for key in self.objects() if (gap := _stretch(_GAP, key)) is not None]
 
     def uploads(self) -> list[str]:
-        """Keys of uploads that nobody completed."""
+        """Keys of uploads that were not completed."""
         return [one["Key"] for one in self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())]
 
     def _rows(self, key: str) -> list[Row]:

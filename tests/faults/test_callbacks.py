@@ -1,5 +1,5 @@
 """An exception in each callback of the Kafka client, in the real processes: they go on, or say why they end and are
-started again; nothing is lost or doubled, and nobody stands still."""
+started again; nothing is lost or doubled, and no process stands still."""
 
 from __future__ import annotations
 

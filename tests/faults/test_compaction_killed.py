@@ -102,8 +102,8 @@ def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
     assert archive.orders.carried_out(CrashPoint) == point
     archive.judge_end(command)
     before = archive.keys()
-    said = archive.run(command, code)
-    assert "nothing to do" in said
+    output = archive.run(command, code)
+    assert "nothing to do" in output
     assert archive.keys() == before
     if archive.bucket.uploads():  # a killed worker's
         archive.run("gc", code, rule={})  # removes no record

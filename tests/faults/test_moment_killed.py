@@ -72,17 +72,17 @@ def restoring(
 def test_killed_at(restoring: Restoring, names: dict[str, str], point: CrashPoint) -> None:
     restoring.orders.give(point)
     with restoring.start() as process:
-        said = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, said
+        output = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, output
     assert restoring.orders.carried_out(CrashPoint) == point
     is_begun = (point.step, point.when) != (Step.RECORD_CUT, BEFORE)
     if is_begun:  # before that, nothing is restored that another cut could contradict
         stored = Generations(restoring.place.objects, watermarks_prefix("data", REGION))
         restoring.place.objects.delete_many([stored.key(2)])
     with restoring.start() as process:
-        said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    assert json.loads(said[0])["groups"], "those that were set before are named, too"
+        output = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert json.loads(output[0])["groups"], "those that were set before are named, too"
     judge(restoring, names)
 
 

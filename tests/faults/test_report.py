@@ -64,7 +64,7 @@ def test_half_of_the_faults_must_hit_something() -> None:
         ([(9.9, -3)], False),  # last words count as delivered alone
         ([(9.0, 3), (9.9, 0)], False),
         ([(9.0, 0), (9.9, 3)], True),
-        ([(9.9, 0), (10.1, 3)], False),  # they wait for whoever failed
+        ([(9.9, 0), (10.1, 3)], False),  # they wait for the process that failed
         ([(10.1, 3)], False),
         ([(10.0 - FRESH_SECONDS - 0.1, 3)], False),
     ],

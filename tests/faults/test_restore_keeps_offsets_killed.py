@@ -56,8 +56,8 @@ def restoring(
 def test_killed_at(restoring: Restoring, names: dict[str, str], point: CrashPoint) -> None:
     restoring.orders.give(point)
     with restoring.start() as process:
-        said = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, said
+        output = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, output
     assert restoring.orders.carried_out(CrashPoint) == point
     restoring.finish()
     judge(restoring.place.cluster, restoring.topic, names)

@@ -97,7 +97,7 @@ class Orders:
 
     @property
     def carried_out_at(self) -> float | None:
-        """The moment before a process did it, in seconds since the epoch; None when nothing is to be told."""
+        """The moment before a process did it, in seconds since the epoch; None when no process did."""
         try:
             return self._done.stat().st_ctime  # of its renaming
         except FileNotFoundError:

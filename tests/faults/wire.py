@@ -1,7 +1,7 @@
 """A proxy between Kafka clients and one broker that understands just enough of the protocol to lose chosen answers.
 
     client ──request──> Wire ──request──> broker      the broker does what it was asked …
-    client ─x           Wire <──answer──  broker      … and nobody hears of it: the connection is cut
+    client ─x           Wire <──answer──  broker      … and no client gets it: the connection is cut
 
 The broker has to tell its clients the proxy's address, see `place.py`. Faults hold until they are healed.
 """

@@ -46,7 +46,7 @@ def sweep(data: bytes, name: Segment, flips: Iterator[tuple[int, int]]) -> dict[
     outcomes: Counter[str] = Counter()
     for at, bit in flips:
         changed[at] ^= 1 << bit
-        # Said before, so that the last line names the flip that killed the process.
+        # Printed before, so that the last line names the flip that killed the process.
         print(json.dumps([at, bit]), file=sys.stderr)
         began = time.monotonic()
         try:

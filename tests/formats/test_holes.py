@@ -58,7 +58,7 @@ def test_every_crash_is_resumed_and_nothing_goes_beyond(start: int, hole: int, c
         crash = crashes[steps] if steps < len(crashes) else None
         match step:
             case Fillers(count=count):
-                end += (count if crash is None else min(crash, count)) + 1  # its marker, by whoever aborts it
+                end += (count if crash is None else min(crash, count)) + 1  # its marker, whichever producer aborts it
             case Marker():
                 end += crash != 0  # 0: the partition was not in the transaction yet
             case _:

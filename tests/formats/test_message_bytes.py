@@ -236,8 +236,8 @@ def test_it_has_these_bytes(message: Message) -> None:
 
 @messages
 def test_fields_of_a_newer_program_are_ignored(message: Message) -> None:
-    said = json.loads(message.data) | {"more": [1]}
-    assert message.decode(json.dumps(said, indent=1).encode()) == message.value
+    fields = json.loads(message.data) | {"more": [1]}
+    assert message.decode(json.dumps(fields, indent=1).encode()) == message.value
 
 
 @messages
@@ -249,8 +249,8 @@ def test_a_newer_version_is_named(message: Message) -> None:
 
 @messages
 def test_a_field_may_be_absent_only_where_older_programs_did_not_write_it(message: Message) -> None:
-    for name in (said := json.loads(message.data)):
-        rest = json.dumps({other: value for other, value in said.items() if other != name}).encode()
+    for name in (fields := json.loads(message.data)):
+        rest = json.dumps({other: value for other, value in fields.items() if other != name}).encode()
         if name in message.absent:
             message.decode(rest)
             continue
@@ -262,11 +262,13 @@ def test_a_field_may_be_absent_only_where_older_programs_did_not_write_it(messag
 
 @messages
 def test_numbers_may_be_written_as_text_and_text_as_numbers(message: Message) -> None:
-    said = json.loads(message.data)
-    as_text = {n: str(v) if isinstance(v, int) and not isinstance(v, bool) and n != "v" else v for n, v in said.items()}
+    fields = json.loads(message.data)
+    as_text = {
+        n: str(v) if isinstance(v, int) and not isinstance(v, bool) and n != "v" else v for n, v in fields.items()
+    }
     assert message.decode(json.dumps(as_text).encode()) == message.value
-    if "reason" in said:
-        assert "7" in repr(message.decode(json.dumps(said | {"reason": 7}).encode()))
+    if "reason" in fields:
+        assert "7" in repr(message.decode(json.dumps(fields | {"reason": 7}).encode()))
 
 
 @messages

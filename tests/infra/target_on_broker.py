@@ -130,10 +130,10 @@ class BrokerTargetContract(OnBroker, TargetContract):
             pass  # a client may know the earlier topic for a moment
         assert self.mapped(partitions[0]) == [(3, offset) for offset in self.offsets(partitions[0])]
 
-    def test_where_others_write_in_between_each_offset_is_looked_at(
+    def test_where_others_write_in_between_each_offset_is_mapped(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
-        """Exactly from the second delivery on, at the latest; before that, a record is never said to be further than
+        """Exactly from the second delivery on, at the latest; before that, a record is never mapped further than
         it is."""
         source = list[int]()
         for n in range(0, 9, 3):
@@ -146,7 +146,7 @@ class BrokerTargetContract(OnBroker, TargetContract):
         actual = list(zip(source, ours, strict=True))
         mapped = self.mapped(partitions[0])
         assert mapped[3:] == actual[3:]
-        assert all(said <= is_at for (_, said), (_, is_at) in zip(mapped, actual, strict=True))
+        assert all(mapped_to <= is_at for (_, mapped_to), (_, is_at) in zip(mapped, actual, strict=True))
         if writer.author is Author.EXACTLY_ONCE:
             assert mapped == actual
 

@@ -42,7 +42,7 @@ def running(*sources: IngressSource, partition: TopicPartition = P0) -> tuple[Wo
     world.put(0, 9)
     process = world.process()
     process.join(partition)
-    process.later(5)  # the first look
+    process.later(5)  # the first poll
     return world, process
 
 
@@ -95,7 +95,7 @@ def test_a_source_lives_while_its_records_stand_still() -> None:
     assert len(stamps(world, SOURCE)) == 3
 
 
-def test_only_what_is_new_since_the_first_look_is_written() -> None:
+def test_only_what_is_new_since_the_first_poll_is_written() -> None:
     """Another process may have written what is there."""
     world = World(mirrored())
     world.publish_catalog(source_topic("t"))

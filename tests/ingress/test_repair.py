@@ -275,7 +275,7 @@ class TestSkip:
         plan = operator.plan_skip(key(), ONE, "poison", NOW)
         desk.world.set_checkpoint(9)
         operator.skip(plan)
-        assert desk.target.last_said[key()].next_offset == 9
+        assert desk.target.last_put[key()].next_offset == 9
 
     def test_not_while_two_checkpoints_contradict_each_other(self) -> None:
         desk = Desk()

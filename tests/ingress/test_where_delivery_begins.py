@@ -555,15 +555,15 @@ def test_one_that_fails_for_a_partition_holds_up_no_other(world: World, monkeypa
     assert (world.offsets(C), world.offsets(D)) == (numbers((0, 9)), [])
 
 
-@pytest.mark.parametrize("is_seen", [True, False], ids=["before the look", "after it"])
-def test_what_an_owner_before_begins_while_the_target_is_looked_at_counts(
+@pytest.mark.parametrize("is_seen", [True, False], ids=["before the query", "after it"])
+def test_what_an_owner_before_begins_while_the_target_is_queried_counts(
     world: World, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
-    """Its position was written before its first record. So whichever of the two the look shows, it is no foreign data,
+    """Its position was written before its first record. So whichever of the two the query shows, it is no foreign data,
     and nothing is begun a second time."""
     original, begun = FakeTarget.occupancies, list[str]()
 
-    def looked_at(target: FakeTarget, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+    def queried(target: FakeTarget, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         if is_seen:
             target.occupied[C] = Occupancy(holds_records=True)
         found = original(target, partitions)
@@ -572,7 +572,7 @@ def test_what_an_owner_before_begins_while_the_target_is_looked_at_counts(
             world.set_checkpoint(3)
         return found
 
-    monkeypatch.setattr(FakeTarget, "occupancies", looked_at)
+    monkeypatch.setattr(FakeTarget, "occupancies", queried)
     world.put(0, 4)
     process = joined(world, C)
     assert begun

@@ -85,7 +85,7 @@ class Crossing:
         ]
 
     def java_grown_bytes(self, since: float) -> int:
-        """From the last look before `since` to the most that was seen."""
+        """From the last sample before `since` to the most that was seen."""
         before = [size for at, size in self._java if at <= since] or [size for _, size in self._java[:1]]
         return max(size for _, size in self._java) - before[-1]
 
@@ -95,7 +95,7 @@ class Crossing:
         """`segment_bytes`: sizes of the stored segments that were worked on; `planning`: of what making the same plans
         takes by itself, since it reads footers."""
         total, tasks = sum(segment_bytes), self.finished()
-        assert min(segment_bytes) > 8 * RESULT_BYTES, "segments so small that nobody would notice one"
+        assert min(segment_bytes) > 8 * RESULT_BYTES, "segments so small that one would go unnoticed"
         assert len({task.executor for task in tasks}) >= executors
         results = sorted(task.result_bytes for task in tasks)
         assert results[-1] <= RESULT_BYTES, f"a task returned {results[-1]} bytes"

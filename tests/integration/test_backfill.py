@@ -184,7 +184,7 @@ def history(stack: LocalStack, unique: Callable[[str], str], monkeypatch: pytest
     monkeypatch.setenv("SECRET", "test")
     made = History(stack, unique)
     yield made
-    del made.producer  # else it looks for its broker until the end
+    del made.producer  # else it tries to reach its broker until the end
 
 
 @pytest.fixture

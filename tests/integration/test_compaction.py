@@ -135,7 +135,7 @@ def test_two_at_once_are_harmless(bucket: Bucket) -> None:
 
 @pytest.mark.long  # the night of the processes (test_compacted_while_read) is this, under traffic
 def test_by_the_clock(bucket: Bucket) -> None:
-    """Every second, until it is told to end; what was written meanwhile is merged by a later run."""
+    """Every second, until it is asked to end; what was written meanwhile is merged by a later run."""
     bucket.fill("orders", partitions=1, segments=3, rows=10)
     source = SourcePartition("a", "orders", 0)
     process = bucket.command(tables=bucket.tables({"name": "often", "cron": "* * * * * *", "max_level": 5}))
@@ -163,7 +163,7 @@ def test_by_the_clock(bucket: Bucket) -> None:
 @pytest.mark.parametrize("to_all", [False, True], ids=["to-the-process", "to-its-group"])
 @pytest.mark.parametrize(("arguments", "code"), [(("--once",), 1), ((), 0)], ids=["once", "by-the-clock"])
 def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: int, to_all: bool, at_work: bool) -> None:
-    """It ends soon and in order, with all that it started, whether or not Java was told as well; what is left undone is
+    """It ends soon and in order, with all that it started, whether or not Java is asked, too; what is left undone is
     the next run's."""
     bucket.fill("orders", partitions=6, segments=6, rows=20)
     sources = [SourcePartition("a", "orders", partition) for partition in range(6)]

@@ -312,7 +312,7 @@ def test_a_ring_of_three_comes_to_rest(
 
 
 @pytest.mark.long
-def test_acls_cross_and_are_revoked_and_nobody_else_may_write(regions: Regions) -> None:
+def test_acls_cross_and_are_revoked_and_no_other_principal_may_write(regions: Regions) -> None:
     topic, copy = f"{regions.word}.orders", f"a.{regions.word}.orders"
     brokers = regions.stack.brokers
     Cluster(brokers["a"]).create(topic, partitions=1)

@@ -92,13 +92,13 @@ def test_the_command(
     assert len(store.list(SOURCE)) == 7
 
     code, text = run("gc", "--allow-large", "--covered", "--json")
-    told = json.loads(text)
-    assert code == 0, told
-    assert [list(one["segments"]) for one in told["removed"]] == [[str(names[0]), str(names[2])]]
-    assert told["covered"]["outcomes"][0]["deleted"] == 1
+    report = json.loads(text)
+    assert code == 0, report
+    assert [list(one["segments"]) for one in report["removed"]] == [[str(names[0]), str(names[2])]]
+    assert report["covered"]["outcomes"][0]["deleted"] == 1
     assert {info.segment for info in store.list(SOURCE)} == {names[1], *names[3:]}
     assert control.gap_ranges(SOURCE) == [OffsetRange(0, 9), OffsetRange(20, 29)]
-    assert told["aborted_uploads"] == [abandoned]
+    assert report["aborted_uploads"] == [abandoned]
     left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert [one["Key"] for one in left] == ["data/a/orders/0/notes.txt"]
     assert client.head_object(Bucket=bucket, Key="data/a/orders/0/notes.txt")

@@ -241,7 +241,7 @@ def test_deleted_records_are_written_down_and_passed(source: Source) -> None:
 @pytest.mark.guard
 @pytest.mark.long
 def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source: Source) -> None:
-    """What comes behind it waits, whoever wrote it; then it is there, or a hole, and the archive goes on."""
+    """What comes behind it waits, whichever producer wrote it; then it is there, or a hole, and the archive goes on."""
     p = TopicPartition(source.topic, 0)
     producer = Producer({**source.servers, "transactional.id": source.topic})
     producer.init_transactions(30)

@@ -127,11 +127,11 @@ def test_while_the_store_hangs(bucket: Bucket, proxy: S3Proxy, command: str, sta
     tables = everything(bucket, proxy.endpoint_url)
     name, *options = command.split()
     process = bucket.command(*options, tables=tables, command=name, own_group=True)
-    said = interrupted(process, lambda: proxy.met(Hang()) > 0)
-    assert [line for line in said.splitlines() if "replicator: " in line] == said.splitlines()[-1:]
-    assert said.splitlines()[-1].startswith("replicator: interrupted; ")
-    assert stays in said.splitlines()[-1]
-    assert "Traceback" not in said
+    output = interrupted(process, lambda: proxy.met(Hang()) > 0)
+    assert [line for line in output.splitlines() if "replicator: " in line] == output.splitlines()[-1:]
+    assert output.splitlines()[-1].startswith("replicator: interrupted; ")
+    assert stays in output.splitlines()[-1]
+    assert "Traceback" not in output
 
 
 def test_while_no_broker_answers(bucket: Bucket, broker: SilentBroker) -> None:
@@ -142,8 +142,8 @@ def test_while_no_broker_answers(bucket: Bucket, broker: SilentBroker) -> None:
         "kafka": {"bootstrap.servers": f"127.0.0.1:{broker.port}"},
         "egress": {"topics": {"^.*": {}}},
     }
-    said = interrupted(bucket.command(tables=tables, command="status", own_group=True), broker.was_met.is_set)
-    assert said == "replicator: interrupted; nothing was changed\n"
+    output = interrupted(bucket.command(tables=tables, command="status", own_group=True), broker.was_met.is_set)
+    assert output == "replicator: interrupted; nothing was changed\n"
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_on_spark(bucket: Bucket, proxy: S3Proxy, at_work: bool, to_all: bool) -
             return proxy.met(Hang()) > 0
         return any("java" in one.command for one in marked(str(bucket.scratch)))
 
-    said = interrupted(bucket.command("--once", tables=tables, own_group=True), there, to_all=to_all)
-    assert said.splitlines()[-1].startswith("replicator: interrupted; what was merged stays"), said
-    assert "Traceback" not in said
-    assert "py4j" not in said
+    output = interrupted(bucket.command("--once", tables=tables, own_group=True), there, to_all=to_all)
+    assert output.splitlines()[-1].startswith("replicator: interrupted; what was merged stays"), output
+    assert "Traceback" not in output
+    assert "py4j" not in output
     proxy.heal()
     gone = timedelta(seconds=20)  # a worker of Spark ends once it is back from its request
     assert wait_until(lambda: not marked(str(bucket.scratch)), gone), marked(str(bucket.scratch))
@@ -180,8 +180,8 @@ def test_on_spark(bucket: Bucket, proxy: S3Proxy, at_work: bool, to_all: bool) -
 def test_while_the_scratch_cluster_of_a_drill_starts(bucket: Bucket) -> None:
     bucket.fill("orders", partitions=1, segments=1, rows=20)
     process = bucket.command(command="drill", own_group=True)
-    said = interrupted(process, lambda: any("java" in one.command for one in marked(str(bucket.scratch))))
-    assert said.splitlines()[-1] == "replicator: interrupted; nothing was measured"
+    output = interrupted(process, lambda: any("java" in one.command for one in marked(str(bucket.scratch))))
+    assert output.splitlines()[-1] == "replicator: interrupted; nothing was measured"
     assert wait_until(lambda: not marked(str(bucket.scratch)), PATIENCE), marked(str(bucket.scratch))
     assert list(bucket.scratch.iterdir()) == []
 

@@ -124,9 +124,9 @@ def test_gc(here: Bucket, there: Bucket, run: Run) -> None:
     given = tables(here, there, max_bytes=1, keep_segments=2)
     code, text, err = run(given, "gc", "--spark", "--covered", "--json")
     assert code == 3, text + err
-    told = json.loads(text)
-    assert list(told["kept"]) == [str(name(1, 10, 19))]
-    assert {one["deleted"] for one in told["covered"]["outcomes"]} == {2}
+    report = json.loads(text)
+    assert list(report["kept"]) == [str(name(1, 10, 19))]
+    assert {one["deleted"] for one in report["covered"]["outcomes"]} == {2}
     assert {info.segment for info in here.store.list(name(0, 0, 0).source)} == {merged, name(0, 50, 59)}
     assert here.segments(name(1, 0, 0).source) == [name(1, start, start + 9) for start in range(10, 60, 10)]
     assert here.segments(name(2, 0, 0).source) == [name(2, 40, 49), name(2, 50, 59)]

@@ -140,9 +140,9 @@ def test_a_parked_partition_is_seen_skipped_and_goes_on(desk: Desk) -> None:
     assert desk.positions() == {0: 4}
 
     desk.park(4)
-    code, told = desk.asked("status")
+    code, answer = desk.asked("status")
     assert code == 3
-    row = next(r for r in told["ingress"]["partitions"] if r["source"] == where)
+    row = next(r for r in answer["ingress"]["partitions"] if r["source"] == where)
     assert (row["checkpoint"]["next_offset"], row["checkpoint"]["author"], row["archive_end"]) == (4, "seed", 10)
     assert (row["lag"], row["parked"]["next_offset"], row["parked"]["reason"]) == (6, 4, "too large")
     code, text = desk.run("status")
@@ -182,8 +182,8 @@ def test_a_parked_partition_is_seen_skipped_and_goes_on(desk: Desk) -> None:
         service.join(timedelta(seconds=30))
     arrived = desk.b.records(TopicPartition(desk.copy, 0))
     assert [r.key for r in arrived] == [b"%d" % n for n in range(5, 10)]
-    code, told = desk.asked("status")
-    assert (code, told["ingress"]["problems"], sum(r["lag"] for r in told["ingress"]["partitions"])) == (0, [], 0)
+    code, answer = desk.asked("status")
+    assert (code, answer["ingress"]["problems"], sum(r["lag"] for r in answer["ingress"]["partitions"])) == (0, [], 0)
 
 
 @pytest.mark.guard
@@ -303,23 +303,23 @@ def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:
     desk.a.create(desk.topic, 2)
     desk.a.put(desk.topic, None, b"x")
     desk.archive(0, 0)
-    code, told = desk.asked("status", region="a")
-    assert (code, told["ingress"]) == (3, None)
-    assert any("replicator adopt" in problem for problem in told["egress"]["problems"])
+    code, answer = desk.asked("status", region="a")
+    assert (code, answer["ingress"]) == (3, None)
+    assert any("replicator adopt" in problem for problem in answer["egress"]["problems"])
     code, out = desk.run("adopt", desk.topic, region="a")
     assert (code, f"a/{desk.topic} is of topic id" in out) == (0, True)
     assert desk.asked("adopt", desk.topic, region="a")[1]["place"] == desk.topic
     assert desk.run("adopt", unique("absent"), region="a")[0] == 1
-    code, told = desk.asked("status", region="a")
-    assert (code, told["egress"]["problems"]) == (0, [])
+    code, answer = desk.asked("status", region="a")
+    assert (code, answer["egress"]["problems"]) == (0, [])
 
     with desk.a.producer(**{"transactional.id": unique("open")}) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce(desk.topic, b"x", partition=0)
         producer.flush()
-        code, told = desk.asked("status", region="a")
-        (row, _) = told["egress"]["partitions"]
+        code, answer = desk.asked("status", region="a")
+        (row, _) = answer["egress"]["partitions"]
         assert (code, row["stable"], row["high"], row["lag"], row["archive_end"]) == (3, 1, 2, 1, 1)
         assert row["open_transaction"]["age_seconds"] < PATIENCE.total_seconds()
         code, text = desk.run("status", "--partitions", region="a")
@@ -339,8 +339,8 @@ def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:
                 source=desk.source(), offsets=OffsetRange(2, 2), reason="retention", low=3, high=20, recorded_at=AT
             )
         )
-    code, told = desk.asked("gaps", region="a")
-    assert (code, [(g["start"], g["end"], g["reason"]) for g in told["source"]]) == (
+    code, answer = desk.asked("gaps", region="a")
+    assert (code, [(g["start"], g["end"], g["reason"]) for g in answer["source"]]) == (
         3,
         [(0, 0, RETENTION), (2, 2, "retention")],
     )

@@ -111,10 +111,10 @@ def test_a_bucket_that_ignores_the_condition_is_refused(
 ) -> None:
     server.unconditional = {"PutObject"}
     assert site.run(command) == USAGE
-    said = capsys.readouterr().err
-    assert "ignores If-None-Match in PutObject" in said
-    assert site.buckets[command[0] == "sync"] in said
-    assert "conditional_writes = 'assume'" in said
+    errors = capsys.readouterr().err
+    assert "ignores If-None-Match in PutObject" in errors
+    assert site.buckets[command[0] == "sync"] in errors
+    assert "conditional_writes = 'assume'" in errors
     assert site.stored() == {probe_key("data", "a")}
 
 

@@ -43,7 +43,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "spark-source.md"
 ROWS = 50  # of a segment
 BEGUN_MS = 1_700_000_000_000
 
-Told = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+RecordFields = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 """Partition, offset, timestamp, key, value and headers of a record."""
 
 
@@ -101,7 +101,7 @@ class Archive(Bucket):
         paths = self.proxy.asked("GetObject")
         return {path.partition("/orders/")[2] for path in paths}
 
-    def everything(self) -> list[Told]:
+    def everything(self) -> list[RecordFields]:
         found = [(partition, row) for partition in range(3) for row in self.read(self.source(partition))]
         return [(p, row["offset"], row["timestamp"], row["key"], row["value"], row["headers"]) for p, row in found]
 
@@ -127,8 +127,8 @@ def archive(
         yield made
 
 
-def told(rows: list[SparkRow]) -> list[Told]:
-    """In the order of `Archive.everything`, which is nobody's but the tests'."""
+def record_fields(rows: list[SparkRow]) -> list[RecordFields]:
+    """In the order of `Archive.everything`, which is the tests' alone."""
     for row in rows:
         assert (row.topic, row.incarnation) == ("orders", "")
         assert int(row.timestamp.timestamp() * 1_000) == row.timestamp_ms
@@ -143,7 +143,7 @@ def test_every_record_once_and_in_order(spark: SparkSession, archive: Archive) -
     both = [row for n in (50, 100) for row in archive.rows(Segment(archive.source(1), 0, OffsetRange(n, n + 49)))]
     archive.put(Segment(archive.source(1), 0, OffsetRange(70, 119)), batch_of(both[20:70]))
     rows = archive.load(spark, maxPartitionBytes="12kB").withColumn("task", spark_partition_id()).collect()
-    assert told(rows) == before
+    assert record_fields(rows) == before
     tasks = [list(of_task) for _, of_task in groupby(rows, key=lambda row: row.task)]
     assert len(tasks) > 3
     for of_task in tasks:
@@ -157,13 +157,13 @@ def test_what_is_outside_is_not_opened(spark: SparkSession, archive: Archive) ->
     archive.opened()
 
     wanted = "topic = 'orders' and partition in (1, 5) and offset >= 60 and offset < 70"
-    assert told(frame.where(wanted).collect()) == [row for row in before if row[0] == 1 and 60 <= row[1] < 70]
+    assert record_fields(frame.where(wanted).collect()) == [row for row in before if row[0] == 1 and 60 <= row[1] < 70]
     assert archive.opened() == {"1/0/00000000000000000050-00000000000000000099"}
 
     assert frame.where("topic = 'payments'").count() == 0
     assert archive.opened() == set()
 
-    assert told(archive.load(spark, partition="0,2", offsets="190-").collect()) == [
+    assert record_fields(archive.load(spark, partition="0,2", offsets="190-").collect()) == [
         row for row in before if row[0] in (0, 2) and row[1] >= 190
     ]
     assert archive.opened() == {f"{p}/0/00000000000000000150-00000000000000000199" for p in (0, 2)}
@@ -208,8 +208,11 @@ def test_times_are_exact(spark: SparkSession, archive: Archive) -> None:
     expected = [row for row in before if BEGUN_MS + 60_000 <= row[2] < BEGUN_MS + 63_000]
     assert len(expected) == 9
     start, end = "2023-11-14T22:14:20Z", "2023-11-14T22:14:23Z"
-    assert told(archive.load(spark, **{"from": start, "until": end}).collect()) == expected
-    assert told(archive.load(spark).where(f"timestamp >= '{start}' and timestamp < '{end}'").collect()) == expected
+    assert record_fields(archive.load(spark, **{"from": start, "until": end}).collect()) == expected
+    assert (
+        record_fields(archive.load(spark).where(f"timestamp >= '{start}' and timestamp < '{end}'").collect())
+        == expected
+    )
 
 
 def test_merged_between_plan_and_read(spark: SparkSession, archive: Archive) -> None:
@@ -222,7 +225,7 @@ def test_merged_between_plan_and_read(spark: SparkSession, archive: Archive) -> 
             compaction.compact()
     assert archive.segments(archive.source(0)) == [Segment(archive.source(0), 1, OffsetRange(0, 4 * ROWS - 1))]
     archive.opened()
-    assert told(frame.collect()) == before
+    assert record_fields(frame.collect()) == before
     assert "0/1/00000000000000000000-00000000000000000199" in archive.opened()
 
 
@@ -234,15 +237,15 @@ def test_what_is_lost_between_plan_and_read_is_an_error(archive: Archive) -> Non
         list(reader.read(partition))
 
 
-def test_gaps_are_passed_over_and_told_unless_recorded(archive: Archive, caplog: pytest.LogCaptureFixture) -> None:
+def test_gaps_are_passed_over_and_logged_unless_recorded(archive: Archive, caplog: pytest.LogCaptureFixture) -> None:
     source = archive.source(0)
     archive.store.delete_many([Segment(source, 0, OffsetRange(50, 99)), Segment(source, 0, OffsetRange(100, 149))])
     reader = SegmentsReader(parse_options(archive.options(partition="0")))
     [partition] = reader.partitions()
     assert sum(batch.num_rows for batch in reader.read(partition)) == 2 * ROWS
-    [told] = [record for record in caplog.records if record.message == "archive_gaps"]
+    [warning] = [record for record in caplog.records if record.message == "archive_gaps"]
     fields = ("topic", "partition", "count", "start", "end")
-    assert [vars(told)[field] for field in fields] == ["orders", 0, 1, 50, 149]
+    assert [vars(warning)[field] for field in fields] == ["orders", 0, 1, 50, 149]
 
     gap = RecordedGap(
         source=source, offsets=OffsetRange(40, 160), reason="trimmed", low=0, high=200, recorded_at=ORIGIN.created_at
@@ -289,7 +292,7 @@ def test_damage_is_an_error(spark: SparkSession, archive: Archive) -> None:
         archive.load(spark).count()
 
 
-def test_the_columns_are_said_alike_twice(spark: SparkSession, archive: Archive) -> None:
+def test_both_definitions_of_the_columns_agree(spark: SparkSession, archive: Archive) -> None:
     """Spark compares them only with those of records."""
     frame = archive.load(spark)
     assert frame.columns == TABLE.names

@@ -58,14 +58,14 @@ def test_its_commands_do_what_it_says(tmp_path: Path, environment: Mapping[str, 
         start_new_session=True,
     ) as shell:
         try:
-            said, _ = shell.communicate(timeout=PATIENCE.total_seconds())
+            output, _ = shell.communicate(timeout=PATIENCE.total_seconds())
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)  # nothing is left in it unless the test failed
-    assert shell.returncode == 0, said
-    assert "2 regions: they do not contradict each other" in said
-    assert "1000 records have arrived" in said
-    assert "everything is as it should be" in said
-    assert said.count(" = a.orders/") == 3
+    assert shell.returncode == 0, output
+    assert "2 regions: they do not contradict each other" in output
+    assert "1000 records have arrived" in output
+    assert "everything is as it should be" in output
+    assert output.count(" = a.orders/") == 3
     for service in ("egress", "sync", "ingress"):
         assert '"event": "stopped"' in (folder / f"{service}.log").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ def explained() -> Mapping[str, str]:
 
 
 def judged(courts: Sequence[Court], wanted: Sequence[Mutant], until: float) -> Iterator[tuple[Mutant, Judged]]:
-    """All of them without brokers, then with brokers what nobody saw. Each court has one at a time."""
+    """All of them without brokers, then with brokers what no test saw. Each court has one at a time."""
     free: SimpleQueue[Court] = SimpleQueue()
     for court in courts:
         free.put(court)

@@ -1,6 +1,6 @@
 """Judges one mutant at a time: which tests are asked, in which order, and what is remembered of it.
 
-    quick stages ──nobody saw it──> stages with brokers ──nobody saw it──> survived
+    quick stages ──no test saw it──> stages with brokers ──no test saw it──> survived
 
 Every stage has passed without a mistake before its word counts.
 """
@@ -26,7 +26,7 @@ SAW_IT = (Verdict.FAILED, Verdict.TIMED_OUT)
 
 
 class Control(Exception):
-    """Tests fail that nobody touched, or there are none."""
+    """Tests fail without a mutant, or there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

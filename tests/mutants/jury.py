@@ -3,7 +3,7 @@ else's packages already, so that a jury sits within a second.
 
     Jury ──{"arguments", limits}──> server, in the copy ──fork──> pytest ──> exit code
 
-Limits are of processor time, so that a busy machine convicts nobody; and of wall time, ten times as much, for those
+Limits are of processor time, so that a busy machine convicts no mutant; and of wall time, ten times as much, for those
 that wait for ever.
 """
 
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     TIMED_OUT = "timed out"
     NO_TESTS = "no tests"
-    BROKEN = "broken"  # nothing is said
+    BROKEN = "broken"  # no verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ def _forked(arguments: Sequence[str], cpu_seconds: float, log: str) -> int | Non
         if done:
             code = os.waitstatus_to_exitcode(status)
             break
-        if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:  # it has ended: nobody wants the answer
+        if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:  # it has ended: the answer is not wanted any more
             break
     _sweep(pid)
     if not done:

@@ -166,7 +166,7 @@ class TestM09Configs:
         assert "segment.bytes" not in world.admin.settings["copy"]
 
     @pytest.mark.parametrize("restarts", [False, True])
-    def test_m09_what_the_source_had_set_is_unset_whoever_set_it_here_before(self, *, restarts: bool) -> None:
+    def test_m09_what_the_source_had_set_is_unset_whatever_set_it_here_before(self, *, restarts: bool) -> None:
         world = World()
         world.publish_catalog(source_topic(defaults=self.DEFAULTS))
         process = delivered(world)

@@ -74,7 +74,7 @@ class Flow:
                 return 0
             self._reader = judge.Reader(self.site.bootstrap(B), self.target, self.partitions, isolation=self._isolation)
             catching_up = Deadline(CATCHES_UP)
-            while not (self._reader.at_end or catching_up.expired):  # else what it did not fetch yet looks undelivered
+            while not (self._reader.at_end or catching_up.expired):  # else what it did not fetch yet seems undelivered
                 self._reader.read()
         self._reader.read()
         return self._reader.count()
@@ -86,7 +86,7 @@ class Flow:
             self._reader = None
 
     def _shows_target(self) -> bool:
-        """A broker that is away shows nothing, and whoever asks may be the one to bring it back: no long wait."""
+        """A broker that is away shows nothing, and the one that asks may be the one to bring it back: no long wait."""
         admin = AdminClient({"bootstrap.servers": self.site.bootstrap(B), "log_level": 0})
         try:
             return self.target in admin.list_topics(timeout=1.0).topics

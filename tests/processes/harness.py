@@ -43,7 +43,7 @@ A, B = "a", "b"  # regions, as the stack calls them
 ASK_SECONDS = 5.0
 PATIENCE = timedelta(seconds=60)
 STOPS_WITHIN = timedelta(seconds=30)
-ASK_AGAIN = timedelta(milliseconds=100)  # whoever answers has work to do, on the same two cores
+ASK_AGAIN = timedelta(milliseconds=100)  # the process that answers has work to do, on the same two cores
 
 Tables = Mapping[str, Any]
 
@@ -86,7 +86,7 @@ class Worker:
 
     def __init__(self, site: Site, name: str, command: Sequence[str], tables: Tables) -> None:
         self._log_start = 0  # of this life
-        self._address = ""  # where this life serves, once it said so
+        self._address = ""  # where this life serves, once it has logged it
         self.tables = tables
         self.name = name
         self.log = site.stack.log_dir / f"{site.name}.{name}.log"
@@ -118,7 +118,7 @@ class Worker:
     def write(self, tables: Tables) -> None:
         """Its file, as an editor does it: another one takes the place of the one before."""
         self.tables = tables
-        # nobody can be faster than the system; and `logged` reads JSON, also of a command that ends by itself
+        # a free port, which the system picks; and `logged` reads JSON, also of a command that ends by itself
         ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
         of_several = {"cluster_defaults": ours} if "clusters" in tables else ours
         self.write_text(to_toml({**tables, **of_several}))
@@ -161,7 +161,7 @@ class Worker:
             self.signal(signal.SIGTERM)
 
     def stopped(self, timeout: timedelta = STOPS_WITHIN) -> None:
-        """It was told to stop, and ends as it should."""
+        """It was asked to stop, and ends as it should."""
         if self._process is not None:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
@@ -197,7 +197,7 @@ class Worker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where this life serves; it said so."""
+        """Where this life serves, by its log."""
         if not self._address:
             self._address = str(self.logged("listening", since=self._log_start)[-1]["address"])
         host, _, port = self._address.rpartition(":")
@@ -219,10 +219,10 @@ class Worker:
     def _ask(self, path: str) -> bytes:
         """The answer, whatever its status; empty while there is none."""
         if not self._address:
-            said = self.logged("listening", since=self._log_start)
-            if not said:
+            entries = self.logged("listening", since=self._log_start)
+            if not entries:
                 return b""
-            self._address = str(said[-1]["address"])
+            self._address = str(entries[-1]["address"])
         try:
             with urllib.request.urlopen(f"http://{self._address}{path}", timeout=ASK_SECONDS) as answer:
                 return bytes(answer.read())
@@ -477,7 +477,7 @@ class Site:
     # --- waiting
 
     def wait(self, what: str, check: Callable[[], bool], timeout: timedelta = PATIENCE) -> None:
-        """Until `check`. Fails at once when a process ends that nobody ended, and after `timeout`."""
+        """Until `check`. Fails at once when a process ends by itself, and after `timeout`."""
 
         def checked() -> bool:
             self.check()
@@ -488,7 +488,7 @@ class Site:
             raise AssertionError(f"{what}: not within {timeout.total_seconds():.0f} s\n{logs}")
 
     def check(self) -> None:
-        """No process ended that nobody ended."""
+        """No process ended by itself."""
         for worker in self.workers:
             if worker.expected and not worker.doomed and (code := worker.exit_code) is not None:
                 raise AssertionError(worker.explain(f"died: exit code {code}"))

@@ -132,7 +132,7 @@ class Reader:
 
     @property
     def at_end(self) -> bool:
-        """Every partition has told where it ends."""
+        """Every partition has reported where it ends."""
         return self._ends.keys() == self._records.keys()
 
     def count(self) -> int:

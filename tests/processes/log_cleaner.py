@@ -20,7 +20,7 @@ BROKER = "1"  # the only one
 
 @contextmanager
 def quick_cleaner(bootstrap: str) -> Iterator[None]:
-    """The broker looks for something to compact all the time, not every 15 seconds."""
+    """The broker checks for something to compact all the time, not every 15 seconds."""
     _configure(bootstrap, ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET))
     try:
         yield

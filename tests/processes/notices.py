@@ -25,7 +25,7 @@ class Shuffled:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """They are gone for good, and nobody was told."""
+    """They are gone for good, without an error."""
 
 
 Notices = Twice | Shuffled | Dropped

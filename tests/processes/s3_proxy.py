@@ -306,7 +306,7 @@ def _handler(
             self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002, the library's name
-            """A line per request tells nobody anything."""
+            """No line per request."""
 
     return Handler
 

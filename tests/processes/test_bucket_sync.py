@@ -1,4 +1,4 @@
-"""Bucket to bucket: killed and started again, the copy is the same, and nobody else's objects are touched."""
+"""Bucket to bucket: killed and started again, the copy is the same, and objects of others are not touched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEED = 13
 DIFFERENCES = 3
-THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewhere/x": b"of nobody"}
+THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewhere/x": b"of no region"}
 
 
 def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:

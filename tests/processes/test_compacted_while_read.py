@@ -64,7 +64,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(site: Site) -> None:
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert site.keys().keys() >= bad, "what is corrupt is left alone"
-        assert seen.value("quarantined_segments") == 2, "one of each topic: the other has nobody to be merged with"
+        assert seen.value("quarantined_segments") == 2, "one of each topic: the other has no other to be merged with"
         assert seen.value("compaction_failures") > 0
         assert seen.value("compaction_deleted_segments") > 0
         assert "not what they say" in str(ready)
@@ -92,7 +92,7 @@ def test_a_whole_night(site: Site) -> None:
                 night.kill_a_worker()
                 night.collect_garbage()
                 night.kill()
-                assert night.collect_garbage() == 0, "a dead owner's lease keeps nobody waiting"
+                assert night.collect_garbage() == 0, "a dead owner's lease keeps no run waiting"
                 compaction.start()
             words = traffic.finish()
         flow.wait_for(words, 2 * PATIENCE)

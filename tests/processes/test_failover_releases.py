@@ -59,7 +59,7 @@ def test_killed_while_it_releases_a_protected_topic(site: Site, tmp_path: Path) 
             ingress.stop()
             words = flow.produce([])
             egress.start()
-            ingress.start()  # looks at all of its destinations, and delivers: it denies nothing meanwhile
+            ingress.start()  # reads all of its destinations, and delivers: it denies nothing meanwhile
             flow.wait_for(words)
             egress.stop()
             assert may_write(application, flow.topic), point

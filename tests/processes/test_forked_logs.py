@@ -62,8 +62,8 @@ class Source:
         names = {f"{A}/{partition}" for partition in self.forked}
 
         def held() -> bool:
-            said = self.egress.readiness()
-            return set(said.get("stopped", ())) == names and not said["ready"]
+            answer = self.egress.readiness()
+            return set(answer.get("stopped", ())) == names and not answer["ready"]
 
         self.site.wait("the forks in /readyz", held)
         for reason in self.egress.readiness()["stopped"].values():
@@ -131,10 +131,10 @@ def test_a_forked_log(site: Site, meanwhile: str) -> None:
         source.produce("new", 80)
         source.whole(20, 10)
         if meanwhile == "stopped":
-            code, said = source.asked("status")
+            code, answer = source.asked("status")
             assert code == 3
-            seen = [p for p in said["egress"]["problems"] if "leader epoch 0, which ends at 50 now" in p]
-            assert len(seen) == 2, said["egress"]["problems"]
+            seen = [p for p in answer["egress"]["problems"] if "leader epoch 0, which ends at 50 now" in p]
+            assert len(seen) == 2, answer["egress"]["problems"]
             source.egress.start()
         source.await_hold()
         source.await_archive({adopted.topic: {1: 30}})  # its neighbour goes on
@@ -143,25 +143,25 @@ def test_a_forked_log(site: Site, meanwhile: str) -> None:
         source.egress.start()
         source.await_hold()
         assert source.archived(adopted.topic) == source.archived(accepted.topic) == (0, 99)
-        code, said = source.run("status")
-        assert (code, f"replicator adopt --fork {adopted.topic}" in said) == (3, True)
-        assert f"replicator gaps accept {A}/{accepted.topic}/0 50-99" in said
-        code, said = source.run("verify")
-        assert (code, said.count("has forked"), "2 of 3 are not as they should be" in said) == (3, 2, True)
+        code, answer = source.run("status")
+        assert (code, f"replicator adopt --fork {adopted.topic}" in answer) == (3, True)
+        assert f"replicator gaps accept {A}/{accepted.topic}/0 50-99" in answer
+        code, answer = source.run("verify")
+        assert (code, answer.count("has forked"), "2 of 3 are not as they should be" in answer) == (3, 2, True)
 
-        code, said = source.run("gaps", "accept", f"{A}/{accepted.topic}/0", "50-98", "--reason", "x", "--yes")
-        assert (code, "what can be accepted is 50-99" in said) == (1, True)
+        code, answer = source.run("gaps", "accept", f"{A}/{accepted.topic}/0", "50-98", "--reason", "x", "--yes")
+        assert (code, "what can be accepted is 50-99" in answer) == (1, True)
         wanted = ("gaps", "accept", f"{A}/{accepted.topic}/0", "50-99", "--reason", "power was lost")
-        code, said = source.run(*wanted)
-        assert (code, "nothing was written" in said) == (0, True)
-        code, said = source.run(*wanted, "--yes")
-        assert (code, '"is_accepted": true' in said) == (0, True)
+        code, answer = source.run(*wanted)
+        assert (code, "nothing was written" in answer) == (0, True)
+        code, answer = source.run(*wanted, "--yes")
+        assert (code, '"is_accepted": true' in answer) == (0, True)
         assert source.asked(*wanted, "--yes")[1]["written"] is False, "repeating it changes nothing"
-        code, said = source.run("adopt", accepted.topic, "--fork")
-        assert (code, "no fork of its log is recorded" in said) == (1, True)
-        code, said = source.asked("adopt", "--fork", adopted.topic)
+        code, answer = source.run("adopt", accepted.topic, "--fork")
+        assert (code, "no fork of its log is recorded" in answer) == (1, True)
+        code, answer = source.asked("adopt", "--fork", adopted.topic)
         assert code == 0
-        place = said["place"]
+        place = answer["place"]
         assert place.startswith(f"{adopted.topic}@")
         assert place.endswith("-fork1")
 
@@ -182,9 +182,9 @@ def test_a_forked_log(site: Site, meanwhile: str) -> None:
             assert source.values(flow) == records
         assert source.values(adopted, 1) == numbered("whole", 0, 35)
         for command in ("verify", "status", "gaps"):  # in this order: status shows what verify found last
-            code, said = source.run(command)
-            assert code == 0, said
-        assert "accepted as missing (power was lost)" in said
+            code, answer = source.run(command)
+            assert code == 0, answer
+        assert "accepted as missing (power was lost)" in answer
         site.stop(source.egress, ingress)
         keys = [key for key in site.keys() if key.startswith(f"{PREFIX}/{A}/_control/v1/forks/")]  # noqa: SIM118
         assert len(keys) == 2

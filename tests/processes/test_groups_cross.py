@@ -181,7 +181,7 @@ def test_groups_never_go_back_and_skip_nothing_while_ingress_is_killed(site: Sit
         groups, end = dict(found.groups), max(found.records) + 1
         seen = {group: found.at(group) or 0 for group in groups}
 
-        def look() -> None:
+        def compare() -> None:
             for group, offset in groups.items():
                 here = found.at(group) or 0
                 assert here >= seen[group], f"{group} went back from {seen[group]} to {here}"
@@ -197,11 +197,11 @@ def test_groups_never_go_back_and_skip_nothing_while_ingress_is_killed(site: Sit
                 commit({"bootstrap.servers": site.bootstrap(A)}, group, offsets)
             Stop().wait(timedelta(seconds=random.uniform(0, 3)))  # any moment of two rounds, about
             found.ingress.kill()
-            look()
+            compare()
             found.ingress.start()
         moved = replace(found, groups=groups)
         site.wait("every group", moved.all_continue)
-        look()
+        compare()
 
 
 @pytest.mark.long

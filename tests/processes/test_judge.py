@@ -1,4 +1,4 @@
-"""The judge convicts the guilty, and nobody else."""
+"""The judge convicts the guilty alone."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ class Replaced:
         assert self.values(B, self.target) == wanted
 
     def seed(self, worker: Worker) -> None:
-        said = worker.run("checkpoints", "seed", f"{A}/{self.topic}", "--connect-offsets", OFFSETS, "--yes")
-        assert said[0] == 0, said[1]
+        code, output = worker.run("checkpoints", "seed", f"{A}/{self.topic}", "--connect-offsets", OFFSETS, "--yes")
+        assert code == 0, output
 
     def export(self, worker: Worker) -> tuple[int, str]:
         return worker.run("checkpoints", "export", f"{A}/{self.topic}", "--to", "connect-offsets", "--yes")
@@ -175,16 +175,16 @@ def test_each_continues_where_the_other_stopped(own_site: Site) -> None:
             ours = scene.ingress(adopt=True).start()
             scene.wait_for_more()
             site.wait("offset syncs", lambda: _advanced(written, scene.last_syncs()))  # noqa: B023 -- called now
-            code, said = scene.export(ours)
-            assert (code, "Stop ingress first" in said) == (1, True), said
+            code, output = scene.export(ours)
+            assert (code, "Stop ingress first" in output) == (1, True), output
             site.stop(ours)
-            code, said = scene.export(ours)
-            assert (code, f"written to {OFFSETS}" in said) == (0, True), said
+            code, output = scene.export(ours)
+            assert (code, f"written to {OFFSETS}" in output) == (0, True), output
 
             theirs = scene.mirror_maker()
             scene.wait_for_more()
-            code, said = scene.export(ours)
-            assert (code, "the other program runs" in said) == (1, True), said
+            code, output = scene.export(ours)
+            assert (code, "the other program runs" in output) == (1, True), output
     scene.wait_for_all()
     theirs.stop(STOPS_WITHIN)
     site.stop(egress)

@@ -167,8 +167,8 @@ def test_another_number_of_tasks(site: Site) -> None:
 @pytest.mark.long
 def test_a_bucket_that_the_executors_cannot_reach(site: Site) -> None:
     """Each service names it, and what to do; with a way to it nothing was lost."""
-    (nobody,) = free_ports(1)
-    away, spark = f"http://127.0.0.1:{nobody}", OnSpark(tasks=1)
+    (closed_port,) = free_ports(1)
+    away, spark = f"http://127.0.0.1:{closed_port}", OnSpark(tasks=1)
     with Flow(site, partitions=2) as flow:
         cut_off = (
             site.egress("egress", {flow.topic: {}}, spark=spark, endpoint_url=away),

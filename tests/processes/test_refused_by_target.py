@@ -1,4 +1,4 @@
-"""What the target refuses for good: the cause and its remedy are named, nobody else waits, nothing is asked for again
+"""What the target refuses for good: the cause and its remedy are named, no other waits, nothing is asked for again
 and again, and it goes on by itself when the cause is gone."""
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def refused(site: Site) -> Iterator[Refused]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_topic_without_the_right_to_write_holds_nobody_up(refused: Refused, guarantee: str) -> None:
+def test_a_topic_without_the_right_to_write_holds_no_other_up(refused: Refused, guarantee: str) -> None:
     words = refused.produce()
     ingress = refused.ingress("ingress", delivery=guarantee).start()
     refused.wait_for(words)

@@ -62,7 +62,7 @@ def test_m08_topics_come_and_go_while_the_others_go_on(site: Site, spark: OnSpar
         for one in (old, kept):
             one.produce(drafts(50, [0, 1]))
             one.wait_for_archive(STARTS_WITHIN)
-        ingress.start()  # which looks for topics once, so that what follows is because of the file
+        ingress.start()  # which searches for topics once, so that what follows is because of the file
         produce(old, kept, within=STARTS_WITHIN)
         words = new.produce(drafts(50, [0, 1]))
         ends = old.ends()

@@ -87,7 +87,7 @@ class Restoring:
             )
 
     def plan(self) -> Mapping[int, int]:
-        """The last offset that it is going to restore, by partition; once it has said so."""
+        """The last offset that it is going to restore, by partition; once it has printed it."""
         row = re.compile(rf"{A}/{re.escape(self._flow.topic)}/(\d+) .*? 0-(\d+) ")
 
         def found() -> dict[int, int]:

@@ -43,12 +43,12 @@ class Command:
         self._config = site.folder / "restore.toml"
         kafka = {"bootstrap.servers": site.bootstrap(B)}
         self._config.write_text(to_toml({"region": A, "kafka": kafka, "s3": site.s3()}), encoding="utf-8")
-        self.said = site.folder / "restore.err"
+        self.err_file = site.folder / "restore.err"
 
     @contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         arguments = ["restore", "orders", "--rename", f"orders={self.name}", "--config", str(self._config), *more]
-        with self.said.open("wb") as err, (self._site.folder / "restore.out").open("wb") as out:
+        with self.err_file.open("wb") as err, (self._site.folder / "restore.out").open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "replicator", *arguments],
                 cwd=ROOT,
@@ -66,7 +66,7 @@ class Command:
         return len(self.cluster.records(TopicPartition(self.name, 0))) if self.name in self.cluster.topics() else 0
 
     def err(self) -> str:
-        return self.said.read_text(encoding="utf-8", errors="replace")
+        return self.err_file.read_text(encoding="utf-8", errors="replace")
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def command(site: Site) -> Command:
 
 
 @pytest.mark.long
-def test_a_follower_ends_when_it_is_told_to(command: Command) -> None:
+def test_a_follower_ends_when_it_is_asked_to(command: Command) -> None:
     for _ in range(3):  # the first has work to do, the others wait for some
         with command.running("--follow", "--every", "200ms") as process:
-            assert wait_until(lambda: "restored so far" in told(process, command), PATIENCE)
+            assert wait_until(lambda: "restored so far" in err_while_running(process, command), PATIENCE)
             process.terminate()
             assert process.wait(PATIENCE.total_seconds()) == 0, command.err()
         assert "stopping; " in command.err()
@@ -89,7 +89,7 @@ def test_a_follower_ends_when_it_is_told_to(command: Command) -> None:
     assert command.records() <= SEGMENTS * ROWS
 
 
-def told(process: subprocess.Popen[bytes], command: Command) -> str:
+def err_while_running(process: subprocess.Popen[bytes], command: Command) -> str:
     assert process.poll() is None, command.err()
     return command.err()
 
@@ -100,7 +100,7 @@ def test_ctrl_c_says_where_it_stands_and_the_same_command_goes_on(command: Comma
     for _ in range(2):
         before = command.records()
         with command.running("--max-rate", "100KiB") as process:
-            assert wait_until(lambda: "partitions are over" in told(process, command), PATIENCE)
+            assert wait_until(lambda: "partitions are over" in err_while_running(process, command), PATIENCE)
             assert wait_until(lambda before=before: command.records() > before, PATIENCE), command.err()  # type: ignore[misc]
             began = time.monotonic()
             os.kill(process.pid, signal.SIGINT)
@@ -118,7 +118,7 @@ def test_ctrl_c_says_where_it_stands_and_the_same_command_goes_on(command: Comma
 @pytest.mark.long
 def test_a_second_signal_ends_it_at_once(command: Command) -> None:
     with command.running("--max-rate", "100KiB") as process:
-        assert wait_until(lambda: "partitions are over" in told(process, command), PATIENCE)
+        assert wait_until(lambda: "partitions are over" in err_while_running(process, command), PATIENCE)
         assert wait_until(lambda: command.records() > 0, PATIENCE), command.err()
         with command.cluster.frozen():  # it cannot finish what is in flight
             process.terminate()

@@ -77,7 +77,7 @@ def test_a_second_sigterm_leaves_at_once_while_the_store_hangs(site: Site) -> No
 
 
 def test_one_sigterm_ends_within_the_deadline_while_the_store_hangs(site: Site) -> None:
-    """Nobody waits for an answer that never comes; what was not stored is not committed, and read again."""
+    """No thread waits for an answer that never comes; what was not stored is not committed, and read again."""
     with proxied(site.stack.moto.endpoint_url) as proxy, Flow(site) as flow:
         egress = site.egress("egress", {flow.topic: {}}, endpoint_url=proxy.endpoint_url, shutdown_timeout="2s").start()
         with flow.traffic(seed=SEED) as traffic:

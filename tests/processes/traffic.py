@@ -1,7 +1,7 @@
 """Records of every kind that a client can write, made by seed and produced while the system under test runs.
 
 bursts(seed) ──> plain │ one transaction, committed or aborted ──> all partitions of one topic
-finish()     ──> one last record per partition, unlike any other: whoever has it has seen everything
+finish()     ──> one last record per partition, unlike any other: a reader that has it has seen everything
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Traffic:
                     break
 
     def _transact(self, burst: Burst) -> None:
-        """One transaction. Whether it is committed matters to nobody but the source's log: the judge reads that."""
+        """One transaction. Whether it is committed matters to the source's log alone: the judge reads that."""
         try:
             if self._transactional is None:
                 self._transactional = _transactional_producer(self._bootstrap, self._id)

@@ -62,7 +62,7 @@ class Records:
         self.opened.append((topic, follow))
         yield from self.topics[topic]
         if follow:
-            raise AssertionError("read on, though nobody wants the next record")
+            raise AssertionError("read on, though the next record is not wanted")
 
 
 @pytest.fixture

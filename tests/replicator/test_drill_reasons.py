@@ -59,10 +59,10 @@ def test_a_file_without_a_cluster(place: Place, commands: Commands) -> None:
 
 @pytest.mark.long
 def test_a_cluster_that_does_not_answer_says_why(place: Place, commands: Commands) -> None:
-    with closing(socket.socket()) as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        server = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
         gone = file(place, "gone.toml", kafka={"bootstrap.servers": server})
-        told = drilled(place, commands, "--source", str(gone))
-    assert told.startswith(f"RPO unknown: the cluster of {gone} ({server}) was asked: list offsets of ")
-    assert "Connection refused" in told
+        reason = drilled(place, commands, "--source", str(gone))
+    assert reason.startswith(f"RPO unknown: the cluster of {gone} ({server}) was asked: list offsets of ")
+    assert "Connection refused" in reason

@@ -273,8 +273,10 @@ class TestConfigFile:
             CONFIG + '[[compaction.jobs]]\nname = "nightly"\n[[compaction.jobs]]\nname = "weekly"\n'
             '[retention.topics."^.*"]\nmax_age = "1d"\n'
         )
-        told = run("config", "check", "--config", str(file)).out
-        assert told.endswith("egress of 2 topic rules, compaction jobs: nightly, weekly, retention of 1 topic rule\n")
+        summary = run("config", "check", "--config", str(file)).out
+        assert summary.endswith(
+            "egress of 2 topic rules, compaction jobs: nightly, weekly, retention of 1 topic rule\n"
+        )
 
     def test_several_files(self, run: Run, file: Path, tmp_path: Path) -> None:
         sqs = '[sqs]\nqueue = "q"\n[[ingress.sources]]\nregion = "{}"\ntopic = "^orders.*"\n'

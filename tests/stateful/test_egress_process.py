@@ -268,7 +268,7 @@ class EgressProcesses(RuleBasedStateMachine):
             try:
                 adopt_fork(self.world.peek, self.world.control_peek, self.world.admin, "a", "t", clock=self.world.clock)
             except TargetError as error:
-                if "has not yet found where partitions" not in str(error):  # else told to wait: it does so later
+                if "has not yet found where partitions" not in str(error):  # else it has to wait, and does it later
                     raise
             return
         for fork in waiting:

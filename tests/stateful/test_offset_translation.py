@@ -142,7 +142,7 @@ class OffsetMapMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.look()
+            self.compare()
         finally:
             self.reader.close()
             self.stack.close()
@@ -310,7 +310,7 @@ class OffsetMapMachine(RuleBasedStateMachine):
     # --- the proof ---
 
     @rule()
-    def look(self) -> None:
+    def compare(self) -> None:
         model, stored = self.model, self.pages()
         assert (stored is not None) == bool(model.kept)
         if stored is None:

@@ -452,8 +452,8 @@ class TestGroups:
         one = region.process("one")
         region.turn(one, times=40)
         assert [found.unreadable for found in region.snapshots()] == [{"g": "allow DESCRIBE on the group"}]
-        said = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
-        assert said.count("groups") == 1
+        operations = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
+        assert operations.count("groups") == 1
         assert one.publisher.health.snapshot().problems == {}
 
 
@@ -468,8 +468,8 @@ class TestRights:
         [found] = region.watermarks()
         assert found.problems == {"position": "allow READ on the group"}
         assert (found.topics["t"].high, found.topics["t"].position) == ((0,), (None,))
-        said = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
-        assert said.count("position") == 1
+        operations = [vars(record)["operation"] for record in caplog.records if record.message == "not_observed"]
+        assert operations.count("position") == 1
         region.no_positions = ""
         region.turn(one, times=7)
         assert region.watermarks()[-1].topics["t"].position == (0,)

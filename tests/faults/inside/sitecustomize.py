@@ -1,5 +1,5 @@
 """Python imports this as it starts, where this folder is on PYTHONPATH: every process below the one that was given
-orders is under them too, whoever starts it. Spark's workers are Java's children, and forks of a daemon of its own."""
+orders is under them too, whatever starts it. Spark's workers are Java's children, and forks of a daemon of its own."""
 
 import os
 

@@ -114,11 +114,11 @@ def test_who_observed_it_and_when_makes_no_difference() -> None:
 class TestRemovals:
     later = T0 + timedelta(hours=1)
 
-    def test_a_topic_that_is_gone_is_said_to_be(self) -> None:
+    def test_a_topic_that_is_gone_is_recorded_as_removed(self) -> None:
         found = with_removals(catalog(topic("a"), at=self.later), catalog(topic("a"), topic("b")), existing={"a"})
         assert found.removed == (RemovedTopic(name="b", topic_id="id", removed_at=self.later, lineage=()),)
 
-    def test_it_stays_said_with_the_time_at_which_it_was_observed(self) -> None:
+    def test_it_stays_recorded_with_the_time_at_which_it_was_observed(self) -> None:
         gone = RemovedTopic(name="b", topic_id="id", removed_at=T0)
         before = replace(catalog(topic("a")), removed=(gone,))
         assert with_removals(catalog(topic("a"), at=self.later), before, existing={"a"}).removed == (gone,)

@@ -55,10 +55,10 @@ def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
 
 def test_a_checkpoint_without_begun_at_is_decoded() -> None:
     at = "2026-01-01T00:00:00+00:00"
-    said = f'{{"at":"{at}","author":"exactly-once","destination_topic_id":"x","next_offset":5,"v":1}}'.encode()
-    found = delivery_checkpoint.decode(said)
+    encoded = f'{{"at":"{at}","author":"exactly-once","destination_topic_id":"x","next_offset":5,"v":1}}'.encode()
+    found = delivery_checkpoint.decode(encoded)
     assert (found.next_offset, found.begun_at) == (5, None)
-    assert delivery_checkpoint.encode(found) == said
+    assert delivery_checkpoint.encode(found) == encoded
 
 
 @given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))

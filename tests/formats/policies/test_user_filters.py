@@ -125,7 +125,7 @@ class TestEntryPoints:
         self.install(path, POLICIES, f"identity = {USER}:Suffixed")
         assert replication_policy("identity", "other", ".").format_remote_topic("other", "orders") == "orders"
 
-    def test_one_that_nobody_installed_names_those_that_are(self, path: Path) -> None:
+    def test_one_that_is_not_installed_names_those_that_are(self, path: Path) -> None:
         self.install(path, FILTERS, f"serene = {USER}:NoTemporary")
         with pytest.raises(ValueError, match=r"'serne' is not found: neither .* installed are: serene"):
             topic_filter("serne")

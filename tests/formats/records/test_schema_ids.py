@@ -32,7 +32,7 @@ def sampled(*batches: list[bytes | None]) -> SchemaIds | None:
 @property_examples()
 @given(first=st.lists(some_values), second=st.lists(some_values))
 @example(first=[value(7)], second=[])
-def test_every_value_of_the_sample_is_looked_at_as_one_by_one(
+def test_every_value_of_the_sample_is_counted_as_one_by_one(
     first: list[bytes | None], second: list[bytes | None]
 ) -> None:
     values = [one for one in [*first, *second] if one is not None]
@@ -45,14 +45,14 @@ def test_every_value_of_the_sample_is_looked_at_as_one_by_one(
         assert found == SchemaIds(sampled=len(values), carrying=len(carried), ids=tuple(sorted(set(carried))))
 
 
-def test_a_batch_that_is_a_slice_is_looked_at_from_where_it_begins() -> None:
+def test_a_batch_that_is_a_slice_is_read_from_where_it_begins() -> None:
     batch = batch_of([row(n, value(n)) for n in range(1, 9)])
     sample = SchemaIdSample()
     sample.update(batch.slice(3, 2))
     assert sample.found == SchemaIds(sampled=2, carrying=2, ids=(4, 5))
 
 
-def test_only_a_sample_is_looked_at() -> None:
+def test_only_a_sample_is_read() -> None:
     large: list[bytes | None] = [value(1)] * (SAMPLE_OF_BATCH + 1)
     found = sampled(*[large] * 50)
     assert found == SchemaIds(sampled=SAMPLE_RECORDS, carrying=SAMPLE_RECORDS, ids=(1,))

@@ -36,7 +36,7 @@ def in_a_row(level: int, shapes: Sequence[tuple[int, int]], scale: int) -> list[
 
 
 def is_hidden(segment: Segment, segments: Sequence[Segment], position: int) -> bool:
-    """Behind so many others of its level that no look goes so far back."""
+    """Behind so many others of its level that no listing goes so far back."""
     return sum(segment < other and other.offsets.start < position for other in of_level(segments, segment.level)) >= 2
 
 
@@ -190,9 +190,9 @@ def test_segments_merged_meanwhile_are_found_in_their_new_level() -> None:
                 self.delete_many([format_key("p", one) for one in inputs])
             return found
 
-    for look in (ahead, all_ahead):
+    for list_from in (ahead, all_ahead):
         objects = Merging()
         for one in inputs:
             objects.put_new(format_key("p", one), BytesIO(b"x"), 1)
-        found = look(SegmentStore(objects, "p"), SOURCE, 20)
+        found = list_from(SegmentStore(objects, "p"), SOURCE, 20)
         assert segments_of(found) == [merged]

@@ -48,7 +48,7 @@ def test_nothing_newer_costs_one_request() -> None:
     assert (generations.newest(499), objects.listings) == (499, 1)
 
 
-def test_a_first_look_at_many_costs_few_requests() -> None:
+def test_a_first_read_of_many_costs_few_requests() -> None:
     generations, objects = stored(*range(1, 20_001))
     assert generations.newest() == 20_000
     assert objects.listings < 50

@@ -64,13 +64,13 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("look", [covered, lambda store, of: all_ahead(store, of, MILLION * LENGTH)])
-def test_listing_every_key_holds_none_in_memory(look: Callable[..., object]) -> None:
+@pytest.mark.parametrize("list_all", [covered, lambda store, of: all_ahead(store, of, MILLION * LENGTH)])
+def test_listing_every_key_holds_none_in_memory(list_all: Callable[..., object]) -> None:
     """One request for each thousand keys, on a pool thread: some seconds, and no memory."""
     objects = LazyArchive({0: (20_000, LENGTH), 1: (20, MILLION)})
     store = SegmentStore(objects, "data")
     with at_most(seconds=60, mib=1):
-        look(store, source())
+        list_all(store, source())
     assert objects.requests <= 20 + 10
     assert objects.keys >= 20_000
 

@@ -91,7 +91,7 @@ def test_an_object_that_is_repaired_is_read_again(world: World, caplog: pytest.L
     catalogs = catalogs_in(world.objects, "data")
     for _ in range(3):
         assert in_force(world, catalogs) == ["one"]
-    assert [record.message for record in caplog.records] == ["control_object_not_readable"], "said once"
+    assert [record.message for record in caplog.records] == ["control_object_not_readable"], "logged once"
     world.objects.memory.replace(key, good)
     assert in_force(world, catalogs) == ["two"]
     assert catalogs.problems == {}

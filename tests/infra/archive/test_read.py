@@ -172,7 +172,7 @@ def test_every_wanted_record_once_and_in_order(
     batches, read = archive.batches(offsets, timestamps=timestamps, max_bytes=max_bytes), []
     for level, (after, (start, end)) in enumerate(changes, 1):
         if not set(range(start, end + 1)) <= stored:
-            continue  # nobody merges over a gap
+            continue  # no compaction merges over a gap
         read += [batch for _, batch in zip(range(after), batches, strict=False)]
         archive.replace(segment(start, end, level))
     expected = [row for row in archive.expected(offsets, timestamps) if row["offset"] in stored]

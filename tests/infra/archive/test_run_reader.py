@@ -198,8 +198,8 @@ def test_runs_are_the_slice_in_order_and_positions_rise(
 
 @pytest.mark.parametrize("last", range(-1, 31))
 def test_nothing_after_the_last_offset_is_read(last: int) -> None:
-    """A merged segment reaches further than what was planned: the position ends where the records do, so that whoever
-    goes on later misses none."""
+    """A merged segment reaches further than what was planned: the position ends where the records do, so that a
+    later reader misses none."""
     world = World()
     slices = [SegmentSlice.rest(world.put(0, 9, holes=(4, 9)), 0), SegmentSlice.rest(world.put(10, 29), 10)]
     reader = SegmentRunReader(world.archive, 3, 1 << 20, last_offset=lambda _: last)

@@ -48,7 +48,7 @@ def child(source: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def said(process: subprocess.Popen[str]) -> dict[str, object]:
+def printed(process: subprocess.Popen[str]) -> dict[str, object]:
     """The JSON line that the child prints."""
     assert process.stdout is not None
     line = process.stdout.readline()

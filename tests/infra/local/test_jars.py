@@ -11,7 +11,7 @@ from infra.local.errors import LocalStackError
 from infra.local.identity import identify
 from infra.local.jars import is_fetched, kafka_jars
 from infra.runtime.java import Java
-from tests.infra.local.processes import child, eventually, said
+from tests.infra.local.processes import child, eventually, printed
 
 FAKE_JAVA = Java(executable=Path("/no/java/bin/java"), version="17")
 RESOLVER = """
@@ -48,7 +48,7 @@ class TestJars:
             print(json.dumps(dict(jars=[str(jar) for jar in jars])), flush=True)
         """
         with child(source) as one, child(source) as other:
-            answers = said(one), said(other)
+            answers = printed(one), printed(other)
         assert calls.read_text(encoding="ascii").splitlines() == ["org.apache.kafka:kafka_2.13:4.3.1"]
         assert is_fetched(cache=cache)
         found = kafka_jars(FAKE_JAVA, cache=cache, resolver="raise SystemExit(1)")

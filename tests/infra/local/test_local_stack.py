@@ -26,7 +26,7 @@ from infra.local.identity import ProcessIdentity, identify, process_start
 from infra.local.process import Supervisor
 from infra.local.server import Server
 from infra.local.stack import LocalStack
-from tests.infra.local.processes import PATIENCE, ROOT, answers, child, eventually, said
+from tests.infra.local.processes import PATIENCE, ROOT, answers, child, eventually, printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -174,7 +174,7 @@ class TestSupervisor:
             signal.pause()
         """
         with child(source) as process:
-            answer = said(process)
+            answer = printed(process)
             pids, forked = answer["pids"], answer["forked"]
             assert isinstance(pids, list)
             assert isinstance(forked, int)
@@ -407,7 +407,7 @@ class TestStack:
     @pytest.mark.long
     def test_a_parent_that_ends_leaves_nothing(self, temp_dir: Path, number: signal.Signals) -> None:
         with child(STACK_CHILD, TMPDIR=str(temp_dir)) as process:
-            answer = said(process)
+            answer = printed(process)
             pids = answer["pids"]
             assert isinstance(pids, dict)
             assert set(pids) == {"supervisor", "broker-only", "moto"}
@@ -489,7 +489,7 @@ class TestStack:
             print(json.dumps(state.to_json()), flush=True)
         """
         with child(source) as process:
-            started = detached.StackState.from_json(said(process))
+            started = detached.StackState.from_json(printed(process))
             assert process.wait(timeout=PATIENCE.total_seconds()) == 0
         try:
             found = detached.status(dir=folder)

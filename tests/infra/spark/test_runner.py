@@ -307,15 +307,15 @@ def test_no_process_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedWriter:ResourceWarning")  # of pyspark, to a dead Java
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (SparkSettings(master="nonsense"), "(?s)wrote last:.*must either be yarn or start with spark"),
         (SparkSettings(master="local[1]", properties={"spark.driver.memory": "nonsense"}), "(?s)wrote last:.*nonsense"),
     ],
     ids=["master", "memory"],
 )
-def test_a_spark_that_cannot_start_has_the_reason(settings: SparkSettings, said: str) -> None:
-    with SparkRunner(settings) as runner, pytest.raises(SparkUnavailable, match=said):
+def test_a_spark_that_cannot_start_has_the_reason(settings: SparkSettings, message: str) -> None:
+    with SparkRunner(settings) as runner, pytest.raises(SparkUnavailable, match=message):
         runner.run(["a"], shout)
     gc.collect()  # here, where it is expected
 

@@ -180,12 +180,12 @@ def test_after_a_stop_each_call_has_one_attempt() -> None:
 
 
 def test_repeated_failures_and_their_end_are_reported() -> None:
-    told: list[tuple[str, str | None]] = []
-    retries = Retries(stop=FastStop(), on_problem=lambda operation, reason: told.append((operation, reason)))
+    problems: list[tuple[str, str | None]] = []
+    retries = Retries(stop=FastStop(), on_problem=lambda operation, reason: problems.append((operation, reason)))
     retries.call("put", Failing(*[StoreUnavailable("down")] * 4))
-    assert told == []
+    assert problems == []
     retries.call("put", Failing(*[StoreUnavailable("down")] * 6))
-    assert told == [("put", "down"), ("put", "down"), ("put", None)]
+    assert problems == [("put", "down"), ("put", "down"), ("put", None)]
 
 
 def test_without_a_limit_retries_continue() -> None:

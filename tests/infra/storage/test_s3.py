@@ -533,7 +533,7 @@ class TestFaults:
         assert wire.requests.count("GetObject") <= 9
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with closing(client_of("http://127.0.0.1:1")) as client:
         for call in every_call(S3ObjectStore(client, "b", part_size_bytes=PART)):
             with pytest.raises(StoreUnavailable, match="s3://b"):

@@ -166,7 +166,7 @@ class TestOnMoto:
         assert removed.at >= created.info.stored_at
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     url = "http://127.0.0.1:1"
     with closing(make_sqs_client(endpoint_url=url, region_name=REGION, credentials=KEYS, attempts=1)) as client:
         for queue in (SqsQueue(client, "q"), SqsQueue(client, f"{url}/1/q")):

@@ -209,7 +209,7 @@ class Died(BaseException):
 
 @pytest.mark.parametrize("step", [Step.DELETE_ACLS, Step.RECORD_OWNERSHIP, Step.DELETE_TOPIC])
 @pytest.mark.parametrize("when", [crash_points.BEFORE, crash_points.AFTER])
-def test_whoever_dies_on_the_way_the_next_one_completes_it(step: Step, when: str) -> None:
+def test_a_removal_that_dies_on_the_way_is_completed_by_the_next_one(step: Step, when: str) -> None:
     removal = Removal()
     removal.removed("t")
 

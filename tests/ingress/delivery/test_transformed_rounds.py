@@ -158,7 +158,7 @@ def test_a_function_that_fails_stops_its_partition_at_the_record(records: int, e
 def test_a_record_that_the_target_refuses_is_where_the_position_stops(
     wanted: set[int], poison: set[int], records: int, exactly_once: bool, sharing: bool
 ) -> None:
-    """Records that are left out before it are behind the position, and counted, however few are left: so whoever gives
+    """Records that are left out before it are behind the position, and counted, however few are left: so one that gives
     it up begins after it with the right number. With another source of the same partition, too."""
     world = World()
     world.target.exactly_once = exactly_once

@@ -31,7 +31,7 @@ class World:
         self.admin = FakeAdmin(self.broker, ids={HERE.topic: KEY.destination_id})
         self.offset_map.put(page(0, [(100, 0, 20)]))
 
-    def look(self, between: Callable[[], None] = lambda: None) -> Translation | str:
+    def translate(self, between: Callable[[], None] = lambda: None) -> Translation | str:
         """`between`: after the map is read."""
         read = self.offset_map.read
 
@@ -54,15 +54,15 @@ def world() -> Iterator[World]:
 
 
 def test_an_offset_of_a_destination(world: World) -> None:
-    assert world.look() == Translation(5, Exactness.EXACT)
+    assert world.translate() == Translation(5, Exactness.EXACT)
 
 
 def test_a_destination_that_is_created_again_meanwhile_is_not_taken_for_the_one_before(world: World) -> None:
     def recreate() -> None:
         world.admin.ids[HERE.topic] = "another"
 
-    assert "created again" in str(world.look(recreate))
+    assert "created again" in str(world.translate(recreate))
 
 
 def test_a_destination_that_is_deleted_meanwhile_has_no_translation(world: World) -> None:
-    assert isinstance(world.look(lambda: world.broker.delete(HERE.topic)), str)
+    assert isinstance(world.translate(lambda: world.broker.delete(HERE.topic)), str)

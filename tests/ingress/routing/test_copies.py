@@ -41,7 +41,7 @@ def test_what_came_from_this_cluster_is_not_copied_back(destination: str | None)
     found = plan(world)
     assert [one[0].source.name for one in found.chosen.values()] == ["u"]
     assert "are not copied back" in found.kept_away[0].reason
-    assert found.reasons == {}, "nothing stops, and nobody has to decide"
+    assert found.reasons == {}, "nothing stops, and no operator has to decide"
 
 
 def test_a_topic_of_the_source_cluster_itself_is_no_copy() -> None:
@@ -157,7 +157,7 @@ def test_the_way_with_which_delivery_began_is_kept(key: CheckpointKey) -> None:
     assert kept_away.topic.region == "b"
     assert "where their delivery began" in kept_away.reason
     assert "exclude t from the source of c, and then give b/t a position" in kept_away.reason
-    assert found.reasons == {}, "nothing stops, and nobody has to decide"
+    assert found.reasons == {}, "nothing stops, and no operator has to decide"
 
 
 def test_a_position_that_is_in_conflict_was_delivered() -> None:

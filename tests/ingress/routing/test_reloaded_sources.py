@@ -69,7 +69,7 @@ def test_a_topic_that_is_excluded_stops_and_goes_on_where_it_stopped() -> None:
     assert process.problems == {}
     reload(process, FIRST)
     process.turn(8)
-    assert world.offsets(C) == numbers((0, 7)), "the event that nobody wanted is made up for by a listing"
+    assert world.offsets(C) == numbers((0, 7)), "the event that no source wanted is made up for by a listing"
     assert world.checkpoint() == 8
 
 

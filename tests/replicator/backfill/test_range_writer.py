@@ -234,7 +234,7 @@ def test_retention_was_faster(bench: Bench) -> None:
         bench.write(0, 41)
 
 
-def test_told_to_stop(bench: Bench) -> None:
+def test_asked_to_stop(bench: Bench) -> None:
     bench.fill(30)
     bench.while_reading = lambda offset: bench.stop.set() if offset > 20 else None
     with pytest.raises(BackfillStopped):

@@ -74,7 +74,7 @@ class TestRefused:
     """Before any request."""
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (("hops",), "Missing argument"),
             (("hops", "us", "--bootstrap-server", "x:1", "--config", "a.toml"), "--config, --region and --alias"),
@@ -86,9 +86,9 @@ class TestRefused:
             (("upstream", "--properties", "none.properties"), "none.properties"),
         ],
     )
-    def test_usage(self, run: Run, arguments: tuple[str, ...], said: str) -> None:
+    def test_usage(self, run: Run, arguments: tuple[str, ...], message: str) -> None:
         outcome = run(*arguments)
-        assert (outcome.code, said in outcome.err) == (2, True), outcome.err
+        assert (outcome.code, message in outcome.err) == (2, True), outcome.err
         assert "Traceback" not in outcome.err
 
     def test_properties_that_are_unknown_or_missing(self, run: Run, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ class TestRefused:
         assert "set ssl.ca.location" in run("upstream", "--properties", str(file), "--bootstrap-server", "x:1").err
 
     @pytest.mark.parametrize(
-        ("policy", "arguments", "said"),
+        ("policy", "arguments", "message"),
         [
             ("", ("topics",), "ingress.replication_policy: missing"),
             ('replication_policy = "identity"', ("topics",), "give --alias, one of ap, us"),
@@ -110,13 +110,13 @@ class TestRefused:
         ],
     )
     def test_names_that_do_not_say_where_topics_come_from(
-        self, run: Run, tmp_path: Path, policy: str, arguments: tuple[str, ...], said: str
+        self, run: Run, tmp_path: Path, policy: str, arguments: tuple[str, ...], message: str
     ) -> None:
         file = tmp_path / "a.toml"
         text = KAFKA.format(servers="127.0.0.1:1") + INGRESS.format(policy=policy)
         file.write_text(text.replace('topic = "^.*"', 'topic = "^.*"\nallow_merge = true'))
         outcome = run(*arguments, "--config", str(file))
-        assert (outcome.code, said in outcome.err) == (2, True), outcome.err
+        assert (outcome.code, message in outcome.err) == (2, True), outcome.err
 
     def test_lag_needs_what_ingress_has(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "a.toml"

@@ -72,7 +72,7 @@ class Refusing:
 
 def config(folder: Path, endpoint_url: str) -> Path:
     file = folder / "replicator.toml"
-    s3 = f'bucket = "bucket-of-nobody"\nendpoint_url = "{endpoint_url}"\nregion_name = "us-east-1"'
+    s3 = f'bucket = "no-bucket"\nendpoint_url = "{endpoint_url}"\nregion_name = "us-east-1"'
     file.write_text(
         f'region = "here"\n[s3]\n{s3}\n[sync.destination]\n{s3}\nprefix = "there"\n'
         '[[compaction.jobs]]\nname = "all"\n[retention.topics."^.*"]\nmax_age = "1d"\n',
@@ -139,16 +139,16 @@ QUICK = {("status",), ("compact", "--once")}  # what `make test` has time for
 )
 def test_no_permission_for_anything(tmp_path: Path, command: tuple[str, ...]) -> None:
     with Refusing(403, "AccessDenied").running() as server:
-        said = run(tmp_path, command, server.url, KEYS)
-    assert "allow s3:" in said
-    assert "on bucket bucket-of-nobody" in said
+        output = run(tmp_path, command, server.url, KEYS)
+    assert "allow s3:" in output
+    assert "on bucket no-bucket" in output
     assert server.requests <= FEW
 
 
 @pytest.mark.parametrize(
     ("status", "code", "remedy"),
     [
-        (404, "NoSuchBucket", "the bucket bucket-of-nobody does not exist: create it, or correct the bucket"),
+        (404, "NoSuchBucket", "the bucket no-bucket does not exist: create it, or correct the bucket"),
         (403, "InvalidAccessKeyId", "repair the credentials"),
         (403, "SignatureDoesNotMatch", "repair the credentials"),
         (400, "ExpiredToken", "repair the credentials"),
@@ -158,8 +158,8 @@ def test_a_refusal_of_the_server_is_reported_with_its_remedy(
     verify: Verify, status: int, code: str, remedy: str
 ) -> None:
     with Refusing(status, code).running() as server:
-        said = verify(server.url, KEYS)
-    assert remedy in said
+        output = verify(server.url, KEYS)
+    assert remedy in output
     assert server.requests <= FEW
 
 
@@ -172,5 +172,5 @@ def test_no_credentials(verify: Verify) -> None:
 
 
 def test_a_profile_that_does_not_exist(verify: Verify) -> None:
-    said = verify("http://127.0.0.1:9", {"AWS_PROFILE": "nobody"}, code=2)
-    assert "The config profile (nobody) could not be found; correct it" in said
+    output = verify("http://127.0.0.1:9", {"AWS_PROFILE": "absent"}, code=2)
+    assert "The config profile (absent) could not be found; correct it" in output

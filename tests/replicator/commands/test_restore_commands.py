@@ -85,12 +85,12 @@ def test_conflicts_are_reported_before_the_first_record(place: Place, commands: 
     place.cluster.put(name, b"k", b"somebody else's")
     code, plan = commands.json("restore", "orders", "--rename", f"orders={name}", "--dry-run")
     assert (code, plan["refused"]) == (3, True)
-    said = {o["what"] for o in plan["topics"][0]["objections"]}
-    assert said == {"foreign-data", "fewer-partitions", "retention"}
+    kinds = {o["what"] for o in plan["topics"][0]["objections"]}
+    assert kinds == {"foreign-data", "fewer-partitions", "retention"}
     assert commands.run("restore", "orders", "--rename", f"orders={name}")[0] == 1
-    assert [(commands.out + commands.err).count(f"  {what}: ") for what in sorted(said)] == [1, 1, 1]
+    assert [(commands.out + commands.err).count(f"  {what}: ") for what in sorted(kinds)] == [1, 1, 1]
     code, plan = commands.json("restore", "orders", "--rename", f"orders={name}")
-    assert (code, {o["what"] for o in plan["topics"][0]["objections"]}) == (1, said)
+    assert (code, {o["what"] for o in plan["topics"][0]["objections"]}) == (1, kinds)
     assert "foreign-data" not in commands.err
     assert len(place.restored(name, 0)) == 1
 
@@ -216,13 +216,13 @@ def test_a_report_that_was_changed_is_noticed(
     code, text = commands.run("verify", "orders", "--state", str(state), "--read-again", "0s")
     assert (code, text.count("5 read, 0 proven before")) == (0, 2), text
 
-    said = json.loads(file.read_text(encoding="utf-8"))
-    said["entries"][0]["records_read"] += 1
-    file.write_text(json.dumps(said), encoding="utf-8")
+    report = json.loads(file.read_text(encoding="utf-8"))
+    report["entries"][0]["records_read"] += 1
+    file.write_text(json.dumps(report), encoding="utf-8")
     assert commands.run("verify", "--check-report", str(file))[0] == 1
     monkeypatch.setenv("REPLICATOR_REPORT_KEY", "another key")
-    said["entries"][0]["records_read"] -= 1
-    file.write_text(json.dumps(said), encoding="utf-8")
+    report["entries"][0]["records_read"] -= 1
+    file.write_text(json.dumps(report), encoding="utf-8")
     assert commands.run("verify", "--check-report", str(file))[0] == 1
 
 

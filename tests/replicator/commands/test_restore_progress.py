@@ -81,9 +81,9 @@ class Interrupted:
     def prepare(self, **_: object) -> Ready:
         return Ready(self._plan)
 
-    def run(self, _plan: RestorePlan, told: RestoreProgress, _told_on_spark: object) -> list[RestoreOutcome]:
+    def run(self, _plan: RestorePlan, on_progress: RestoreProgress, _on_spark_progress: object) -> list[RestoreOutcome]:
         self._restoring.turn(3)
-        told(list(self._restoring.partitions.values()))
+        on_progress(list(self._restoring.partitions.values()))
         signal.raise_signal(self.number)
         assert self._stop.is_set()
         if self.on_spark:

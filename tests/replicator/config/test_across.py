@@ -53,14 +53,14 @@ def test_each_shared_name_is_reported_with_its_remedy(same: str) -> None:
     region, servers = ("a", "x:1") if same == "region" else ("b", "y:1, kafka.a:9092")
     one = file("one", "a", ingress=ingress(("c", "^orders.*", "{topic}.copy")))
     two = file("two", region, servers, ingress=ingress(("c", "orders", "orders.copy")), s3={"bucket": "another"})
-    told = between_files([one, two])
-    assert [line.partition(": ")[0] for line in told] == ["one and two"] * 4
-    assert "ingress.group_id 'replicator.ingress' is the same in both files" in told[0]
-    assert "set another group_id in one of them" in told[0]
-    assert "ingress.checkpoint_topic 'replicator.checkpoint' is the same in both files" in told[1]
-    assert "ingress.segment_events_topic" in told[2]
-    assert "'orders.copy' receives orders of c by one file and orders of c by the other" in told[3]
-    assert "set another destination_topic" in told[3]
+    problems = between_files([one, two])
+    assert [line.partition(": ")[0] for line in problems] == ["one and two"] * 4
+    assert "ingress.group_id 'replicator.ingress' is the same in both files" in problems[0]
+    assert "set another group_id in one of them" in problems[0]
+    assert "ingress.checkpoint_topic 'replicator.checkpoint' is the same in both files" in problems[1]
+    assert "ingress.segment_events_topic" in problems[2]
+    assert "'orders.copy' receives orders of c by one file and orders of c by the other" in problems[3]
+    assert "set another destination_topic" in problems[3]
 
 
 @pytest.mark.parametrize("region", ["a", "b"])
@@ -68,11 +68,11 @@ def test_two_deliveries_need_a_queue_each(region: str) -> None:
     queue = {"queue": "events", "endpoint_url": "http://sqs:1"}
     one = file("one", "a", ingress=ingress(("c", "orders", "copy")), sqs=queue)
     two = file("two", region, ingress=ingress(("c", "payments", "other"), **OTHERS), sqs=queue)
-    [told] = between_files([one, two])
-    assert told.startswith("one: sqs.queue and two: sqs.queue are one queue, 'events', of two deliveries")
-    assert "a queue of its own" in told
-    [told] = between_files([one, two], {"two": "clusters.{}".format})
-    assert told.startswith("one: sqs.queue and two: clusters.sqs.queue are")
+    [problem] = between_files([one, two])
+    assert problem.startswith("one: sqs.queue and two: sqs.queue are one queue, 'events', of two deliveries")
+    assert "a queue of its own" in problem
+    [problem] = between_files([one, two], {"two": "clusters.{}".format})
+    assert problem.startswith("one: sqs.queue and two: clusters.sqs.queue are")
     for more in ({"region_name": "x"}, {"endpoint_url": "http://sqs:2"}, {"queue": "others"}):
         apart = file("two", region, ingress=ingress(("c", "payments", "other"), **OTHERS), sqs=queue | more)
         assert between_files([one, apart]) == []
@@ -153,9 +153,9 @@ def test_internal_topics_are_neither_destinations_nor_sources() -> None:
     one = file("one", "a", ingress=ingress(("c", "orders", "c2")))
     two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), egress=egress("unrelated"))
     archives = file("three", "a", egress=egress("^[ce]2", group_id="g3"))
-    told = between_files([one, two, archives])
-    assert any("'c2' is an internal topic of one file and a destination of the other" in line for line in told)
-    assert any("egress.topics of one file selects c2, e2" in line for line in told)
+    problems = between_files([one, two, archives])
+    assert any("'c2' is an internal topic of one file and a destination of the other" in line for line in problems)
+    assert any("egress.topics of one file selects c2, e2" in line for line in problems)
 
 
 def test_groups_of_egress() -> None:
@@ -190,14 +190,14 @@ def ring(**of_b: Any) -> list[Config]:
 )
 def test_a_loop_names_files_setting_and_remedy(of_b: dict[str, Any], why: str) -> None:
     files = ring(**of_b)
-    [told] = between_files(files)
-    assert "ingress.sources[0].topic: delivers x of " in told
-    assert "(a.toml)" in told
-    assert "(b.toml)" in told
-    assert "for ever" in told
-    assert why in told
-    assert "exclude" in told
-    assert "from [egress] of" in told
+    [problem] = between_files(files)
+    assert "ingress.sources[0].topic: delivers x of " in problem
+    assert "(a.toml)" in problem
+    assert "(b.toml)" in problem
+    assert "for ever" in problem
+    assert why in problem
+    assert "exclude" in problem
+    assert "from [egress] of" in problem
     assert notes_between(files) == []
 
 
@@ -211,13 +211,13 @@ def test_a_loop_that_lineage_ends_is_a_note() -> None:
 
 def test_a_topic_delivered_into_itself_is_a_loop_whatever_other_loops_there_are() -> None:
     archives = file("c.toml", "c", "kafka.a:9092", ingress=ingress(("a", "^.*", "{topic}"), **OTHERS))
-    found = [told for told in between_files([*ring(), archives]) if "for ever" in told]
-    assert any("c.toml" in told and "the same topic" in told for told in found)
+    found = [line for line in between_files([*ring(), archives]) if "for ever" in line]
+    assert any("c.toml" in line and "the same topic" in line for line in found)
 
 
 def test_two_ledgers_of_one_cluster_hide_the_lineage() -> None:
     more = file("c.toml", "b", egress=egress("^y"), ingress=ingress(("d", "y", "z"), **OTHERS, ledger_topic="mine"))
-    assert any("c.toml: ingress.ledger_topic is mine" in told for told in between_files([*ring(), more]))
+    assert any("c.toml: ingress.ledger_topic is mine" in line for line in between_files([*ring(), more]))
 
 
 NAMES = st.sampled_from(["x", "y", "z", "replicator.checkpoint2"])

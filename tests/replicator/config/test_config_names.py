@@ -106,10 +106,10 @@ class TestFilters:
     def test_topics_and_groups_of_egress(self) -> None:
         config = parse(SMALL + self.EGRESS)
 
-        def told(name: str) -> list[bool]:
+        def selections(name: str) -> list[bool]:
             return [answer.selected for answer in (*explain_topic(config, name), *explain_group(config, name))]
 
-        assert [told(name) for name in ("billing", "tmp1", "secret", "bad", "x.replica")] == [
+        assert [selections(name) for name in ("billing", "tmp1", "secret", "bad", "x.replica")] == [
             [True, True],
             [False, False],
             [False, False],

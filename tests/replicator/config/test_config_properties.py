@@ -109,12 +109,12 @@ def test_any_tables_give_a_config_or_a_config_error(tables: dict[str, Any]) -> N
     try:
         config = from_mapping(tables, environment={"A": "x"})
     except ConfigError as error:
-        told = error.problems
+        problems = error.problems
         config = None
     else:
-        told = ()
-    assert (config is None) == bool(told)
-    assert all(": " in problem for problem in told)
+        problems = ()
+    assert (config is None) == bool(problems)
+    assert all(": " in problem for problem in problems)
     if config is not None:
         shown = to_toml(to_tables(config))
         if "********" not in shown and "nan" not in shown:  # a mask is no secret, and nan equals nothing

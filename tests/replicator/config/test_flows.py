@@ -470,22 +470,22 @@ class TestFiles:
         text = TWO.replace("[flow_defaults]", "[flow_defaults]\nenabled = false")
         with pytest.raises(ConfigError) as caught:
             build(region(text, "us-east"))
-        [told] = caught.value.problems
-        assert told == f'{section}: missing: of the flows {side} us-east, enabled = false ends flows."{ended}"'
+        [problem] = caught.value.problems
+        assert problem == f'{section}: missing: of the flows {side} us-east, enabled = false ends flows."{ended}"'
         with pytest.raises(ConfigError) as caught:
             build(region(TWO.partition("[flow_defaults]")[0], "us-east"))
-        [told] = caught.value.problems
-        assert told == (
+        [problem] = caught.value.problems
+        assert problem == (
             f'{section}: missing: the file has no flow {side} us-east; add flows."{advised}" with its topics'
         )
 
     def test_what_a_cluster_lacks_is_not_asked_for_in_the_defaults(self) -> None:
         text = TWO.replace('[clusters.us-west.s3]\nbucket = "segments-us-west"\n', "")
         text = text.replace("[flow_defaults]", '[cluster_defaults.s3]\nprefix = "data"\n[flow_defaults]')
-        [told] = refused(text, "us-west")
-        assert told.startswith("clusters.us-west.s3.bucket: missing")
-        [told] = refused(text.replace('prefix = "data"', 'bucket = ""'), "us-west")
-        assert told.startswith("cluster_defaults.s3.bucket: must")
+        [problem] = refused(text, "us-west")
+        assert problem.startswith("clusters.us-west.s3.bucket: missing")
+        [problem] = refused(text.replace('prefix = "data"', 'bucket = ""'), "us-west")
+        assert problem.startswith("cluster_defaults.s3.bucket: must")
 
     def test_all_regions_that_are_equally_near_are_suggested(self) -> None:
         assert "(did you mean 'us-east' or 'us-west'?)" in refused(TWO, "us-est")[0]
@@ -493,14 +493,14 @@ class TestFiles:
 
     def test_the_explanation_says_where_a_value_is(self) -> None:
         found = tables_of(tomllib.loads(TWO), "us-east")
-        told = {one.name: one.origin for one in explain_settings(region(TWO, "us-east"), found)}
-        assert told["egress.exclude"] == "from the file, by flow_defaults.exclude"
-        assert told["ingress.sources[0].exclude"] == 'from the file, by flows."us-west->us-east".exclude'
-        assert told["ingress.sources[0].replication_policy"] == "the default of a flow"
-        assert told["ingress.sources[0].on_recreate"] == "the default"
-        assert told["s3.bucket"] == "from the file, by clusters.us-east.s3.bucket"
-        assert told['kafka."security.protocol"'] == 'from the file, by cluster_defaults.kafka."security.protocol"'
-        assert told["region"] == "the name of the cluster"
+        origins = {one.name: one.origin for one in explain_settings(region(TWO, "us-east"), found)}
+        assert origins["egress.exclude"] == "from the file, by flow_defaults.exclude"
+        assert origins["ingress.sources[0].exclude"] == 'from the file, by flows."us-west->us-east".exclude'
+        assert origins["ingress.sources[0].replication_policy"] == "the default of a flow"
+        assert origins["ingress.sources[0].on_recreate"] == "the default"
+        assert origins["s3.bucket"] == "from the file, by clusters.us-east.s3.bucket"
+        assert origins['kafka."security.protocol"'] == 'from the file, by cluster_defaults.kafka."security.protocol"'
+        assert origins["region"] == "the name of the cluster"
 
     @pytest.mark.parametrize(
         ("name", "wanted"),

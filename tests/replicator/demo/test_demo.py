@@ -238,12 +238,12 @@ def test_a_service_that_ends_is_reported_with_its_log(stack: LocalStack, tmp_pat
     services = Services(stack, dict.fromkeys(("a", "b"), tmp_path / "absent.toml"))
     try:
 
-        def told() -> bool:
+        def check() -> bool:
             services.check()
             return False
 
         with pytest.raises(LocalStackError, match=r"ended with 2\nlog: (.|\n)*there is no such file"):
-            wait_until(told, timedelta(seconds=30))
+            wait_until(check, timedelta(seconds=30))
     finally:
         services.kill()
 
@@ -284,8 +284,8 @@ def test_a_kept_demo_keeps_running_until_down(own_cache: Path, capsys: pytest.Ca
     answer = io.StringIO()
     code = run(keep=True, console=Console(file=answer), json=True, limit=FEW, scenario=SMALL)
     try:
-        said = capsys.readouterr()
-        assert code == 0, said.err
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
         found = detached.status()
         assert found is not None
         assert found.up
@@ -293,10 +293,10 @@ def test_a_kept_demo_keeps_running_until_down(own_cache: Path, capsys: pytest.Ca
         values = json.loads(answer.getvalue())
         assert values["equal"] is True
         assert values["stack"] == found.state.to_json()
-        assert said.out == ""
-        assert "replicator local down" in said.err
-        assert "Starting two Kafka brokers" in said.err
-        assert str(own_cache / "local-stack" / "region-b.toml") in said.err
+        assert printed.out == ""
+        assert "replicator local down" in printed.err
+        assert "Starting two Kafka brokers" in printed.err
+        assert str(own_cache / "local-stack" / "region-b.toml") in printed.err
     finally:
         ended = detached.down()
     assert ended is not None
@@ -314,9 +314,9 @@ sys.exit(run(keep=False, console=Console()))
 
 
 def descendants(pid: int) -> list[int]:
-    told = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    processes = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
-    for line in told.splitlines():
+    for line in processes.splitlines():
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
     found = [pid]

@@ -101,15 +101,15 @@ class TestJudge:
 
     @pytest.mark.parametrize("kind", PLANTED)
     def test_each_kind_of_difference_is_reported(self, kind: str, some_rows: list[Row]) -> None:
-        plant, told = PLANTED[kind]
+        plant, expected = PLANTED[kind]
         changed = numbered(plant(some_rows))
         assert changed != some_rows
         whole = side(some_rows)
-        (said,) = verdict_of(whole, whole, side(changed)).differences
-        assert said.startswith("target: ")
-        assert told in said
-        (said,) = verdict_of(whole, side(changed), whole).differences
-        assert said.startswith("archive: ")
+        (difference,) = verdict_of(whole, whole, side(changed)).differences
+        assert difference.startswith("target: ")
+        assert expected in difference
+        (difference,) = verdict_of(whole, side(changed), whole).differences
+        assert difference.startswith("archive: ")
 
     def test_a_missing_partition_is_a_difference(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
@@ -211,11 +211,11 @@ class TestRecovery:
 
     @pytest.mark.parametrize("kind", PLANTED)
     def test_each_kind_of_difference_is_reported(self, kind: str, some_rows: list[Row]) -> None:
-        plant, told = PLANTED[kind]
+        plant, expected = PLANTED[kind]
         restored = compared(side(some_rows), side(numbered(plant(some_rows))))
-        (said,) = self.recovery(some_rows, restored).differences
-        assert said.startswith("partition 0: restored: ")
-        assert told in said
+        (difference,) = self.recovery(some_rows, restored).differences
+        assert difference.startswith("partition 0: restored: ")
+        assert expected in difference
 
     def test_a_topic_that_cannot_be_read_is_a_difference(self, some_rows: list[Row]) -> None:
         absent = TargetVerdict(source=SOURCE, target=TOPIC, result=None, unreadable="no such partition")
@@ -231,7 +231,7 @@ def test_loaded_records_are_read_back_and_planted_differences_are_detected(
 ) -> None:
     """Partition 0 is unchanged; each other partition has one kind of difference."""
     kinds = [nothing, *(plant for plant, _ in PLANTED.values())]
-    told = ["", *(words for _, words in PLANTED.values())]
+    expected = ["", *(words for _, words in PLANTED.values())]
     source, target = unique("source"), unique("target")
     for region, topic in (("a", source), ("b", target)):
         create_topic(KafkaAdmin({"bootstrap.servers": stack.brokers[region].bootstrap}), topic, partitions=len(kinds))
@@ -265,10 +265,10 @@ def test_loaded_records_are_read_back_and_planted_differences_are_detected(
     assert [verdict.source.digest for verdict in verdicts] == [digest_of([whole])] * len(kinds)
     assert [verdict.archive.digest for verdict in verdicts] == [digest_of([whole])] * len(kinds)
     assert verdicts[0].equal
-    for verdict, words in list(zip(verdicts, told, strict=True))[1:]:
-        (said,) = verdict.differences
-        assert said.startswith("target: ")
-        assert words in said
+    for verdict, words in list(zip(verdicts, expected, strict=True))[1:]:
+        (difference,) = verdict.differences
+        assert difference.startswith("target: ")
+        assert words in difference
 
 
 @pytest.mark.integration

@@ -117,7 +117,7 @@ def test_a_group_in_use_is_left(facts: GroupFacts | None) -> None:
     assert replace(found, state=active).is_exact  # it is used here, as it should be
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_what_is_not_known_is_stated() -> None:
     found = plan(partition(5, 5, None), {})
     assert found.missing == 0
     assert any("no watermarks" in one for one in found.problems)

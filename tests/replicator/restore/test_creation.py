@@ -79,7 +79,7 @@ def test_as_the_source_with_retention_held() -> None:
     assert found.excluded == {"min.insync.replicas": "2"}
 
 
-def test_a_retention_by_default_of_the_source_is_said_too() -> None:
+def test_a_retention_by_default_of_the_source_is_stated_too() -> None:
     source = {"retention.ms": ConfigValue("604800000", ConfigSource.DEFAULT)}
     assert created(ConfigMode.ARCHIVE, source).held == {"retention.ms": "604800000"}
 

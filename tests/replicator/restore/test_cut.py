@@ -192,7 +192,7 @@ def test_a_partition_or_a_topic_that_came_meanwhile_ends_it() -> None:
             assert same.moment == T0 + 5 * SECOND
 
 
-def test_what_can_be_promised_without_them_is_said() -> None:
+def test_what_can_be_promised_without_them_is_stated() -> None:
     objects = MemoryObjectStore()
     with pytest.raises(ConfigError, match=r"has no watermarks of a that can be read, so .* --until selects records by"):
         found(objects, chosen("t", at=T0))

@@ -161,19 +161,19 @@ def test_progress_is_reported_in_every_turn_and_stop_ends_the_restore() -> None:
     world = restorable()
     world.put(0, 99)
     restoring = Restoring(world)
-    told: list[float] = []
+    shares: list[float] = []
 
     def tell(partitions: Sequence[RestoringPartition]) -> None:
         restoring.delivery.run_round()
-        told.append(partitions[0].share)
-        if len(told) == 4:
+        shares.append(partitions[0].share)
+        if len(shares) == 4:
             restoring.stop.set()
 
     restoring.restorer.on_progress = tell
     [partition] = restoring.restorer.run()
     assert not partition.is_over
-    assert told == sorted(told)
-    assert 0 < told[-1] < 1
+    assert shares == sorted(shares)
+    assert 0 < shares[-1] < 1
     restoring = Restoring(world)
     restoring.finish()
     assert world.offsets(C) == numbers((0, 99))
@@ -527,7 +527,7 @@ def test_following_waits_for_a_segment_that_is_late() -> None:
     assert world.offsets(C) == numbers((0, 29))
 
 
-def test_following_looks_once_more_within_seconds_for_a_segment_that_is_late() -> None:
+def test_following_lists_once_more_within_seconds_for_a_segment_that_is_late() -> None:
     """Overtaken by its successor: it need not wait for the next listing by interval."""
     world = gappy()
     restoring = Restoring(world, follow=timedelta(minutes=30))

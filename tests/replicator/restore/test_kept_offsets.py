@@ -134,8 +134,8 @@ def test_offsets_that_a_destination_has_given_are_taken() -> None:
     assert list(against_taken({}, [plan])) == []
 
 
-@pytest.mark.parametrize(("count", "said"), [(1_000, ["0", "0"]), (0, ["0", "25"])])
-def test_the_time_that_filling_takes_is_said_when_it_is_long(count: int, said: list[str]) -> None:
+@pytest.mark.parametrize(("count", "seconds"), [(1_000, ["0", "0"]), (0, ["0", "25"])])
+def test_the_time_that_filling_takes_is_stated_when_it_is_long(count: int, seconds: list[str]) -> None:
     plan = planned([OffsetRange(0, 999)], wanted=IntRange(0, 10**6))
     footer = SegmentFooter(
         segment=plan.infos[0].segment,
@@ -150,12 +150,12 @@ def test_the_time_that_filling_takes_is_said_when_it_is_long(count: int, said: l
         digest=None,
     )
     warnings = list(fill_warnings([plan], [footer]))
-    if said[1] == "0":
+    if seconds[1] == "0":
         assert warnings == []
     else:
         (text,) = warnings
-        assert f"about {said[0]} s for those before, between and after the segments" in text
-        assert f"up to {said[1]} s for those within them" in text
+        assert f"about {seconds[0]} s for those before, between and after the segments" in text
+        assert f"up to {seconds[1]} s for those within them" in text
     assert list(fill_warnings([plan], [])) == []
     done = replace(plan, checkpoint=Checkpoint(1_000, "", T0))
     assert list(fill_warnings([done], [footer])) == []

@@ -64,7 +64,7 @@ def _check_one(make_place: Callable[[], Place], data: st.DataObject) -> None:
     archive: Archive = data.draw(archives())
     choice: Choice = data.draw(choices(archive))
     stopped_after = data.draw(st.none() | st.integers(0, 3))
-    with closing(make_place()) as place:  # a bucket each: planning looks into every topic that a bucket has
+    with closing(make_place()) as place:  # a bucket each: planning reads every topic that a bucket has
         archive.write(place.objects, TOPIC)
         _check_restore(place, archive, choice, stopped_after)
 
@@ -75,13 +75,13 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
         stop = Stop()
         turns = itertools.count()
 
-        def told(_: Sequence[RestoringPartition]) -> None:
+        def on_progress(_: Sequence[RestoringPartition]) -> None:
             if next(turns) >= stopped_after:
                 stop.set()
 
         with Restore(place.config, select(name, choice), target_options=PASS, stop=stop) as restore:
             if not (plan := restore.plan()).is_empty:
-                restore.run(plan, told)
+                restore.run(plan, on_progress)
     answer = choice.answer(archive)
     with Restore(place.config, select(name, choice), target_options=PASS) as restore:
         plan = restore.plan()
@@ -180,14 +180,14 @@ def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> Non
         fill(place.objects, TOPIC, 1, 4)  # 48,000 records
         name, half = place.unique("replaced"), threading.Event()
 
-        def told(partitions: Sequence[RestoringPartition]) -> None:
+        def on_progress(partitions: Sequence[RestoringPartition]) -> None:
             if not half.is_set() and sum(p.records for p in partitions) >= 10_000:
                 half.set()
                 created_again(place, name)
 
         options = Options(max_rate=1 << 20)
         with Restore(place.config, select(name, Choice()), options=options) as restore:
-            [outcome] = restore.run(restore.plan(), told)
+            [outcome] = restore.run(restore.plan(), on_progress)
         assert half.is_set()
         assert re.search(f"{name} was deleted and created again.*start another restore with --id", outcome.failed)
         assert (outcome.is_whole, outcome.is_done, outcome.records) == (False, False, 0)

@@ -211,9 +211,9 @@ def test_another_incarnation_of_the_destination_is_a_conflict() -> None:
     assert "--id" in why(conflicts)
 
 
-@pytest.mark.parametrize(("said", "topic_id"), [("id", "id"), ("", "id"), ("other", "")])
-def test_the_same_or_an_unknown_topic_id_is_no_conflict(said: str, topic_id: str) -> None:
-    plan = planned([info(0, 9)], checkpoint=at(5, said))
+@pytest.mark.parametrize(("recorded_id", "topic_id"), [("id", "id"), ("", "id"), ("other", "")])
+def test_the_same_or_an_unknown_topic_id_is_no_conflict(recorded_id: str, topic_id: str) -> None:
+    plan = planned([info(0, 9)], checkpoint=at(5, recorded_id))
     assert not list(against_topic(replace(FACTS, topic_id=topic_id), FILLED, [plan], True))
 
 
@@ -333,13 +333,13 @@ def test_a_compacted_destination_is_a_conflict(policy: str, wanted: list[Conflic
 
 
 @settings(deadline=None)
-@given(said=st.sets(st.sampled_from(ConflictKind)), accept=st.sets(st.sampled_from(ConflictKind)))
+@given(found=st.sets(st.sampled_from(ConflictKind)), accept=st.sets(st.sampled_from(ConflictKind)))
 def test_only_named_and_acceptable_conflicts_are_accepted(
-    said: set[ConflictKind], accept: Collection[ConflictKind]
+    found: set[ConflictKind], accept: Collection[ConflictKind]
 ) -> None:
-    answer = accepted([Conflict(kind=what, reason="why") for what in sorted(said)], accept)
-    assert kinds(answer) == sorted(said)
-    assert {c.kind for c in answer if c.accepted} == said & set(accept) & set(ACCEPTED)
+    answer = accepted([Conflict(kind=what, reason="why") for what in sorted(found)], accept)
+    assert kinds(answer) == sorted(found)
+    assert {c.kind for c in answer if c.accepted} == found & set(accept) & set(ACCEPTED)
 
 
 def topic_plan(*conflicts: Conflict, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:

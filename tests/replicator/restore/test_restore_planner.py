@@ -75,8 +75,8 @@ def test_where_nothing_is_stored_the_other_regions_of_the_bucket_are_named() -> 
     world.put(0, 9)
     with pytest.raises(ConfigError) as raised:
         plan(world, replace(select("t"), region="here"))
-    told = "t: nothing of it is stored below here/, nor anything else; the archive of another region is"
-    assert list(raised.value.problems) == [f"{told} --archive-region NAME: {REGION}"]
+    problem = "t: nothing of it is stored below here/, nor anything else; the archive of another region is"
+    assert list(raised.value.problems) == [f"{problem} --archive-region NAME: {REGION}"]
     with pytest.raises(ConfigError, match=r"absent: nothing of it is stored below a/$"):
         plan(world, select("absent"))
 

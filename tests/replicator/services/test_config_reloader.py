@@ -42,7 +42,7 @@ class Bench:
             stop=Stop(),
             check=self.check,
         )
-        self.look()
+        self.poll()
 
     @staticmethod
     def check(config: Config) -> None:
@@ -56,7 +56,7 @@ class Bench:
         new.write_text(text, encoding="utf-8")
         new.replace(self.path)
 
-    def look(self, times: int = 2) -> None:
+    def poll(self, times: int = 2) -> None:
         for _ in range(times):
             self.reloader.poll()
 
@@ -83,38 +83,38 @@ def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def test_a_file_that_stays_as_it_is_changes_nothing(bench: Bench, logged: Callable[[], list[str]]) -> None:
-    bench.look(5)
+    bench.poll(5)
     assert (bench.applied, bench.problem, logged()) == ([], "", [])
 
 
 def test_another_content_is_applied_once_it_was_seen_twice(bench: Bench) -> None:
     bench.write(HEAD + PAYMENTS)
-    bench.look(1)
+    bench.poll(1)
     assert bench.applied == [], "it may be half written"
-    bench.look(1)
+    bench.poll(1)
     assert bench.topics == ["orders", "payments"]
-    bench.look(3)
+    bench.poll(3)
     assert bench.applied == [bench.reloader.running]
 
 
-def test_a_request_is_obeyed_at_the_next_look(bench: Bench, logged: Callable[[], list[str]]) -> None:
+def test_a_request_is_obeyed_at_the_next_poll(bench: Bench, logged: Callable[[], list[str]]) -> None:
     bench.write(HEAD + PAYMENTS)
     bench.reloader.request()
-    bench.look(1)
+    bench.poll(1)
     assert bench.topics == ["orders", "payments"]
     bench.reloader.request()
-    bench.look(1)
+    bench.poll(1)
     assert logged() == ["config_reloaded", "config_reloaded"]
     assert len(bench.applied) == 1
 
 
 def test_a_file_written_anew_with_the_same_content_is_the_same(bench: Bench, logged: Callable[[], list[str]]) -> None:
     bench.write(HEAD)
-    bench.look(3)
+    bench.poll(3)
     assert logged() == []
 
 
-def test_a_change_between_the_start_and_the_first_look_is_not_missed(tmp_path: Path) -> None:
+def test_a_change_between_the_start_and_the_first_poll_is_not_missed(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "replicator.toml")
     reloader = ConfigReloader(
         file=bench.reloader.file,
@@ -157,53 +157,53 @@ def test_a_bad_file_keeps_the_settings_and_is_named_until_it_is_good(
     bench: Bench, logged: Callable[[], list[str]]
 ) -> None:
     bench.write(BAD)
-    bench.look(5)
+    bench.poll(5)
     bench.reloader.request()
-    bench.look(5)
+    bench.poll(5)
     assert logged() == ["config_not_applied"]
     assert f"{bench.path}: is not TOML" in bench.problem
     assert "The settings of before stay in force: correct the file" in bench.problem
     assert not bench.health.snapshot().is_ready
     bench.write(HEAD + PAYMENTS)
-    bench.look()
+    bench.poll()
     assert bench.problem == ""
     assert bench.topics == ["orders", "payments"]
 
 
 def test_a_file_that_is_gone_is_as_bad_and_comes_back(bench: Bench) -> None:
     bench.path.unlink()
-    bench.look(1)
+    bench.poll(1)
     assert bench.problem == "", "an editor may be about to write it"
-    bench.look(1)
+    bench.poll(1)
     assert "there is no such file" in bench.problem
     bench.write(HEAD)
-    bench.look()
+    bench.poll()
     assert (bench.problem, bench.applied) == ("", [])
 
 
 def test_another_mistake_is_another_problem(bench: Bench, logged: Callable[[], list[str]]) -> None:
     for text in (BAD, HEAD + "nothing = 1\n", BAD):
         bench.write(text)
-        bench.look()
+        bench.poll()
     assert logged() == ["config_not_applied"] * 3
 
 
 def test_what_needs_a_restart_is_named_and_not_applied(bench: Bench, logged: Callable[[], list[str]]) -> None:
     bench.write(OTHER_CLUSTER + PAYMENTS)
-    bench.look(4)
+    bench.poll(4)
     assert bench.topics == ["orders", "payments"]
     assert bench.problem == 'needs a restart: kafka."bootstrap.servers"'
     assert bench.reloader.running.cluster.servers == "one:9092"
     assert logged() == ["config_reloaded", "config_not_applied"]
     bench.write(HEAD)
-    bench.look()
+    bench.poll()
     assert bench.problem == "", "the change was taken back"
     assert bench.topics == ["orders"]
 
 
 def test_no_value_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.write(HEAD.replace("one:9092", "secret:1") + "[egress]\nexclude = ['hidden']\n")
-    bench.look()
+    bench.poll()
     texts = [str(vars(record)) for record in caplog.records]
     assert texts
     assert [text for text in texts if "secret:1" in text or "hidden" in text] == []
@@ -267,9 +267,9 @@ def test_a_flow_that_changes_is_taken_over_by_its_source(tmp_path: Path) -> None
 
 def test_what_a_check_of_the_service_refuses_is_not_applied(bench: Bench) -> None:
     bench.write(HEAD + '[egress.topics."forbidden"]\n')
-    bench.look()
+    bench.poll()
     assert (bench.topics, bench.applied) == (["orders"], [])
     assert bench.problem.endswith("nothing of it is applied: egress.topics: forbidden")
     bench.write(HEAD + PAYMENTS)
-    bench.look()
+    bench.poll()
     assert (bench.topics, bench.problem) == (["orders", "payments"], "")

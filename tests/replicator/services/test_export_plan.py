@@ -25,7 +25,7 @@ from replicator.selection import SourceName
 from replicator.services.export_plan import ancestor_exports, chosen, connect_exports, due_records
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-NOBODY = "MirrorSourceConnector"
+CONNECTOR = "MirrorSourceConnector"
 
 
 def key(topic: str = "t", partition: int = 0, *, region: str = "a", to: str = "copy", id_: str = "") -> CheckpointKey:
@@ -73,7 +73,7 @@ class TestChosen:
 class TestConnect:
     def test_the_next_record_is_the_one_that_is_wanted_here(self) -> None:
         exports = connect_exports({key(): at(301), key(partition=1): at(0)}, (), alias="A", connector=None)
-        assert due_records(exports) == [connect_record(ForeignPartition("A", "t", 0), 301, NOBODY)]
+        assert due_records(exports) == [connect_record(ForeignPartition("A", "t", 0), 301, CONNECTOR)]
 
     def test_the_key_that_is_there_is_written_again(self) -> None:
         there = b'["mine", {"topic": "t", "cluster": "A", "partition": 0}]'
@@ -82,7 +82,7 @@ class TestConnect:
         assert due_records(exports) == [(there, b'{"offset":300}')]
 
     def test_a_position_at_the_first_record_removes_the_other(self) -> None:
-        there = connect_record(ForeignPartition("A", "t", 0), 10, NOBODY)
+        there = connect_record(ForeignPartition("A", "t", 0), 10, CONNECTOR)
         assert due_records(connect_exports({key(): at(0)}, [there], alias="A", connector=None)) == [(there[0], None)]
 
     def test_several_connectors_need_a_choice(self) -> None:
@@ -100,7 +100,7 @@ class TestConnect:
     def test_what_is_read_back_is_what_is_delivered(self, ours: dict[int, int], theirs: dict[int, int]) -> None:
         """And a second time there is nothing to write; partitions without a position here keep theirs."""
         positions = {key(partition=p): at(offset) for p, offset in ours.items()}
-        present: list[Record] = [connect_record(ForeignPartition("A", "t", p), o, NOBODY) for p, o in theirs.items()]
+        present: list[Record] = [connect_record(ForeignPartition("A", "t", p), o, CONNECTOR) for p, o in theirs.items()]
         present += due_records(connect_exports(positions, present, alias="A", connector=None))
         wanted = {**theirs, **ours}
         assert connect_positions(present) == {ForeignPartition("A", "t", p): o for p, o in wanted.items() if o}

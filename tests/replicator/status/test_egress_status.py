@@ -128,8 +128,8 @@ class TestJudged:
     ],
 )
 def test_segments_above_the_commit_come_in_any_order(settled: int | None, found: list[OffsetRange]) -> None:
-    told = [p for p in judge(None, archived=HOLED, settled=settled).problems if "no segment" in p]
-    assert [p.partition(" of the archive")[0] for p in told] == [f"offsets {hole}" for hole in found]
+    problems = [p for p in judge(None, archived=HOLED, settled=settled).problems if "no segment" in p]
+    assert [p.partition(" of the archive")[0] for p in problems] == [f"offsets {hole}" for hole in found]
 
 
 def test_the_settled_offset() -> None:

@@ -83,7 +83,7 @@ def test_groups_of_other_kinds_and_those_that_cannot_be_read(source: Source) -> 
     assert status(source).is_troubled
 
 
-def test_groups_of_other_kinds_need_nobody(source: Source) -> None:
+def test_groups_of_other_kinds_need_no_operator(source: Source) -> None:
     troubled(source, unreadable={}, problems={})
     assert not status(source).is_troubled
 

@@ -292,8 +292,8 @@ def test_without_the_checkpoint_topic(members: int, destination: bool, although:
     target.world.broker.delete("replicator.checkpoint")
     status = target.status()
     assert not status.has_topic
-    told = [p for p in status.problems if p.startswith("checkpoint topic replicator.checkpoint does not exist")]
-    assert [f"does not exist, although {although}" in p and "checkpoints seed" in p for p in told] == (
+    problems = [p for p in status.problems if p.startswith("checkpoint topic replicator.checkpoint does not exist")]
+    assert [f"does not exist, although {although}" in p and "checkpoints seed" in p for p in problems] == (
         [] if although is None else [True]
     )
     yet = " yet: ingress creates it when it starts" if although is None else ""
@@ -320,9 +320,11 @@ def test_where_no_topic_matches_the_unknown_group_is_explained(capsys: pytest.Ca
         print_ingress(target.status(), target.world.clock.at, (), by_partition=False)
         return capsys.readouterr().out.splitlines()[1]
 
-    told = "ingress: no topic that is stored matches a source, so nothing is to be done yet: a process that runs joins"
+    expected = (
+        "ingress: no topic that is stored matches a source, so nothing is to be done yet: a process that runs joins"
+    )
     target.world.put(0, 9, topic="unrelated")
-    assert shown() == f"{told} group {GROUP} with the first one"
+    assert shown() == f"{expected} group {GROUP} with the first one"
     target.world.put(0, 9)
     assert shown().startswith(f"ingress: group {GROUP} has no members yet")
     target.groups.unknown.clear()

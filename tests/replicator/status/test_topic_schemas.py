@@ -40,18 +40,18 @@ def test_the_last_stored_segment_of_each_topic_says_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copies", "said"),
+    ("copies", "expected"),
     [
         (None, "; the bucket has no copy of their registry: set [schema_registry] at a"),
         (copy_of(7), "; the bucket has them"),
         (copy_of(9), "; the copy of their registry has no 7"),
     ],
 )
-def test_it_says_whether_the_schemas_are_here(copies: dict[str, SchemaSnapshot] | None, said: str) -> None:
+def test_it_says_whether_the_schemas_are_here(copies: dict[str, SchemaSnapshot] | None, expected: str) -> None:
     world = World()
     world.put(0, 9, value=ID_7)
     [found] = read(world, copies)
-    assert schemas_text(found) == f"a/t: 100% of a sample look as if they carry ids of schemas (7){said}"
+    assert schemas_text(found) == f"a/t: 100% of a sample look as if they carry ids of schemas (7){expected}"
 
 
 def test_a_segment_that_cannot_be_read_says_nothing() -> None:

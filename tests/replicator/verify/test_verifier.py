@@ -112,7 +112,7 @@ class Became(Enum):
     PUT_BACK = "removed by retention, and put back"
     GIVEN_UP = "given up by an operator"
     LOST = "lost at the source, as egress wrote down"
-    GONE = "gone, and nobody knows why"
+    GONE = "gone, for an unknown reason"
 
 
 TEN = 10
@@ -358,9 +358,9 @@ def written(*equal: bool) -> dict[str, Any]:
 
 def test_a_report_is_equal_if_every_entry_is() -> None:
     for equal in ([True], [True, True], [True, False], [False, True], [False]):
-        said = written(*equal)
-        assert said["equal"] == all(equal)
-        check(said, b"key")
+        signed = written(*equal)
+        assert signed["equal"] == all(equal)
+        check(signed, b"key")
 
 
 @pytest.mark.parametrize(

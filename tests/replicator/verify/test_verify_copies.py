@@ -46,7 +46,7 @@ def test_the_ingress_settings_of_the_target_rename_next() -> None:
 def test_the_selection_renames_first() -> None:
     assert named(TO_COPY, rename=Renaming({"orders": "other"})) == "other"
     assert named(TO_COPY, rename=Renaming({}, "{topic}.restored")) == "orders.restored"
-    assert named(TO_COPY, rename=Renaming({"another": "other"})) == "copy", "nothing was said of this one"
+    assert named(TO_COPY, rename=Renaming({"another": "other"})) == "copy", "this one is not renamed"
 
 
 def test_otherwise_the_name_is_unchanged() -> None:
@@ -107,7 +107,7 @@ def test_an_absent_copy_is_unequal_and_the_others_are_verified(place: Place, com
         assert "--rename" in bad["unreadable"]
 
     code, text = commands.run("verify", topic, "--no-archive", "--target", str(target), "--rename", f"{topic}={lost}")
-    assert (code, text.count("BAD ")) == (3, 2), "what was said wins over the file"
+    assert (code, text.count("BAD ")) == (3, 2), "the option wins over the file"
     assert f"has no topic {lost}: if" in text
 
     code, text = commands.run("verify", topic, lost, "--no-archive", "--source", str(target))

@@ -21,8 +21,8 @@ def test_lines_become_events_and_suppressed_lines_are_counted(
     client_log.error("OTHERTEST [x]: something else")
     now[0] += 11
     client_log.error("FLOODTEST [thrd]: connection refused")
-    told = [(r.getMessage(), getattr(r, REASON).split()[0], getattr(r, COUNT)) for r in caplog.records]
-    assert told == [
+    logged = [(r.getMessage(), getattr(r, REASON).split()[0], getattr(r, COUNT)) for r in caplog.records]
+    assert logged == [
         ("kafka_client", "FLOODTEST", 1),
         ("kafka_client", "OTHERTEST", 1),
         ("kafka_client", "FLOODTEST", 50),

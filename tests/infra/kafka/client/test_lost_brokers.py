@@ -113,7 +113,7 @@ def test_an_outage_of_the_cluster_is_no_reason_and_its_end_is_none_at_once(watch
 def test_any_answer_of_a_broker_counts(watch: Watch, answer: int | None) -> None:
     watch.client.code = answer
     assert not any(until_asked(watch.client, 5, watch))
-    assert watch.others[0].topics == [], "nobody else has to ask"
+    assert watch.others[0].topics == [], "no other client has to ask"
 
 
 def test_a_record_counts_as_an_answer(watch: Watch) -> None:

@@ -30,7 +30,7 @@ def admin(stack: LocalStack) -> KafkaAdmin:
 
 
 @pytest.fixture
-def nobody() -> KafkaAdmin:
+def unreachable() -> KafkaAdmin:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -161,6 +161,8 @@ def test_a_rejection_has_the_reason(admin: KafkaAdmin, topic_name: str) -> None:
         (lambda admin: admin.watermarks([TopicPartition("orders", 3)]), "list offsets of orders/3"),
     ],
 )
-def test_calls_without_a_broker_fail(nobody: KafkaAdmin, call: Callable[[KafkaAdmin], object], operation: str) -> None:
+def test_calls_without_a_broker_fail(
+    unreachable: KafkaAdmin, call: Callable[[KafkaAdmin], object], operation: str
+) -> None:
     with pytest.raises(BrokerUnavailable, match=operation):
-        call(nobody)
+        call(unreachable)

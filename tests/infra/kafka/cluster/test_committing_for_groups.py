@@ -70,7 +70,7 @@ def test_a_group_that_does_not_exist_gets_its_offsets(
     wanted = {partitions[0]: Committed(0, ""), partitions[2]: Committed(7, "from the source")}
     commits.commit(group, wanted)
     assert groups.committed(group, partitions) == wanted
-    commits.commit(group, {partitions[2]: Committed(5, "")})  # whoever decides what is written decides on going back
+    commits.commit(group, {partitions[2]: Committed(5, "")})  # the caller decides whether an offset goes back
     assert groups.committed(group, partitions) == {**wanted, partitions[2]: Committed(5, "")}
 
 

@@ -156,29 +156,29 @@ def test_a_call_ends_early_only_when_all_brokers_are_down(
     events: list[tuple[float, tuple[object, ...]]], asked: float, patience: float
 ) -> None:
     """Checked against a model: events since the last answer decide."""
-    known, down, said, now = Unreachable("somewhere:1"), False, dict[str, tuple[bool, float]](), 0.0
+    known, down, failures, now = Unreachable("somewhere:1"), False, dict[str, tuple[bool, float]](), 0.0
     for wait, event in events:
         now += wait
         match event:
             case ("failed", str(broker), bool(is_permanent)):
                 known.failed(Failure(broker, "reason", "", is_permanent=is_permanent), now)
-                said[broker] = is_permanent, now
+                failures[broker] = is_permanent, now
             case ("down",):
                 known.all_down()
                 down = True
             case _:
                 known.answered()
-                down, said = False, {}
+                down, failures = False, {}
         waited = now - asked
         verdict = known.verdict(asked, now, timedelta(seconds=patience))
-        since = [is_permanent for is_permanent, at in said.values() if at >= asked]
+        since = [is_permanent for is_permanent, at in failures.values() if at >= asked]
         settled = waited >= min(MIN_WAIT.total_seconds(), timedelta(seconds=patience).total_seconds())
         hopeless = settled and bool(since) and all(since)
         over = waited >= timedelta(seconds=patience).total_seconds()
         assert bool(verdict) == (down and (hopeless or over))
         if verdict:
-            assert all(broker in verdict for broker in said)
-            assert said or "somewhere:1" in verdict
+            assert all(broker in verdict for broker in failures)
+            assert failures or "somewhere:1" in verdict
 
 
 def test_many_brokers_are_counted_not_listed() -> None:

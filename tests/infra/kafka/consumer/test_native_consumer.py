@@ -203,7 +203,7 @@ class Churn:
             self.close_in_the_middle()
         self.read_bytes += sum(run.size_bytes for run in member.of(Run))
         member.fetched.clear()
-        member.listener.told.clear()
+        member.listener.calls.clear()
 
     def close_in_the_middle(self) -> None:
         consumer = self.world.member(fetch_by=NativeFetching)

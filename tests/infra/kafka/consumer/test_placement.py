@@ -30,24 +30,24 @@ class Owner:
     """A listener that tracks which partitions it owns."""
 
     owned: set[TopicPartition] = field(default_factory=set)
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     fail: bool = False
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
         assert not self.owned & set(partitions)
         self.owned |= set(partitions)
-        self.told.append("assigned")
+        self.calls.append("assigned")
         if self.fail:
             self.fail = False
             raise ValueError("planned")
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         self.owned -= set(partitions)
-        self.told.append("revoked")
+        self.calls.append("revoked")
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         self.owned -= set(partitions)
-        self.told.append("lost")
+        self.calls.append("lost")
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_member_ends_when_it_was_not_notified_of_a_loss(
     second.subscribe([topic_name], b)
     with pytest.raises(OwnershipLost, match="ZeroDivisionError"):
         drive(first, second, until=lambda: b.owned)
-    assert (a.owned, a.told[-1]) == (set(), "lost")
+    assert (a.owned, a.calls[-1]) == (set(), "lost")
 
 
 @pytest.mark.integration
@@ -265,11 +265,11 @@ def test_a_member_whose_client_lost_every_broker_joins_again_with_another(
     placement.subscribe([topic_name], owner)
     drive(placement, until=lambda: owner.owned == partitions)
     loss.happened = True
-    drive(placement, until=lambda: "lost" in owner.told)
+    drive(placement, until=lambda: "lost" in owner.calls)
     assert owner.owned == set()
     assert placement.fence() is None, "the new client is in no generation yet"
     drive(placement, until=lambda: owner.owned == partitions)
-    assert owner.told == ["assigned", "lost", "assigned"]
+    assert owner.calls == ["assigned", "lost", "assigned"]
     assert placement.fence() is not None
 
 

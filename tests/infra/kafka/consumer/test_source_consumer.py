@@ -293,7 +293,7 @@ def drive(*members: Member, until: Callable[[], object]) -> None:
     """Poll all members in turn: a rebalance needs every member."""
     deadline = Deadline(PATIENCE)
     while not until():
-        assert not deadline.expired, [(m.consumer.assignment(), m.listener.told) for m in members]
+        assert not deadline.expired, [(m.consumer.assignment(), m.listener.calls) for m in members]
         for member in members:
             member.poll()
 
@@ -323,12 +323,12 @@ def test_m19_a_second_member_is_assigned_only_the_partitions_that_must_move(
         drive(first, until=lambda: first.of(PartitionFailed))
         first.consumer.start(broken, 0)
         drive(first, until=lambda: all(first.ends(p) for p in partitions))
-        told_before = list(first.listener.told)
+        calls_before = list(first.listener.calls)
         second.consumer.subscribe([topic], second.listener)
         drive(first, second, until=lambda: len(second.consumer.assignment()) == 2 == len(first.consumer.assignment()))
         assert first.consumer.assignment() | second.consumer.assignment() == partitions
-        assert told_before == [("assigned", frozenset(partitions))]
-        moved = [partition for what, some in first.listener.told[1:] for partition in some if what == "revoked"]
+        assert calls_before == [("assigned", frozenset(partitions))]
+        moved = [partition for what, some in first.listener.calls[1:] for partition in some if what == "revoked"]
         assert sorted(moved) == sorted(second.consumer.assignment())
         drive(first, second, until=lambda: all(second.ends(p) for p in second.consumer.assignment()))
         for partition in second.consumer.assignment():
@@ -514,7 +514,7 @@ def test_a_consumer_whose_client_lost_every_broker_goes_on_with_another(
         consumer.subscribe([p.topic], member.listener)
         member.until_reached(p, 1)
         loss.happened, member.listener.at = True, 1
-        member.until(lambda: member.listener.told[-1:] == [("lost", frozenset({p}))])
+        member.until(lambda: member.listener.calls[-1:] == [("lost", frozenset({p}))])
         assert consumer.assignment() == frozenset()
         world.append(p, b"1")
         member.until_reached(p, 2)
@@ -600,7 +600,7 @@ def test_a_frozen_broker_blocks_no_call(stack: LocalStack, world: BrokerWorld) -
         assert not deadline.expired
     finally:
         stack.brokers["a"].thaw()
-    assert member.listener.told[-1] == ("revoked", frozenset({p}))
+    assert member.listener.calls[-1] == ("revoked", frozenset({p}))
 
 
 @pytest.mark.integration
@@ -616,7 +616,7 @@ def test_a_replaced_static_member_ends(world: BrokerWorld) -> None:
         members[1].until(new.assignment)
         with pytest.raises(OwnershipLost, match="restart the process"):
             members[0].until(lambda: False)
-        assert members[0].listener.told[-1] == ("lost", frozenset({p}))
+        assert members[0].listener.calls[-1] == ("lost", frozenset({p}))
         assert old.assignment() == frozenset()
     finally:
         for consumer in (old, new):
@@ -633,9 +633,9 @@ def test_lost_partitions_are_reported_as_lost(world: BrokerWorld) -> None:
         consumer.subscribe([p.topic], member.listener)
         member.until(consumer.assignment)
         Stop().wait(timedelta(seconds=4))  # longer than a member may go without polling
-        member.until(lambda: ("lost", frozenset({p})) in member.listener.told)
+        member.until(lambda: ("lost", frozenset({p})) in member.listener.calls)
         member.until(lambda: member.of(ConsumerDisturbed))
-        member.until(lambda: ("assigned", frozenset({p})) in member.listener.told[1:])
+        member.until(lambda: ("assigned", frozenset({p})) in member.listener.calls[1:])
         world.append(p, b"x")
         member.until_reached(p, 1)
     finally:
@@ -653,7 +653,7 @@ def test_a_subscription_changed_after_a_loss_takes_effect(world: BrokerWorld) ->
         consumer.subscribe([p.topic], member.listener)
         member.until(consumer.assignment)
         Stop().wait(timedelta(seconds=4))  # longer than a member may go without polling
-        member.until(lambda: ("lost", frozenset({p})) in member.listener.told)
+        member.until(lambda: ("lost", frozenset({p})) in member.listener.calls)
         consumer.subscribe([p.topic, q.topic], member.listener)
         member.until(lambda: consumer.assignment() == {p, q})
     finally:

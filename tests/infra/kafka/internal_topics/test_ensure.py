@@ -69,7 +69,7 @@ def test_missing_topics_are_created_and_then_pass_the_check(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ({"cleanup.policy": "compact", "retention.ms": "3600000"}, "cleanup.policy is 'compact'"),
         ({"cleanup.policy": "compact,delete", "retention.ms": "3600000"}, "cleanup.policy is 'compact,delete'"),
@@ -77,8 +77,8 @@ def test_missing_topics_are_created_and_then_pass_the_check(caplog: pytest.LogCa
         ({"cleanup.policy": "delete", "retention.ms": "0"}, "retention.ms is 0, shorter"),
     ],
 )
-def test_an_event_log_that_would_drop_events_is_rejected(events: Mapping[str, str], said: str) -> None:
-    with pytest.raises(TargetError, match=f"events: .*{said}"):
+def test_an_event_log_that_would_drop_events_is_rejected(events: Mapping[str, str], message: str) -> None:
+    with pytest.raises(TargetError, match=f"events: .*{message}"):
         ensure(Topics({"events": events, "checkpoints": GOOD_CHECKPOINTS}))
 
 
@@ -91,8 +91,8 @@ def test_a_checkpoint_topic_that_would_lose_positions_is_rejected(policy: str) -
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(TargetError) as raised:
         ensure(Topics({"events": {"cleanup.policy": "compact", "retention.ms": "1"}, "checkpoints": {}}))
-    for said in ("'compact'", "retention.ms is 1", "checkpoints: cleanup.policy is None"):
-        assert said in str(raised.value)
+    for message in ("'compact'", "retention.ms is 1", "checkpoints: cleanup.policy is None"):
+        assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("retention", ["3600001", "-1"])

@@ -16,7 +16,7 @@ from infra.kafka.internal_topics.topic_log import LogFacts, PositionLost, TopicL
 
 FACTS = LogFacts(topic_id="id", starts={0: 0}, ends={0: 9})
 NOW = timedelta()
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 
 class Client:
@@ -48,7 +48,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 @pytest.fixture
 def log(client: Client) -> Iterator[TopicLog]:
-    log = TopicLog(NOBODY, "t", answer_within=timedelta(seconds=1), check_every=timedelta(days=1))
+    log = TopicLog(UNREACHABLE, "t", answer_within=timedelta(seconds=1), check_every=timedelta(days=1))
     with closing(log):
         log.read_from(FACTS, {0: 5})
         yield log

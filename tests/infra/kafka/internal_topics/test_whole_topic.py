@@ -15,7 +15,7 @@ from infra.kafka.internal_topics import topic_log, whole_topic
 from infra.kafka.internal_topics.topic_log import LogFacts, TopicLog
 from infra.kafka.internal_topics.whole_topic import MEMORY_KBYTES, read_each, read_whole
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 SOON = timedelta(milliseconds=50)
 
 
@@ -64,19 +64,19 @@ def pair(offset: int) -> tuple[bytes, bytes]:
 
 def test_to_the_end_that_it_had_at_the_begin(client: Client) -> None:
     client.answers += [[record(5)], [], [record(6)], [record(7)], [record(8)]]
-    assert read_whole(NOBODY, "t") == list(map(pair, (5, 6, 7)))
+    assert read_whole(UNREACHABLE, "t") == list(map(pair, (5, 6, 7)))
     assert len(client.answers) == 1
     assert client.is_closed
 
 
 def test_an_end_of_markers_is_an_end(client: Client) -> None:
     client.answers += [[record(5)], [end(8)]]
-    assert list(read_each(NOBODY, "t")) == [pair(5)]
+    assert list(read_each(UNREACHABLE, "t")) == [pair(5)]
 
 
 def test_records_come_before_the_end_is_reached(client: Client) -> None:
     client.answers += [[record(5)]]
-    found = read_each(NOBODY, "t", patience=SOON)
+    found = read_each(UNREACHABLE, "t", patience=SOON)
     assert next(found) == pair(5)
     with pytest.raises(BrokerUnavailable, match="t was not read to its end: nothing came"):
         next(found)
@@ -100,21 +100,21 @@ def test_patience_begins_anew_with_every_record(client: Client, monkeypatch: pyt
 
     monkeypatch.setattr(whole_topic, "Deadline", Asked)
     client.answers += [[record(5)], [], [record(6)], [], [record(7)]]
-    assert len(list(read_each(NOBODY, "t"))) == 3
+    assert len(list(read_each(UNREACHABLE, "t"))) == 3
     client.answers += [[record(5)], [], [], [record(6)]]
     with pytest.raises(BrokerUnavailable, match="nothing came"):
-        list(read_each(NOBODY, "t"))
+        list(read_each(UNREACHABLE, "t"))
 
 
 def test_the_whole_is_read_in_time_or_not_at_all(client: Client) -> None:
     client.answers += [[record(5)]]
     with pytest.raises(BrokerUnavailable, match="was not read to its end"):
-        read_whole(NOBODY, "t", within=SOON)
+        read_whole(UNREACHABLE, "t", within=SOON)
 
 
 def test_a_topic_that_is_followed_has_no_end(client: Client) -> None:
     client.answers += [[record(5)], [record(6)], [record(7)], [end(8)], [], [record(8)], [record(9)]]
-    found = read_each(NOBODY, "t", follow=True)
+    found = read_each(UNREACHABLE, "t", follow=True)
     assert list(islice(found, 5)) == list(map(pair, (5, 6, 7, 8, 9)))
     found.close()  # type: ignore[attr-defined]
     assert client.is_closed
@@ -123,4 +123,4 @@ def test_a_topic_that_is_followed_has_no_end(client: Client) -> None:
 def test_a_position_that_is_gone_is_no_end(client: Client) -> None:
     client.answers += [[Message("t", 0, 5, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))]]
     with pytest.raises(BrokerUnavailable, match="does not hold offset 5 any more"):
-        list(read_each(NOBODY, "t"))
+        list(read_each(UNREACHABLE, "t"))

@@ -94,7 +94,7 @@ def test_an_unknown_property_is_a_configuration_error() -> None:
         writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=never)
 
 
-def test_nobody_answers() -> None:
+def test_no_broker_answers() -> None:
     unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
     writer = AtLeastOnceWriter(unreachable, checkpoint_topic="c", offset_map_topic="m", memory_bytes=MIB)
     turns = iter([False] * 3)

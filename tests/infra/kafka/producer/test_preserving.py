@@ -285,7 +285,7 @@ class TestPreservingWriter(OnBroker):
         assert second.deliver([run], should_stop=never) == []
 
     @pytest.mark.parametrize("step", [Step.PRODUCE_OFFSET_MAP, Step.PRODUCE_CHECKPOINT])
-    def test_what_an_earlier_owner_has_said_does_not_hold_for_one_that_was_killed(
+    def test_what_an_earlier_owner_has_reported_does_not_hold_for_one_that_was_killed(
         self, make: Callable[..., PreservingWriter], partition: TopicPartition, step: Step
     ) -> None:
         """Though the log ends where the earlier one has left it: the killed one's record may still arrive."""

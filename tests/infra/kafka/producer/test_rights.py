@@ -181,7 +181,7 @@ def test_a_group_without_read_permission(target: Target, unique: Callable[[str],
     with ExitStack() as around:
         placement = KafkaPlacement(target.cluster.properties, group_id=group)
         around.callback(placement.close, timedelta(seconds=5))
-        placement.subscribe([topic], Nobody())
+        placement.subscribe([topic], IgnoringListener())
         assert wait_until(lambda: placement.poll(timedelta()) == [] and placement.fence() is not None, PATIENCE)
         writer = around.enter_context(target.writer("exactly-once"))
         with pytest.raises(WriterRefused, match=r"GROUP_AUTHORIZATION_FAILED.*allow READ"):
@@ -208,7 +208,7 @@ def test_a_partition_is_read_without_permission_on_any_group(target: Target) -> 
         list(read_partition(properties, partition, 0, 1))
 
 
-class Nobody:
+class IgnoringListener:
     def assigned(self, partitions: object) -> None: ...
 
     def revoked(self, partitions: object) -> None: ...

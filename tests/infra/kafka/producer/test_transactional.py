@@ -263,8 +263,8 @@ class TestTransactionalWriter(BrokerTargetContract):
         owning, owner = join()
         self.drive(owning, until=lambda: owner.owned == set(partitions))
         outside, _ = join()
-        nobody = outside._member.client.consumer_group_metadata()
-        assert make().deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=nobody) == []
+        metadata = outside._member.client.consumer_group_metadata()
+        assert make().deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=metadata) == []
         assert outside.fence() is None
         mine: bytes = owning.fence()  # type: ignore[assignment]
         member_id = str(owning._member.client.memberid()).encode()
@@ -330,7 +330,7 @@ class TestTransactionalWriter(BrokerTargetContract):
             asking.join(PATIENCE.total_seconds())
             assert answered.is_set()
 
-    def test_nobody_answers(self) -> None:
+    def test_no_broker_answers(self) -> None:
         unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
         writer = TransactionalWriter(
             unreachable,
