@@ -20,17 +20,17 @@ from pathlib import Path
 from bench import report
 from bench.child import ROOT, ChildFailed
 from bench.data import KINDS
-from bench.place import Place
-from bench.rows import Run
+from bench.resources import BenchResources
+from bench.rows import BenchRun
 from bench.server_log import ServerLog
-from bench.suite import Plan, Suite
+from bench.suite import BenchPlan, Suite
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION
 from infra.local.stack import LocalStack
 from infra.runtime.java import JavaMissing
 
 DONE, FAILED, MISSED = 0, 1, 3
-FULL = Plan()
+FULL = BenchPlan()
 LIBRARIES = ("confluent-kafka", "pyarrow", "pyspark", "boto3", "moto")
 DOCS = ROOT / "docs"
 PERFORMANCE = DOCS / "performance.md"
@@ -39,7 +39,7 @@ PERFORMANCE = DOCS / "performance.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     if options.render:
-        run = Run.from_json((DOCS / "bench.json").read_text(encoding="utf-8"))
+        run = BenchRun.from_json((DOCS / "bench.json").read_text(encoding="utf-8"))
     else:
         try:
             run = measure(options)
@@ -60,15 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE if all(met for _, _, met in run.verdicts()) else MISSED
 
 
-def measure(options: argparse.Namespace) -> Run:
+def measure(options: argparse.Namespace) -> BenchRun:
     """Raises ChildFailed, LocalStackError."""
     plan, load, began = _plan(options), os.getloadavg()[0], time.monotonic()
     commit, is_clean = _commit()  # of the measured code, therefore read before
-    with tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder, _place(options) as (place, server_log):
-        suite = Suite(place, plan, Path(folder), server_log, say=lambda line: print(line, flush=True))
+    with (
+        tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder,
+        _resources(options) as (resources, server_log),
+    ):
+        suite = Suite(resources, plan, Path(folder), server_log, say=lambda line: print(line, flush=True))
         rows = suite.run()
     cores = os.cpu_count() or 1
-    return Run(
+    return BenchRun(
         commit=commit,
         is_clean=is_clean,
         when=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
@@ -104,9 +107,9 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> BenchPlan:
     records = options.records or FULL.records
-    return Plan(
+    return BenchPlan(
         records=records,
         small_records=3 * records,
         rounds=options.rounds,
@@ -121,21 +124,23 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 @contextmanager
-def _place(options: argparse.Namespace) -> Iterator[tuple[Place, ServerLog | None]]:
+def _resources(options: argparse.Namespace) -> Iterator[tuple[BenchResources, ServerLog | None]]:
     """Yield a new embedded stack, or the servers that the options name."""
     run = uuid.uuid4().hex[:8]
     if options.bootstrap is None:
         with LocalStack(regions=("a",), java_options=("-Xmx1g",)) as stack:
-            place = Place(bootstrap=stack.brokers["a"].bootstrap, endpoint_url=stack.moto.endpoint_url, run=run)
-            place.prepare()
-            yield place, ServerLog(stack.log_dir / "moto.log")
+            resources = BenchResources(
+                bootstrap=stack.brokers["a"].bootstrap, endpoint_url=stack.moto.endpoint_url, run=run
+            )
+            resources.prepare()
+            yield resources, ServerLog(stack.log_dir / "moto.log")
         return
-    place = Place(bootstrap=options.bootstrap, endpoint_url=options.endpoint_url, run=run)
-    place.prepare()
+    resources = BenchResources(bootstrap=options.bootstrap, endpoint_url=options.endpoint_url, run=run)
+    resources.prepare()
     try:
-        yield place, ServerLog(options.server_log) if options.server_log else None
+        yield resources, ServerLog(options.server_log) if options.server_log else None
     finally:
-        place.clean()
+        resources.clean()
 
 
 def _commit() -> tuple[str, bool]:

@@ -21,7 +21,7 @@ from typing import Any
 from bench import mirrormaker
 from bench.child import ROOT
 from bench.report import replaced
-from bench.topics import Topics
+from bench.topics import ClusterTopics
 from infra.local.aws import REGION, create_bucket_with_queue
 from infra.local.jars import KAFKA_VERSION
 from infra.local.process import Process
@@ -40,13 +40,13 @@ SOURCE, TARGET = "a", "b"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ActionTimes:
     action: str
     cells: tuple[str, str]  # of ours, and of MirrorMaker 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ComparedProgram:
     """One of the two programs."""
 
     name: str
@@ -64,9 +64,9 @@ def seconds(condition: Callable[[], bool]) -> str:
     return f"{time.monotonic() - began:.1f} s" if wait_until(condition, PATIENCE) else "never"
 
 
-def measured(stack: LocalStack, subject: Subject) -> Iterator[tuple[str, str]]:
+def measured(stack: LocalStack, subject: ComparedProgram) -> Iterator[tuple[str, str]]:
     """Actions and their times, in the order of the table."""
-    source, target = Topics(stack.brokers[SOURCE].bootstrap), Topics(stack.brokers[TARGET].bootstrap)
+    source, target = ClusterTopics(stack.brokers[SOURCE].bootstrap), ClusterTopics(stack.brokers[TARGET].bootstrap)
     topic = f"{subject.name}.orders"
     copy, warm = remote(topic), f"{subject.name}.warm"
     with running(subject.start(stack, subject.name)):
@@ -202,14 +202,14 @@ def mirror_maker_cycle(stack: LocalStack, word: str) -> Sequence[Process]:
     return [mirrormaker.start(stack, word, mirrormaker.properties(stack, flows, **policy))]
 
 
-OURS = Subject(name="ours", start=ours, start_cycle=our_cycle)
-MIRROR_MAKER = Subject(name="mm2", start=mirror_maker, start_cycle=mirror_maker_cycle)
+OURS = ComparedProgram(name="ours", start=ours, start_cycle=our_cycle)
+MIRROR_MAKER = ComparedProgram(name="mm2", start=mirror_maker, start_cycle=mirror_maker_cycle)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def table(results: Sequence[Result], *, at: datetime, commit: str) -> str:
+def table(results: Sequence[ActionTimes], *, at: datetime, commit: str) -> str:
     lines = [
         f"One run at {commit}, {at:%Y-%m-%d %H:%M} UTC, MirrorMaker {KAFKA_VERSION}; never: not within "
         f"{PATIENCE.total_seconds():.0f} s.",
@@ -241,7 +241,7 @@ def main() -> None:
                 print(f"{subject.name}: {action}: {cell}", flush=True)
                 found[action] = cell
             cells.append(found)
-    results = [Result(action, (cell, cells[1][action])) for action, cell in cells[0].items()]
+    results = [ActionTimes(action, (cell, cells[1][action])) for action, cell in cells[0].items()]
     text = table(results, at=datetime.now(UTC), commit=described_commit())
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(text)

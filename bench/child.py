@@ -23,7 +23,7 @@ class ChildFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Measurement:
     """`seconds` and `cpu_seconds`: between the program's own start and end marks. `whole_cpu_seconds`: user and system
     time of the whole process."""
 
@@ -34,7 +34,7 @@ class Result:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seconds: float) -> Result:
+def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seconds: float) -> Measurement:
     """Run `python -m module what` with the spec on stdin and the result on stdout. Raises ChildFailed."""
     environment = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
@@ -56,7 +56,7 @@ def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seco
         end = log.read_text(errors="replace")[-LOG_END:]
         raise ChildFailed(f"{module} {what} ended with {process.returncode}:\n{end}")
     found = json.loads(output.read_bytes().splitlines()[-1])
-    return Result(
+    return Measurement(
         seconds=found.pop("seconds"),
         cpu_seconds=found.pop("cpu_seconds"),
         whole_cpu_seconds=usage.ru_utime + usage.ru_stime,

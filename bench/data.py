@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["json", "small"]
-KINDS: tuple[Kind, ...] = ("json", "small")
-Headers = list[tuple[str, str | bytes | None]] | None
+RecordKind = Literal["json", "small"]
+KINDS: tuple[RecordKind, ...] = ("json", "small")
+RecordHeaders = list[tuple[str, str | bytes | None]] | None
 
 POOL = 49_999  # different records before they repeat: far beyond a codec's window; a prime, so that every partition
 # gets all of them
@@ -43,12 +43,12 @@ _WORDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class GeneratedRecords:
     """One list per argument of `produce`."""
 
     values: list[bytes]
     keys: list[bytes | None]
-    headers: list[Headers]
+    headers: list[RecordHeaders]
     timestamps_ms: list[int]
     partitions: list[int]
 
@@ -59,13 +59,13 @@ class Records:
         return sum(map(len, self.values)) + sum(len(key) for key in self.keys if key) + headers
 
 
-def records(kind: Kind, count: int, partitions: int) -> Records:
+def records(kind: RecordKind, count: int, partitions: int) -> GeneratedRecords:
     """`count` records, the same number for each partition, in runs, which is the fastest order for the client."""
     one = _MAKERS[kind]
     chance = random.Random(7)
     pool = [one(chance) for _ in range(min(POOL, count))]
     copies = -(-count // len(pool))
-    return Records(
+    return GeneratedRecords(
         values=([value for _, value, _ in pool] * copies)[:count],
         keys=([key for key, _, _ in pool] * copies)[:count],
         headers=([headers for _, _, headers in pool] * copies)[:count],
@@ -81,7 +81,7 @@ def _distributed(count: int, partitions: int) -> list[int]:
     return [partition for run in runs for partition in run][:count]
 
 
-def _json(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
+def _json(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
     machine = f"{chance.choice(_KINDS)}-{chance.randrange(20_000):05d}"
     trace = f"{chance.getrandbits(128):032x}"
     readings = ",".join(
@@ -102,9 +102,12 @@ def _json(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
     return machine.encode(), value.encode(), [("trace-id", trace[:16].encode()), ("content-type", b"application/json")]
 
 
-def _small(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
+def _small(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
     text = f"{chance.choice(_KINDS)}-{chance.randrange(20_000):05d} {chance.choice(_WORDS)} {chance.gauss(71, 8):.3f} "
     return None, f"{text}{chance.getrandbits(400):0100x}"[:SMALL_BYTES].encode(), None
 
 
-_MAKERS: dict[Kind, Callable[[random.Random], tuple[bytes | None, bytes, Headers]]] = {"json": _json, "small": _small}
+_MAKERS: dict[RecordKind, Callable[[random.Random], tuple[bytes | None, bytes, RecordHeaders]]] = {
+    "json": _json,
+    "small": _small,
+}

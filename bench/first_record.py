@@ -15,24 +15,24 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.archive import TOPIC
-from bench.child import LOG_END, ROOT, ChildFailed, Result
-from bench.place import Place
+from bench.child import LOG_END, ROOT, ChildFailed, Measurement
+from bench.resources import BenchResources
 
 POLL_SECONDS = 0.05  # between checks that the topic exists: the largest error of the result
 SECRET = "REPLICATOR_BENCH_SECRET"  # environment variable: a configuration file may not contain a secret
 
 
 def wait_for_first_record(
-    place: Place, prefix: str, target: str, *, partitions: int, log: Path, timeout_seconds: float
-) -> Result:
+    resources: BenchResources, prefix: str, target: str, *, partitions: int, log: Path, timeout_seconds: float
+) -> Measurement:
     """Restore to topic `target`, and end the command once a consumer that reads committed records has a record."""
     file = log.with_suffix(".toml")
-    config = place.archived(prefix)
+    config = resources.archived(prefix)
     secret, config["s3"] = config["s3"]["secret_access_key"], config["s3"] | {"secret_access_key": f"${{{SECRET}}}"}
     file.write_text("\n".join(toml(config)), encoding="utf-8")
     consumer = Consumer(
         {
-            "bootstrap.servers": place.bootstrap,
+            "bootstrap.servers": resources.bootstrap,
             "group.id": target,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
@@ -59,7 +59,7 @@ def wait_for_first_record(
             process.send_signal(signal.SIGTERM)
             process.wait(60)
     used = _children_cpu() - cpu
-    return Result(
+    return Measurement(
         seconds=seconds,
         cpu_seconds=used,
         whole_cpu_seconds=used,

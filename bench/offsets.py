@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import Consumer, TopicPartition
 
 from bench import mirrormaker
 from bench.behaviour import PAGE, SOURCE, TARGET, WARM_UP, described_commit, our_processes, remote, running
 from bench.report import replaced
-from bench.topics import QUIET, SECONDS, Topics
+from bench.topics import QUIET, SECONDS, ClusterTopics
 from infra.local.jars import KAFKA_VERSION
 from infra.local.process import Process
 from infra.local.stack import LocalStack
@@ -35,7 +34,7 @@ PATIENCE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class GroupSyncProgram:
     """One of the two programs. `start` gets what begins the names of its topics and groups."""
 
     name: str
@@ -67,12 +66,12 @@ def mirror_maker(stack: LocalStack, word: str) -> Sequence[Process]:
     return [mirrormaker.start(stack, word, text)]
 
 
-SUBJECTS = (Subject(name="ours", start=ours), Subject(name="mm2", start=mirror_maker))
+SUBJECTS = (GroupSyncProgram(name="ours", start=ours), GroupSyncProgram(name="mm2", start=mirror_maker))
 
 
-def read_again(stack: LocalStack, subject: Subject) -> Mapping[int, str]:
+def read_again(stack: LocalStack, subject: GroupSyncProgram) -> Mapping[int, str]:
     """By lag."""
-    source, target = Topics(stack.brokers[SOURCE].bootstrap), Topics(stack.brokers[TARGET].bootstrap)
+    source, target = ClusterTopics(stack.brokers[SOURCE].bootstrap), ClusterTopics(stack.brokers[TARGET].bootstrap)
     topic = f"{subject.name}.orders"
     source.create(topic, 1)
     with running(subject.start(stack, subject.name)):
@@ -88,7 +87,7 @@ def read_again(stack: LocalStack, subject: Subject) -> Mapping[int, str]:
         return {lag: _cell(target.bootstrap, remote(topic), _group(subject, lag), lag) for lag in LAGS}
 
 
-def _group(subject: Subject, lag: int) -> str:
+def _group(subject: GroupSyncProgram, lag: int) -> str:
     return f"{subject.name}.lag-{lag}"
 
 
@@ -124,7 +123,7 @@ def _consumer(bootstrap: str, group: str) -> Consumer:
 def _commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer = _consumer(bootstrap, group)
     try:
-        consumer.commit(offsets=[Place(topic, 0, offset)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     finally:
         consumer.close()
 
@@ -132,7 +131,7 @@ def _commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def _committed(bootstrap: str, group: str, topic: str) -> int | None:
     consumer = _consumer(bootstrap, group)
     try:
-        [found] = consumer.committed([Place(topic, 0)], timeout=SECONDS)
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=SECONDS)
         return found.offset if found.offset >= 0 else None
     finally:
         consumer.close()
@@ -142,7 +141,7 @@ def _last(bootstrap: str, topic: str) -> int:
     """The last value of a topic; its last offset may be a marker."""
     consumer = _consumer(bootstrap, "offsets-bench")
     try:
-        _, high = consumer.get_watermark_offsets(Place(topic, 0), timeout=SECONDS)
+        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
         values = _values(consumer, topic, max(high - 3, 0))
         return max(values, default=-1)
     finally:
@@ -159,7 +158,7 @@ def _value_at(bootstrap: str, topic: str, offset: int) -> int:
 
 
 def _values(consumer: Consumer, topic: str, offset: int, *, most: int = 10) -> list[int]:
-    consumer.assign([Place(topic, 0, offset)])
+    consumer.assign([TopicPartition(topic, 0, offset)])
     found: list[int] = []
     while len(found) < most and (message := consumer.poll(SECONDS)) is not None and message.error() is None:
         found.append(int(message.value() or b"0"))

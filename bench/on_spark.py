@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench import child
-from bench.place import Place
+from bench.resources import BenchResources
 from formats.incarnation import CONTROL
 from formats.segment import parse_key
 from infra.local.aws import s3_client
@@ -67,7 +67,7 @@ FORMS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class SparkMeasurement:
     """`shares`: CPU seconds by role, from the start of the command to the backlog's end; "start-up" is what the driver
     with its Java, the executors' Java and the tasks took until the first progress. `cpu_micros`: of the service's
     process or of its tasks, for each record that came while it ran."""
@@ -79,7 +79,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SparkWork:
     """`progress`: records done. `more`: brings as many records again, while the service runs."""
 
     flow: Flow
@@ -90,23 +90,23 @@ class Work:
 
 
 @dataclass(slots=True)
-class Bench:
-    place: Place
+class SparkBench:
+    resources: BenchResources
     stack: LocalStack
     cluster: SparkCluster
     records: int
     folder: Path
-    results: dict[tuple[Flow, str], list[Measured]] = field(default_factory=dict)
+    results: dict[tuple[Flow, str], list[SparkMeasurement]] = field(default_factory=dict)
 
     def round(self, number: int) -> None:
         turn = number % len(FORMS)
         for form in FORMS[turn:] + FORMS[:turn]:
             name = f"{FORMS.index(form)}.{number}"
-            with self.place.topic(f"source.{name}", PARTITIONS) as topic:
+            with self.resources.topic(f"source.{name}", PARTITIONS) as topic:
                 self._egress(form, topic, name)
                 self._ingress(form, topic, name)
             for prefix in (f"{name}/", f"{name}.in/"):
-                self.place.empty(prefix)
+                self.resources.empty(prefix)
 
     def _egress(self, form: Form, topic: str, name: str) -> None:
         def archived() -> int:
@@ -115,32 +115,38 @@ class Bench:
 
         self._produce(topic)
         settings = {"max_segment_messages": SEGMENT_RECORDS}
-        tables = self.place.egress(topic, prefix=name, group=f"{name}.{self.place.run}", topic_settings=settings)
-        self._measure(Work("egress", form, tables, archived, lambda: self._produce(topic)), name)
+        tables = self.resources.egress(
+            topic, prefix=name, group=f"{name}.{self.resources.run}", topic_settings=settings
+        )
+        self._measure(SparkWork("egress", form, tables, archived, lambda: self._produce(topic)), name)
 
     def _ingress(self, form: Form, topic: str, name: str) -> None:
-        target, prefix = f"target.{name}.{self.place.run}", f"{name}.in"
+        target, prefix = f"target.{name}.{self.resources.run}", f"{name}.in"
         half = self.records // PARTITIONS
 
         def copy(wanted: Callable[[str], bool]) -> None:
-            with closing(s3_client(self.place.endpoint_url)) as s3:
+            with closing(s3_client(self.resources.endpoint_url)) as s3:
                 for key in filter(wanted, list(self._keys(name))):
-                    source: CopySourceTypeDef = {"Bucket": self.place.bucket, "Key": key}
-                    s3.copy_object(Bucket=self.place.bucket, Key=f"{prefix}{key.removeprefix(name)}", CopySource=source)
+                    source: CopySourceTypeDef = {"Bucket": self.resources.bucket, "Key": key}
+                    s3.copy_object(
+                        Bucket=self.resources.bucket, Key=f"{prefix}{key.removeprefix(name)}", CopySource=source
+                    )
 
         def is_backlog(key: str) -> bool:
             return f"/{CONTROL}/" in key or parse_key(name, key).offsets.start < half
 
         copy(is_backlog)
-        tables = self.place.ingress(topic, prefix=prefix, group=f"{target}.group", destination=target)
+        tables = self.resources.ingress(topic, prefix=prefix, group=f"{target}.group", destination=target)
         tables["ingress"] |= {"relist_interval": "1s", "topic_refresh_interval": "1s"}
         try:
             delivered = self._delivered(target)
-            self._measure(Work("ingress", form, tables, delivered, lambda: copy(lambda k: not is_backlog(k))), name)
+            self._measure(
+                SparkWork("ingress", form, tables, delivered, lambda: copy(lambda k: not is_backlog(k))), name
+            )
         finally:
-            self.place.drop(*(f"{target}{own}" for own in ("", ".events", ".checkpoint")))
+            self.resources.drop(*(f"{target}{own}" for own in ("", ".events", ".checkpoint")))
 
-    def _measure(self, work: Work, name: str) -> None:
+    def _measure(self, work: SparkWork, name: str) -> None:
         before, began = self._cpu(0), time.monotonic()
         with self._served(work, name) as pid:
             first = _until(lambda: work.progress() > 0)
@@ -154,7 +160,7 @@ class Bench:
         own = ("tasks", "driver", "executors")
         shares |= {role: at_end[role] - at_first[role] for role in own}
         shares["start-up"] = sum(at_first[role] - before.get(role, 0.0) for role in own)
-        one = Measured(
+        one = SparkMeasurement(
             start_seconds=first - began,
             records_per_second=(self.records - done) / max(ended - first, POLL_SECONDS),
             shares=shares,
@@ -166,7 +172,7 @@ class Bench:
     # --- what runs
 
     @contextmanager
-    def _served(self, work: Work, name: str) -> Iterator[int]:
+    def _served(self, work: SparkWork, name: str) -> Iterator[int]:
         """The process id of the service, or of its driver. It is stopped at the end, as an operator does it."""
         flow, form, tables = work.flow, work.form, work.tables
         spark: dict[str, Any] = {"master": form.master or self.cluster.master}
@@ -202,18 +208,18 @@ class Bench:
             "kind": "json",
             "records": self.records,
             "partitions": PARTITIONS,
-            "properties": self.place.producer_properties(),
+            "properties": self.resources.producer_properties(),
         }
         child.run("bench.bare", "produce", spec, log=self.folder / "produce.log", timeout_seconds=PATIENCE_SECONDS)
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        with closing(s3_client(self.place.endpoint_url)) as s3:
-            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.place.bucket, Prefix=f"{prefix}/"):
+        with closing(s3_client(self.resources.endpoint_url)) as s3:
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.resources.bucket, Prefix=f"{prefix}/"):
                 yield from (item["Key"] for item in page.get("Contents", ()))
 
     def _delivered(self, target: str) -> Callable[[], int]:
         """The records of a topic that readers of committed ones see the end of, about: markers count, too."""
-        consumer = Consumer({"bootstrap.servers": self.place.bootstrap, "group.id": "bench", "log_level": 0})
+        consumer = Consumer({"bootstrap.servers": self.resources.bootstrap, "group.id": "bench", "log_level": 0})
 
         def found() -> int:
             try:
@@ -287,7 +293,7 @@ def _until(check: Callable[[], bool]) -> float:
 # --- the tables
 
 
-def tables_of(results: Mapping[tuple[Flow, str], Sequence[Measured]]) -> str:
+def tables_of(results: Mapping[tuple[Flow, str], Sequence[SparkMeasurement]]) -> str:
     heads = ("", "start, s", "records/s", "times plain", "CPU a record, µs", "over plain", *SHARES)
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for flow in ("egress", "ingress"):
@@ -307,7 +313,7 @@ def tables_of(results: Mapping[tuple[Flow, str], Sequence[Measured]]) -> str:
     return "\n".join(lines)
 
 
-def _median(found: Sequence[Measured], name: str) -> float:
+def _median(found: Sequence[SparkMeasurement], name: str) -> float:
     return float(median(getattr(one, name) for one in found))
 
 
@@ -340,9 +346,9 @@ def main() -> int:
         cluster = opened.enter_context(spark_cluster(workers=2, cores=1, memory="1g"))
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         bootstrap, run = stack.brokers["a"].bootstrap, uuid.uuid4().hex[:8]
-        place = Place(bootstrap=bootstrap, endpoint_url=stack.moto.endpoint_url, run=run)
-        place.prepare()
-        bench = Bench(place, stack, cluster, options.records, folder)
+        resources = BenchResources(bootstrap=bootstrap, endpoint_url=stack.moto.endpoint_url, run=run)
+        resources.prepare()
+        bench = SparkBench(resources, stack, cluster, options.records, folder)
         for number in range(options.rounds):
             bench.round(number)
     print(tables_of(bench.results))

@@ -34,7 +34,7 @@ MEMORY = 64 << 20
 TIMEOUT = timedelta(seconds=30)
 
 
-class Bench:
+class PreservedOffsetsBench:
     def __init__(self, bootstrap: str) -> None:
         self.properties = {"bootstrap.servers": bootstrap}
         self.admin = KafkaAdmin(self.properties)
@@ -130,7 +130,7 @@ def plain() -> list[list[TargetRun]]:
 
 def main() -> None:
     with LocalStack(regions=("a",)) as stack:
-        bench = Bench(stack.brokers["a"].bootstrap)
+        bench = PreservedOffsetsBench(stack.brokers["a"].bootstrap)
         rounds = plain()
         writers: dict[str, Callable[[], object]] = {
             "at-least-once": bench.at_least_once,

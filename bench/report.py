@@ -1,4 +1,4 @@
-"""Renders a `Run` as tables and sentences: all figures are those of the run, and each missed target is marked."""
+"""Renders a `BenchRun` as tables and sentences: all figures are those of the run, and each missed target is marked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from bench.rows import Figure, Row, Run, Target
+from bench.rows import BenchRow, BenchRun, Figure, PerformanceTarget
 
 HEADER = (
     "what",
@@ -54,7 +54,7 @@ METHOD = """\
   records, is stopped, and then stores its open segments. pandas, which only the demo needs, is hidden from them."""
 
 
-def exact(value: float, figure: Figure, target: Target | None) -> str:
+def exact(value: float, figure: Figure, target: PerformanceTarget | None) -> str:
     """Rounded in the direction that shows a missed target as missed: 300.4 of at most 300 is 301."""
     scale = 10 ** DIGITS[figure]
     if target is not None:
@@ -63,7 +63,7 @@ def exact(value: float, figure: Figure, target: Target | None) -> str:
     return f"{value:.{DIGITS[figure]}f}"
 
 
-def judged(run: Run, row: Row, figure: Figure, extra: str = "") -> str:
+def judged(run: BenchRun, row: BenchRow, figure: Figure, extra: str = "") -> str:
     """The figure, and its target, if any, with a mark if that is missed."""
     found = [(target, met) for target, one, met in run.verdicts() if one is row and target.figure == figure]
     if not found:
@@ -74,7 +74,7 @@ def judged(run: Run, row: Row, figure: Figure, extra: str = "") -> str:
     return f"{exact(row.figure(figure), figure, target)}{extra} " + (f"({limit})" if met else f"**MISS** ({limit})")
 
 
-def cells(run: Run, row: Row) -> tuple[str, ...]:
+def cells(run: BenchRun, row: BenchRow) -> tuple[str, ...]:
     scale = row.raw_bytes / row.records / 1e6
     share = _range(row.shares, "{:.2f}".format) if row.floor and len(row.shares) > 1 else ""
     floor = f"{row.floor}: {median(row.floor_rates):,.0f}/s" if row.floor else ""
@@ -97,7 +97,7 @@ def _range(values: Sequence[float], write: Callable[[float], str]) -> str:
     return f" ({write(min(values))}–{write(max(values))})" if len(values) > 1 else ""
 
 
-def _wait(run: Run, row: Row) -> str:
+def _wait(run: BenchRun, row: BenchRow) -> str:
     if not row.waits:
         return ""
     if len(row.waits) == 1:
@@ -105,12 +105,12 @@ def _wait(run: Run, row: Row) -> str:
     return ", ".join(f"{name} {seconds:.1f}" for name, seconds in row.waits.items())
 
 
-def table(run: Run) -> list[str]:
+def table(run: BenchRun) -> list[str]:
     lines = [HEADER, ("---",) * len(HEADER), *(cells(run, row) for row in run.rows)]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def sentences(run: Run) -> Iterator[str]:
+def sentences(run: BenchRun) -> Iterator[str]:
     """The table's results as sentences."""
     verdicts = list(run.verdicts())
     missed = [f"{t.row} ({t.data}), {PATH[t.figure]}" for t, _, met in verdicts if not met]
@@ -133,7 +133,7 @@ def sentences(run: Run) -> Iterator[str]:
             )
 
 
-def environment(run: Run) -> list[str]:
+def environment(run: BenchRun) -> list[str]:
     commit = run.commit + ("" if run.is_clean else ", with changes that were not committed")
     return [
         f"- commit: {commit}",
@@ -144,13 +144,13 @@ def environment(run: Run) -> list[str]:
     ]
 
 
-def section(run: Run) -> str:
+def section(run: BenchRun) -> str:
     """The generated section of docs/performance.md, with its markers."""
     origin = f"Commit {run.commit[:10]}{'' if run.is_clean else ' and changes'}, {run.when} UTC, {run.machine}:"
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *_paragraphs(run), END])
 
 
-def page(run: Run) -> str:
+def page(run: BenchRun) -> str:
     """The text of docs/bench.md."""
     ratios = ", ".join(f"{ratio:.1f} ({data})" for data, ratio in run.stored_ratio.items())
     parts = [
@@ -170,13 +170,13 @@ def page(run: Run) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _paragraphs(run: Run) -> Iterator[str]:
+def _paragraphs(run: BenchRun) -> Iterator[str]:
     for sentence in sentences(run):
         yield f"- {sentence}"
     yield ""
 
 
-def with_section(performance: str, run: Run) -> str:
+def with_section(performance: str, run: BenchRun) -> str:
     """docs/performance.md with its generated section replaced. Raises ValueError when the markers are missing."""
     return replaced(performance, BEGIN, END, section(run))
 
@@ -191,7 +191,7 @@ def replaced(page: str, begin: str, end: str, text: str) -> str:
     return before + text + after
 
 
-def text(run: Run) -> str:
+def text(run: BenchRun) -> str:
     """The table in aligned columns, for a terminal."""
     lines = [HEADER, *(cells(run, row) for row in run.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]

@@ -1,6 +1,6 @@
 """The results of one benchmark run: a row for each measured program, and whether each target is met.
 
-`bench.json` holds a `Run`; every table and every sentence with a figure is generated from it (`bench.report`).
+`bench.json` holds a `BenchRun`; every table and every sentence with a figure is generated from it (`bench.report`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from bench.child import Result
+from bench.child import Measurement
 
 Figure = Literal["share", "cpu", "rss", "wait"]
 JSON_RECORDS, SMALL_RECORDS = "1 kB JSON, key, 2 headers", "100 B"
@@ -33,7 +33,7 @@ MEASURED = (  # names of rows, in their order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """One program with one kind of record, and the program that it is compared with, by round."""
 
     name: str
@@ -44,8 +44,8 @@ class Row:
     compared_by: Literal["clock", "cpu"] = "clock"
     has_rate: bool = True
     one_process: bool = True  # else CPU time and memory of one process are meaningless
-    ours: list[Result] = field(default_factory=list)
-    floors: list[Result] = field(default_factory=list)
+    ours: list[Measurement] = field(default_factory=list)
+    floors: list[Measurement] = field(default_factory=list)
 
     @property
     def rates(self) -> list[float]:
@@ -90,7 +90,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PerformanceTarget:
     row: str
     data: str
     figure: Figure
@@ -103,33 +103,33 @@ class Target:
         assert found is not None
         return found
 
-    def is_met(self, row: Row) -> bool:
+    def is_met(self, row: BenchRow) -> bool:
         value = row.figure(self.figure)
         return value >= self.limit if self.at_most is None else value <= self.limit
 
 
 TARGETS = (
-    Target(row="egress", data=JSON_RECORDS, figure="share", at_least=0.3),
-    Target(row="egress", data=JSON_RECORDS, figure="cpu", at_most=12),
-    Target(row="ingress", data=JSON_RECORDS, figure="share", at_least=0.75),
-    Target(row="ingress", data=SMALL_RECORDS, figure="share", at_least=0.75),
-    Target(row="egress, many partitions", data=JSON_RECORDS, figure="rss", at_most=700),
-    Target(row="egress, trickle", data=JSON_RECORDS, figure="share", at_least=0.34),  # three times the CPU at most
-    Target(row="merge", data=JSON_RECORDS, figure="share", at_least=0.85),
-    Target(row="merge", data=JSON_RECORDS, figure="cpu", at_most=20),  # that of the ancestor
-    Target(row="merge", data=JSON_RECORDS, figure="rss", at_most=200),
-    Target(row="merge on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
-    Target(row="restore", data=JSON_RECORDS, figure="share", at_least=0.75),
-    Target(row="restore", data=JSON_RECORDS, figure="rss", at_most=400),
-    Target(row="restore on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
-    Target(row="restore, first record", data=JSON_RECORDS, figure="wait", at_most=5),
-    Target(row="verify", data=JSON_RECORDS, figure="share", at_least=0.8),
-    Target(row="verify", data=JSON_RECORDS, figure="rss", at_most=400),
+    PerformanceTarget(row="egress", data=JSON_RECORDS, figure="share", at_least=0.3),
+    PerformanceTarget(row="egress", data=JSON_RECORDS, figure="cpu", at_most=12),
+    PerformanceTarget(row="ingress", data=JSON_RECORDS, figure="share", at_least=0.75),
+    PerformanceTarget(row="ingress", data=SMALL_RECORDS, figure="share", at_least=0.75),
+    PerformanceTarget(row="egress, many partitions", data=JSON_RECORDS, figure="rss", at_most=700),
+    PerformanceTarget(row="egress, trickle", data=JSON_RECORDS, figure="share", at_least=0.34),  # CPU: three times
+    PerformanceTarget(row="merge", data=JSON_RECORDS, figure="share", at_least=0.85),
+    PerformanceTarget(row="merge", data=JSON_RECORDS, figure="cpu", at_most=20),  # that of the ancestor
+    PerformanceTarget(row="merge", data=JSON_RECORDS, figure="rss", at_most=200),
+    PerformanceTarget(row="merge on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
+    PerformanceTarget(row="restore", data=JSON_RECORDS, figure="share", at_least=0.75),
+    PerformanceTarget(row="restore", data=JSON_RECORDS, figure="rss", at_most=400),
+    PerformanceTarget(row="restore on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
+    PerformanceTarget(row="restore, first record", data=JSON_RECORDS, figure="wait", at_most=5),
+    PerformanceTarget(row="verify", data=JSON_RECORDS, figure="share", at_least=0.8),
+    PerformanceTarget(row="verify", data=JSON_RECORDS, figure="rss", at_most=400),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BenchRun:
     commit: str  # of the code that was measured
     is_clean: bool  # False: with changes that are not committed
     when: str  # UTC
@@ -139,10 +139,10 @@ class Run:
     machine: str
     software: str
     plan: Mapping[str, Any]
-    rows: Sequence[Row]
+    rows: Sequence[BenchRow]
     stored_ratio: Mapping[str, float]  # raw bytes per stored byte, by data
 
-    def verdicts(self) -> Iterator[tuple[Target, Row, bool]]:
+    def verdicts(self) -> Iterator[tuple[PerformanceTarget, BenchRow, bool]]:
         """Each target whose row was measured, with that row and whether the target is met."""
         for target in TARGETS:
             for row in self.rows:
@@ -164,11 +164,11 @@ class Run:
         return json.dumps(dataclasses.asdict(self) | {"targets": targets}, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Run:
+    def from_json(cls, text: str) -> BenchRun:
         found = json.loads(text)
         del found["targets"]
         rows = [
-            Row(**row | {side: [Result(**result) for result in row[side]] for side in ("ours", "floors")})
+            BenchRow(**row | {side: [Measurement(**result) for result in row[side]] for side in ("ours", "floors")})
             for row in found.pop("rows")
         ]
         return cls(rows=rows, **found)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import archive, child
-from bench.child import Result
-from bench.data import KINDS, Kind
+from bench.child import Measurement
+from bench.data import KINDS, RecordKind
 from bench.first_record import wait_for_first_record
-from bench.place import Place
-from bench.rows import JSON_RECORDS, SMALL_RECORDS, Row
+from bench.resources import BenchResources
+from bench.rows import JSON_RECORDS, SMALL_RECORDS, BenchRow
 from bench.server_log import ServerLog
 from infra.kafka.consumer.source_consumer import BATCH_BYTES, MAX_RECORDS
 
@@ -38,11 +38,11 @@ TIMEOUT_SECONDS = 600.0  # of one measurement; many times its duration
 SEGMENT_BYTES = 95_000_000  # at most; a little below the default
 MERGE_PARTITIONS, MERGE_SEGMENTS = 4, 10
 RESTORE_SEGMENTS = 2  # per partition
-NAMES: Mapping[Kind, str] = {"json": JSON_RECORDS, "small": SMALL_RECORDS}
+NAMES: Mapping[RecordKind, str] = {"json": JSON_RECORDS, "small": SMALL_RECORDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BenchPlan:
     records: int = 1_000_000  # of 1 kB
     small_records: int = 3_000_000
     rounds: int = 3
@@ -51,10 +51,10 @@ class Plan:
     trickle_seconds: int = 30
     merge_records: int = 400_000
     first_segments: int = 2_000
-    kinds: tuple[Kind, ...] = KINDS
+    kinds: tuple[RecordKind, ...] = KINDS
     spark: bool = True  # whether the rows on Spark are measured
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: RecordKind) -> int:
         """Number of records, rounded down so that every partition has the same number."""
         return (self.records if kind == "json" else self.small_records) // PARTITIONS * PARTITIONS
 
@@ -64,26 +64,26 @@ class Plan:
 
 @dataclass(slots=True)
 class Suite:
-    place: Place
-    plan: Plan
+    resources: BenchResources
+    plan: BenchPlan
     logs: Path
     server_log: ServerLog | None  # None: requests are not counted
     say: Callable[[str], None]
     stored_ratio: dict[str, float] = field(default_factory=dict)  # raw bytes per stored byte, by data
     _numbers: Iterator[int] = field(default_factory=itertools.count)  # of log files; two children may run in parallel
 
-    def run(self) -> list[Row]:
+    def run(self) -> list[BenchRow]:
         """Raises ChildFailed."""
         rows = [row for kind in self.plan.kinds for row in self._flow(kind)]
         return [*rows, self._many(), self._trickle(), *self._merging(), *self._restoring(), self._first_record()]
 
     # --- egress and ingress ---
 
-    def _flow(self, kind: Kind) -> list[Row]:
+    def _flow(self, kind: RecordKind) -> list[BenchRow]:
         count = self.plan.count(kind)
-        with self.place.topic(kind, PARTITIONS) as topic:
+        with self.resources.topic(kind, PARTITIONS) as topic:
             raw = int(self._bare_produce(topic, kind, count, PARTITIONS).other["raw_bytes"])
-            about = Row(name="egress", data=NAMES[kind], records=count, raw_bytes=raw, floor="bare consume")
+            about = BenchRow(name="egress", data=NAMES[kind], records=count, raw_bytes=raw, floor="bare consume")
             egress = replace(about, ours=[], floors=[])
             ingress = replace(about, name="ingress", floor="bare produce", ours=[], floors=[])
             repeating = replace(about, name="ingress, at least once", floor="bare produce", ours=[], floors=[])
@@ -91,35 +91,37 @@ class Suite:
                 prefix = f"{kind}-{number}"
                 self._add(egress.floors, egress, "bare consume", self._bare_consume(topic, count, raw // count))
                 self._add(egress.ours, egress, egress.name, self._egress(topic, prefix, count, raw))
-                self.stored_ratio[NAMES[kind]] = raw / max(self.place.stored_bytes(prefix), 1)
-                with self.place.topic(f"{kind}-{number}.bare", PARTITIONS) as target:
+                self.stored_ratio[NAMES[kind]] = raw / max(self.resources.stored_bytes(prefix), 1)
+                with self.resources.topic(f"{kind}-{number}.bare", PARTITIONS) as target:
                     bare = self._bare_produce(target, kind, count, PARTITIONS)
                 self._add(ingress.floors, ingress, "bare produce", bare)
                 self._add(ingress.ours, ingress, ingress.name, self._ingress(topic, prefix, count))
                 repeating.floors.append(bare)
                 again = self._ingress(topic, prefix, count, delivery="at-least-once")
                 self._add(repeating.ours, repeating, repeating.name, again)
-                self.place.empty(prefix)
+                self.resources.empty(prefix)
         return [egress, ingress, repeating]
 
-    def _many(self) -> Row:
+    def _many(self) -> BenchRow:
         partitions = self.plan.many_partitions
         count = self.plan.many_records // partitions * partitions
-        with self.place.topic("many", partitions) as topic:
+        with self.resources.topic("many", partitions) as topic:
             raw = int(self._bare_produce(topic, "json", count, partitions).other["raw_bytes"])
-            row = Row(name="egress, many partitions", data=JSON_RECORDS, records=count, raw_bytes=raw, has_rate=False)
-            config = self.place.egress(topic, prefix="many", group=f"{topic}.egress", topic_settings={})
+            row = BenchRow(
+                name="egress, many partitions", data=JSON_RECORDS, records=count, raw_bytes=raw, has_rate=False
+            )
+            config = self.resources.egress(topic, prefix="many", group=f"{topic}.egress", topic_settings={})
             config["egress"]["shutdown_timeout"] = "2m"  # the stop stores all segments, on a slow S3
             spec = {"config": config, "records": count, "stop_when": "fetched"}
             self._add(row.ours, row, f"egress, {partitions} partitions", self._child("bench.service", "egress", spec))
-        self.place.empty("many")
+        self.resources.empty("many")
         return row
 
-    def _trickle(self) -> Row:
+    def _trickle(self) -> BenchRow:
         count = TRICKLE_PER_SECOND * self.plan.trickle_seconds
-        with self.place.topic("trickle", TRICKLE_PARTITIONS) as topic:
+        with self.resources.topic("trickle", TRICKLE_PARTITIONS) as topic:
             spec = {
-                "properties": self.place.producer_properties(),
+                "properties": self.resources.producer_properties(),
                 "topic": topic,
                 "partitions": TRICKLE_PARTITIONS,
                 "records": count,
@@ -132,7 +134,7 @@ class Suite:
                 raw = int(_acknowledged(produced.result()).other["raw_bytes"])
             in_a_second = {"max_segment_messages": TRICKLE_PER_SECOND // TRICKLE_PARTITIONS}
             backlog = self._trickle_egress(topic, "trickle-backlog", count, in_a_second)
-        row = Row(
+        row = BenchRow(
             name="egress, trickle",
             data=JSON_RECORDS,
             records=count,
@@ -144,13 +146,13 @@ class Suite:
         self._add(row.floors, row, "the same as a backlog", backlog)
         return row
 
-    def _trickle_egress(self, topic: str, prefix: str, count: int, settings: Mapping[str, object]) -> Result:
-        config = self.place.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
+    def _trickle_egress(self, topic: str, prefix: str, count: int, settings: Mapping[str, object]) -> Measurement:
+        config = self.resources.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
         return self._child("bench.service", "egress", {"config": config, "records": count, "ages": True})
 
     # --- the archive ---
 
-    def _merging(self) -> list[Row]:
+    def _merging(self) -> list[BenchRow]:
         each = max(self.plan.merge_records // (MERGE_PARTITIONS * MERGE_SEGMENTS), 1)
         row = self._filled("merging", "merge", MERGE_PARTITIONS, MERGE_SEGMENTS, each)
         merge = replace(row, floor="decode and encode", compared_by="cpu", ours=[], floors=[])
@@ -161,24 +163,24 @@ class Suite:
             if self.plan.spark:
                 spark.floors.append(merge.ours[-1])
                 self._add(spark.ours, spark, spark.name, self._merge("spark-merge", row.records))
-        self.place.empty("merging")
+        self.resources.empty("merging")
         return [merge, *([spark] if self.plan.spark else [])]
 
-    def _merge(self, what: str, count: int) -> Result:
+    def _merge(self, what: str, count: int) -> Measurement:
         """Merge, and remove the outputs, so that the next measurement merges the same segments."""
         result = self._of_archive(what, "merging", count)
-        store = self.place.archive("merging")
+        store = self.resources.archive("merging")
         store.delete_many([plan.output for plan in archive.plans(store)])
         return result
 
-    def _restoring(self) -> list[Row]:
+    def _restoring(self) -> list[BenchRow]:
         each = max(self.plan.records // (PARTITIONS * RESTORE_SEGMENTS), 1)
         row = self._filled("restoring", "restore", PARTITIONS, RESTORE_SEGMENTS, each)
         restore = replace(row, floor="bare produce", ours=[], floors=[])
         spark = replace(row, name="restore on Spark local[2]", floor="restore", one_process=False, ours=[], floors=[])
         verify = replace(row, name="verify", floor="decode", ours=[], floors=[])
         for number in range(self.plan.rounds):
-            with self.place.topic(f"restored-{number}.bare", PARTITIONS) as target:
+            with self.resources.topic(f"restored-{number}.bare", PARTITIONS) as target:
                 bare = self._bare_produce(target, "json", row.records, PARTITIONS)
             self._add(restore.floors, restore, "bare produce", bare)
             self._add(restore.ours, restore, "restore", self._restore("restore", number, row.records))
@@ -188,47 +190,47 @@ class Suite:
             decoded = self._of_archive("floor-verify", "restoring", row.records)
             self._add(verify.floors, verify, "decode", decoded)
             self._add(verify.ours, verify, "verify", self._of_archive("verify", "restoring", row.records))
-        self.place.empty("restoring")
+        self.resources.empty("restoring")
         return [restore, *([spark] if self.plan.spark else []), verify]
 
-    def _restore(self, what: str, number: int, count: int) -> Result:
-        with self._dropped(name := f"{what}-{number}.{self.place.run}"):
+    def _restore(self, what: str, number: int, count: int) -> Measurement:
+        with self._dropped(name := f"{what}-{number}.{self.resources.run}"):
             return self._of_archive(what, "restoring", count, name=name)
 
-    def _first_record(self) -> Row:
+    def _first_record(self) -> BenchRow:
         each = 10
         segments = max(self.plan.first_segments // MERGE_PARTITIONS, 1)
         row = self._filled("first", "restore, first record", MERGE_PARTITIONS, segments, each)
         row = replace(row, has_rate=False, one_process=False)
         for number in range(self.plan.rounds):
-            with self._dropped(name := f"first-{number}.{self.place.run}"):
+            with self._dropped(name := f"first-{number}.{self.resources.run}"):
                 since = self.server_log.position() if self.server_log else 0
                 log = self.logs / f"{next(self._numbers):02d}-first-record.log"
                 result = wait_for_first_record(
-                    self.place, "first", name, partitions=MERGE_PARTITIONS, log=log, timeout_seconds=TIMEOUT_SECONDS
+                    self.resources, "first", name, partitions=MERGE_PARTITIONS, log=log, timeout_seconds=TIMEOUT_SECONDS
                 )
             row.ours.append(self._counted(result, since))
             self.say(f"{row.name:26} {row.figure('wait'):6.1f} s from the start of the command")
-        self.place.empty("first")
+        self.resources.empty("first")
         return row
 
-    def _filled(self, prefix: str, name: str, partitions: int, segments: int, each: int) -> Row:
-        store = self.place.archive(prefix)
+    def _filled(self, prefix: str, name: str, partitions: int, segments: int, each: int) -> BenchRow:
+        store = self.resources.archive(prefix)
         raw = archive.fill(store, partitions=partitions, segments=segments, count=each)
-        return Row(name=name, data=JSON_RECORDS, records=partitions * segments * each, raw_bytes=raw)
+        return BenchRow(name=name, data=JSON_RECORDS, records=partitions * segments * each, raw_bytes=raw)
 
-    def _of_archive(self, what: str, prefix: str, count: int, **more: object) -> Result:
-        result = self._child("bench.archive", what, {"config": self.place.archived(prefix), **more})
+    def _of_archive(self, what: str, prefix: str, count: int, **more: object) -> Measurement:
+        result = self._child("bench.archive", what, {"config": self.resources.archived(prefix), **more})
         if result.other["records"] != count:
             raise child.ChildFailed(f"bench.archive {what}: {result.other['records']} records of {count}")
         return result
 
     # --- one program ---
 
-    def _bare_consume(self, topic: str, count: int, record_bytes: int) -> Result:
+    def _bare_consume(self, topic: str, count: int, record_bytes: int) -> Measurement:
         """In batches of the size that our consumer adapts to, which is faster in the client than larger ones."""
         spec = {
-            "properties": self.place.consumer_properties(topic),
+            "properties": self.resources.consumer_properties(topic),
             "topic": topic,
             "partitions": PARTITIONS,
             "records": count,
@@ -236,24 +238,24 @@ class Suite:
         }
         return self._child("bench.bare", "consume", spec)
 
-    def _bare_produce(self, topic: str, kind: Kind, count: int, partitions: int) -> Result:
-        properties = self.place.producer_properties()
+    def _bare_produce(self, topic: str, kind: RecordKind, count: int, partitions: int) -> Measurement:
+        properties = self.resources.producer_properties()
         spec = {"properties": properties, "topic": topic, "partitions": partitions, "records": count, "kind": kind}
         return _acknowledged(self._child("bench.bare", "produce", spec))
 
-    def _egress(self, topic: str, prefix: str, count: int, raw_bytes: int) -> Result:
+    def _egress(self, topic: str, prefix: str, count: int, raw_bytes: int) -> Measurement:
         """Segments are sealed by count only, so that the last one is full once the last record is read."""
         per_partition = count // PARTITIONS
         segments = -(-raw_bytes // PARTITIONS // SEGMENT_BYTES)
         while per_partition % segments:
             segments += 1
         settings = {"max_segment_messages": per_partition // segments}
-        config = self.place.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
+        config = self.resources.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
         return self._child("bench.service", "egress", {"config": config, "records": count})
 
-    def _ingress(self, topic: str, prefix: str, count: int, **settings: object) -> Result:
+    def _ingress(self, topic: str, prefix: str, count: int, **settings: object) -> Measurement:
         destination = f"{topic}.{prefix}.copy"
-        config = self.place.ingress(topic, prefix=prefix, group=destination, destination=destination)
+        config = self.resources.ingress(topic, prefix=prefix, group=destination, destination=destination)
         config["ingress"] |= settings
         with self._dropped(destination, f"{destination}.events", f"{destination}.checkpoint"):
             return self._child("bench.service", "ingress", {"config": config, "records": count})
@@ -263,28 +265,28 @@ class Suite:
         try:
             yield
         finally:
-            self.place.drop(*topics)
+            self.resources.drop(*topics)
 
-    def _child(self, module: str, what: str, spec: dict[str, object]) -> Result:
+    def _child(self, module: str, what: str, spec: dict[str, object]) -> Measurement:
         log = self.logs / f"{next(self._numbers):02d}-{module.removeprefix('bench.')}-{what}.log"
         since = self.server_log.position() if self.server_log else 0
         spec = spec | {"timeout_seconds": TIMEOUT_SECONDS}
         return self._counted(child.run(module, what, spec, log=log, timeout_seconds=TIMEOUT_SECONDS + 60), since)
 
-    def _counted(self, result: Result, since: int) -> Result:
+    def _counted(self, result: Measurement, since: int) -> Measurement:
         """Add the requests that the server received since position `since` of its log."""
         if self.server_log is not None:
-            result.other["requests"] = self.server_log.requests(self.place.bucket, since)
+            result.other["requests"] = self.server_log.requests(self.resources.bucket, since)
         return result
 
-    def _add(self, results: list[Result], row: Row, name: str, result: Result) -> None:
+    def _add(self, results: list[Measurement], row: BenchRow, name: str, result: Measurement) -> None:
         results.append(result)
         rate, cpu = row.records / result.seconds, result.whole_cpu_seconds * 1e6 / row.records
         about = f"{row.data:25} round {len(results)}  {name:26}"
         self.say(f"{about} {rate:>11,.0f} records/s  {cpu:5.1f} CPU-s per million")
 
 
-def _acknowledged(result: Result) -> Result:
+def _acknowledged(result: Measurement) -> Measurement:
     if result.other["unsent"]:
         raise child.ChildFailed(f"{result.other['unsent']} records were not acknowledged")
     return result

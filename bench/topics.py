@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AclBinding,
     AclBindingFilter,
@@ -31,7 +30,7 @@ QUIET = {"log_level": 0}
 
 
 @dataclass(slots=True)
-class Topics:
+class ClusterTopics:
     bootstrap: str
     admin: AdminClient = field(init=False)
 
@@ -63,12 +62,12 @@ class Topics:
         )
         try:
             try:
-                low, high = consumer.get_watermark_offsets(Place(topic, partition), timeout=SECONDS)
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=SECONDS)
             except KafkaException:
                 return []
             if low == high:
                 return []
-            consumer.assign([Place(topic, partition, low)])
+            consumer.assign([TopicPartition(topic, partition, low)])
             found: list[str] = []
             while (message := consumer.poll(SECONDS)) is not None and message.error() is None:
                 found.append((message.value() or b"").decode())

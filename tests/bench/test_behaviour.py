@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bench.behaviour import BEGIN, END, PAGE, Result, table, with_table
+from bench.behaviour import BEGIN, END, PAGE, ActionTimes, table, with_table
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_only_the_table_is_replaced() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    text = table([Result("a config is set", ("1.0 s", "never"))], at=AT, commit="abc")
+    text = table([ActionTimes("a config is set", ("1.0 s", "never"))], at=AT, commit="abc")
     written = with_table(page, text)
     assert "| a config is set | 1.0 s | never |" in written
     assert written.partition(BEGIN)[0] == page.partition(BEGIN)[0]

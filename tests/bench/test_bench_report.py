@@ -11,27 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import report
-from bench.child import ROOT, Result
-from bench.rows import JSON_RECORDS, TARGETS, Row, Run, Target
+from bench.child import ROOT, Measurement
+from bench.rows import JSON_RECORDS, TARGETS, BenchRow, BenchRun, PerformanceTarget
 
 RSS = next(target for target in TARGETS if target.row == "merge" and target.figure == "rss")
 
 
-def result(*, seconds: float = 1.0, cpu: float = 1.0, rss_mb: float = 100.0, **other: object) -> Result:
-    return Result(
+def result(*, seconds: float = 1.0, cpu: float = 1.0, rss_mb: float = 100.0, **other: object) -> Measurement:
+    return Measurement(
         seconds=seconds, cpu_seconds=cpu, whole_cpu_seconds=cpu, peak_rss_mib=rss_mb / 1.048576, other=dict(other)
     )
 
 
-def row(name: str, ours: Result, floor: Result | None = None, *, compared_by: Literal["clock", "cpu"] = "clock") -> Row:
-    given = Row(name=name, data=JSON_RECORDS, records=1_000_000, raw_bytes=10**9, ours=[ours], compared_by=compared_by)
+def row(
+    name: str, ours: Measurement, floor: Measurement | None = None, *, compared_by: Literal["clock", "cpu"] = "clock"
+) -> BenchRow:
+    given = BenchRow(
+        name=name, data=JSON_RECORDS, records=1_000_000, raw_bytes=10**9, ours=[ours], compared_by=compared_by
+    )
     if floor is not None:
         given = replace(given, floor="its floor", floors=[floor])
     return given
 
 
-def run(*rows: Row) -> Run:
-    return Run(
+def run(*rows: BenchRow) -> BenchRun:
+    return BenchRun(
         commit="0123456789abcdef" * 2,
         is_clean=True,
         when="2026-01-01 00:00",
@@ -46,8 +50,8 @@ def run(*rows: Row) -> Run:
     )
 
 
-def committed() -> Run:
-    return Run.from_json((ROOT / "docs" / "bench.json").read_text(encoding="utf-8"))
+def committed() -> BenchRun:
+    return BenchRun.from_json((ROOT / "docs" / "bench.json").read_text(encoding="utf-8"))
 
 
 class TestWhatIsWritten:
@@ -60,7 +64,7 @@ class TestWhatIsWritten:
 
     def test_the_json_is_read_as_it_was_written(self) -> None:
         text = (ROOT / "docs" / "bench.json").read_text(encoding="utf-8")
-        assert Run.from_json(text).as_json() == text
+        assert BenchRun.from_json(text).as_json() == text
 
     def test_no_figure_of_speed_stands_outside_of_the_generated_part(self) -> None:
         """What the page says of speed by itself would be of another run."""
@@ -89,7 +93,9 @@ class TestMisses:
         value=st.floats(0.001, 2000, allow_nan=False),
         target=st.sampled_from(TARGETS),
     )
-    def test_the_rounded_figure_gives_the_same_verdict_as_the_exact_one(self, value: float, target: Target) -> None:
+    def test_the_rounded_figure_gives_the_same_verdict_as_the_exact_one(
+        self, value: float, target: PerformanceTarget
+    ) -> None:
         shown = float(report.exact(value, target.figure, target))
         is_met = value <= target.limit if target.at_most is not None else value >= target.limit
         assert (shown <= target.limit if target.at_most is not None else shown >= target.limit) == is_met

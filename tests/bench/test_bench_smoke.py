@@ -11,7 +11,7 @@ import pytest
 from bench import report
 from bench.child import ROOT
 from bench.data import records
-from bench.rows import MEASURED, TARGETS, Run
+from bench.rows import MEASURED, TARGETS, BenchRun
 
 if TYPE_CHECKING:
     from infra.local.stack import LocalStack
@@ -23,7 +23,9 @@ ON_SPARK = tuple(name for name in MEASURED if "Spark" in name)
 
 
 @pytest.fixture(scope="module", params=[pytest.param("--no-spark", id="here"), pytest.param(None, id="all")])
-def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+def run(
+    request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[BenchRun, str]:
     """A small run, and its page."""
     output = tmp_path_factory.mktemp("bench")
     place = ["--bootstrap", stack.brokers["a"].bootstrap, "--endpoint-url", stack.moto.endpoint_url]
@@ -39,7 +41,7 @@ def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pyt
         check=False,
     )
     assert done.returncode in (0, 3), done.stderr  # targets are for the full run
-    found = Run.from_json((output / "bench.json").read_text())
+    found = BenchRun.from_json((output / "bench.json").read_text())
     assert done.returncode == (0 if all(met for _, _, met in found.verdicts()) else 3)
     return found, (output / "bench.md").read_text()
 
@@ -47,7 +49,7 @@ def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pyt
 @pytest.mark.integration
 @pytest.mark.long
 class TestASmallRun:
-    def test_every_row_is_measured(self, run: tuple[Run, str]) -> None:
+    def test_every_row_is_measured(self, run: tuple[BenchRun, str]) -> None:
         found, page = run
         left_out = () if found.plan["spark"] else ON_SPARK
         assert tuple(row.name for row in found.rows) == tuple(name for name in MEASURED if name not in left_out)
@@ -56,7 +58,7 @@ class TestASmallRun:
         assert page == report.page(found)
         assert len(found.commit) == 40
 
-    def test_every_program_processed_its_records(self, run: tuple[Run, str]) -> None:
+    def test_every_program_processed_its_records(self, run: tuple[BenchRun, str]) -> None:
         rows = {row.name: row for row in run[0].rows}
         for row in rows.values():
             assert row.records > 0
@@ -73,7 +75,7 @@ class TestASmallRun:
         assert 0 < trickle.other["wait_seconds"]["median"] <= trickle.other["wait_seconds"]["99 of 100"]
         assert 0 < rows["restore, first record"].figure("wait") < 60
 
-    def test_requests_are_counted_by_the_server(self, run: tuple[Run, str]) -> None:
+    def test_requests_are_counted_by_the_server(self, run: tuple[BenchRun, str]) -> None:
         rows = {row.name: row for row in run[0].rows}
         requests = {name: rows[name].requests or {} for name in rows}
         assert requests["egress"]["PUT"] >= 7  # six segments, and the topic's claim

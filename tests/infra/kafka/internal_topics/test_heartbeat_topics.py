@@ -66,9 +66,7 @@ class TestKafkaHeartbeatWriter(HeartbeatContract):
 
 
 @pytest.mark.integration
-def test_a_principal_that_may_not_write_reads_what_to_allow(
-    stack: LocalStack, unique: Callable[[str], str]
-) -> None:
+def test_a_principal_that_may_not_write_reads_what_to_allow(stack: LocalStack, unique: Callable[[str], str]) -> None:
     cluster, name = Cluster(stack.brokers["b"]), unique("beats")
     cluster.create(name)
     who = Principal(stack.brokers["b"], name)

@@ -24,7 +24,7 @@ ASK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class BenchResources:
     bootstrap: str
     endpoint_url: str
     run: str  # part of all names, so that two runs can share a stack
