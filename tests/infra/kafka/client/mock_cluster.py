@@ -4,9 +4,10 @@ where what is tested is the client's half; what a real broker does is tested on 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -42,18 +43,29 @@ class MockCluster:
 
     def records(self, partition: TopicPartition, count: int, start: int = 0) -> list[Message]:
         """So many records of the partition, from the offset `start` on."""
+        with self.reader(partition, start) as read:
+            return read(count, start)
+
+    @contextmanager
+    def reader(self, partition: TopicPartition, start: int = 0) -> Iterator[Callable[[int, int], list[Message]]]:
+        """Gives so many records from an offset on, again and again, each time further behind in the partition."""
         consumer = Consumer(
             self.properties | {"group.id": "reader", "auto.offset.reset": "earliest", "check.crcs": True,
                                "fetch.wait.max.ms": 10}
         )  # fmt: skip
-        found: list[Message] = []
+
+        def read(count: int, start: int) -> list[Message]:
+            found: list[Message] = []
+            while len(found) < count:
+                messages = [one for one in consumer.consume(count - len(found), 1) if not one.error()]
+                found += [one for one in messages if cast("int", one.offset()) >= start]
+            return found
+
         try:
             consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
-            while len(found) < count:
-                found += [message for message in consumer.consume(count - len(found), 1) if not message.error()]
+            yield read
         finally:
             consumer.close()
-        return found
 
 
 @contextmanager

@@ -6,14 +6,15 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError
-from hypothesis import HealthCheck, given, settings
+from confluent_kafka import KafkaError, Message
+from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.contracts.cluster import TopicPartition
@@ -24,6 +25,7 @@ from infra.kafka.client.idempotent_producer import IdempotentProducer, producer_
 from infra.kafka.client.lent_run import LentRun
 from infra.kafka.client.librdkafka import is_open
 from tests.contracts.target import row, run_of
+from tests.examples import property_examples
 from tests.formats.sample_records import Row, batch_of
 from tests.infra.kafka.client.mock_cluster import MockCluster, mock_cluster
 
@@ -87,11 +89,12 @@ NARROW = 7  # records in a queue that is full all the time
 
 @dataclass(frozen=True, slots=True)
 class BothPaths:
-    """Producers by path and by the records that their queue has room for, and one partition for each path."""
+    """Producers by path and by the records that their queue has room for; one partition, with its reader, for each
+    path."""
 
-    cluster: MockCluster
     producers: dict[tuple[bool, int], Producing]
     partitions: dict[bool, TopicPartition]
+    readers: dict[bool, Callable[[int, int], list[Message]]]
 
     def produced(self, native: bool, room: int, batches: Sequence[pa.RecordBatch]) -> list[tuple[object, ...]]:
         """What a consumer reads of them, with where each lies from the first on."""
@@ -104,7 +107,7 @@ class BothPaths:
         first = reports.first_offset
         return [
             (m.key(), m.value(), m.timestamp()[1], m.headers() or None, cast("int", m.offset()) - first)
-            for m in self.cluster.records(partition, run.count, first)
+            for m in self.readers[native](run.count, first)
         ]
 
 
@@ -117,12 +120,15 @@ def both(cluster: MockCluster) -> Iterator[BothPaths]:
         for native in PATHS
         for room in (NARROW, 100_000)
     }
-    yield BothPaths(cluster, producers, {native: TopicPartition("both", n) for n, native in enumerate(PATHS)})
+    partitions = {native: TopicPartition("both", n) for n, native in enumerate(PATHS)}
+    with ExitStack() as readers:
+        by_path = {native: readers.enter_context(cluster.reader(p)) for native, p in partitions.items()}
+        yield BothPaths(producers, partitions, by_path)
     for producer in producers.values():
         producer.close(timedelta())
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@property_examples()
 @given(
     rows=ROWS.filter(bool),
     big=st.none() | st.integers(60_000, 200_000),
