@@ -9,13 +9,14 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from confluent_kafka import Producer
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.records.schema import SCHEMA
@@ -31,7 +32,7 @@ from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
 from tests.contracts.consumer import PATIENCE, TIMESTAMPS, Listener, Member
 from tests.contracts.target import row, run_of
-from tests.infra.kafka.consumer.test_source_consumer import BrokerWorld
+from tests.infra.kafka.consumer.test_source_consumer import BrokerWorld, ClientTransaction
 from tests.infra.kafka_wire import WireRecord, produce
 
 pytestmark = pytest.mark.integration
@@ -52,7 +53,9 @@ EDGES = (
     (True, [b"committed", b""]),
     WireRecord(value=b"NUL", headers=((b"a\0b", b"x"), (b"\0", None), (b"", None))),
 )
-WRITES = st.lists(RECORDS | st.tuples(st.booleans(), st.lists(st.binary(max_size=10), min_size=1, max_size=4)))
+WRITES = st.lists(
+    RECORDS | st.tuples(st.booleans(), st.lists(st.binary(max_size=10), min_size=1, max_size=4)), max_size=6
+)
 
 
 @pytest.fixture
@@ -70,14 +73,58 @@ def closed(member: Member) -> Iterator[None]:
         member.consumer.close(PATIENCE)
 
 
-def read(world: BrokerWorld, p: TopicPartition, end: int, fetch_by: type[Fetching]) -> tuple[pa.Table, list[object]]:
-    """Everything in a partition, starting again behind a record that cannot be decoded; and what was no record."""
-    consumer = world.member(fetch_by=fetch_by)
-    member = Member(world, consumer, Listener(consumer))
-    events: list[object] = []
-    runs: list[Run] = []
-    with closed(member):
-        consumer.subscribe([p.topic], member.listener)
+class Writer:
+    """What is written into one partition, one after the other."""
+
+    def __init__(self, world: BrokerWorld, partition: TopicPartition) -> None:
+        self._world, self._partition = world, partition
+        self._producer = Producer(
+            {
+                "bootstrap.servers": world.bootstrap,
+                "transactional.id": world.unique("tx"),
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(30)
+
+    @property
+    def end(self) -> int:
+        return self._world.admin.watermarks([self._partition])[self._partition].high
+
+    def write(self, writes: Sequence[WireRecord | tuple[bool, list[bytes]]]) -> None:
+        p = self._partition
+        for one in writes:
+            if isinstance(one, WireRecord):
+                produce(self._world.bootstrap, p.topic, p.partition, one)
+                continue
+            commits, values = one
+            self._producer.begin_transaction()
+            for value in values:
+                self._producer.produce(p.topic, value, partition=p.partition)
+            assert self._producer.flush(30) == 0
+            transaction = ClientTransaction(self._producer, lambda: self.end)
+            (transaction.commit if commits else transaction.abort)()
+
+
+class Reader:
+    """One of the two ways, which reads the same partition again and again."""
+
+    def __init__(self, world: BrokerWorld, partition: TopicPartition, fetch_by: type[Fetching]) -> None:
+        quick = {"fetch.wait.max.ms": "10"}  # a start waits for the answer to the request before it
+        consumer = world.member(fetch_by=fetch_by, properties=quick)
+        self._partition, self.member = partition, Member(world, consumer, Listener(consumer))
+        consumer.subscribe([partition.topic], self.member.listener)
+        self.member.until(lambda: consumer.assignment() == {partition})
+
+    def read(self, start: int, end: int) -> tuple[pa.Table, list[object]]:
+        """Everything from `start` up to `end`, starting again behind a record that cannot be decoded; and what was no
+        record."""
+        member, p = self.member, self._partition
+        events: list[object] = []
+        runs: list[Run] = []
+        member.fetched.clear()
+        member.consumer.start(p, start)
         deadline = Deadline(PATIENCE)
         while Reached(p, end) not in member.fetched:
             assert not deadline.expired, member.fetched[-3:]
@@ -86,37 +133,32 @@ def read(world: BrokerWorld, p: TopicPartition, end: int, fetch_by: type[Fetchin
             runs += member.runs(p)
             for failed in member.of(PartitionFailed):
                 events.append((failed.partition, failed.code, failed.offset))
-                consumer.start(p, failed.offset + 1)
-        events.append(end)
-    return pa.Table.from_batches([run.batch for run in runs], SCHEMA).combine_chunks(), events
+                member.consumer.start(p, failed.offset + 1)
+        return pa.Table.from_batches([run.batch for run in runs], SCHEMA).combine_chunks(), events
 
 
-def write(world: BrokerWorld, p: TopicPartition, writes: list[WireRecord | tuple[bool, list[bytes]]]) -> int:
-    for one in writes:
-        if isinstance(one, WireRecord):
-            produce(world.bootstrap, p.topic, p.partition, one)
-            continue
-        commits, values = one
-        transaction = world.begin(p, *values)
-        (transaction.commit if commits else transaction.abort)()
-    return next(iter(world.admin.watermarks([p]).values())).high
-
-
-@pytest.mark.parametrize("examples", [1, pytest.param(60, marks=pytest.mark.long)])
-def test_both_ways_read_the_same(world: BrokerWorld, examples: int) -> None:
+def test_both_ways_read_the_same(world: BrokerWorld) -> None:
     """Any records, transactions that commit and abort, and records that the client cannot deliver."""
+    (p,) = world.topic()
+    writer = Writer(world, p)
+    readers = [Reader(world, p, way) for way in (NativeFetching, PlainFetching)]
+    names = set[str]()
+    with closed(readers[0].member), closed(readers[1].member):
 
-    @settings(max_examples=examples, deadline=None, report_multiple_bugs=False)
-    @given(WRITES)
-    def check(writes: list[WireRecord | tuple[bool, list[bytes]]]) -> None:
-        (p,) = world.topic()
-        end = write(world, p, [*EDGES, *writes])
-        (ours, our_events), (reference, events) = (read(world, p, end, way) for way in (NativeFetching, PlainFetching))
-        assert our_events == events
-        assert "a\0b" in names_of(ours), "compiled code reads a header name as it is"
-        assert cut(ours).equals(reference, check_metadata=True), "the client's objects end it at its first NUL"
+        @settings(max_examples=100, deadline=None)  # in `make test-long`, too: a transaction takes a broker its time
+        @given(WRITES)
+        @example(EDGES)
+        def check(writes: Sequence[WireRecord | tuple[bool, list[bytes]]]) -> None:
+            start = writer.end
+            writer.write(writes)
+            end = writer.end
+            (ours, our_events), (reference, events) = (reader.read(start, end) for reader in readers)
+            names.update(names_of(ours))
+            assert our_events == events
+            assert cut(ours).equals(reference, check_metadata=True), "the client's objects end a name at its first NUL"
 
-    check()
+        check()
+    assert "a\0b" in names, "compiled code reads a header name as it is"
 
 
 def test_a_header_name_with_nul_arrives_whole_or_is_refused(world: BrokerWorld) -> None:
@@ -133,7 +175,9 @@ def test_a_header_name_with_nul_arrives_whole_or_is_refused(world: BrokerWorld) 
         failures = producer.settle(wait=lambda: None, grace=PATIENCE)
         producer.close(PATIENCE)
         assert [error.code() for error in failures.values()] == ([] if native else [CUT_NAME])
-    ours, _ = read(world, p, 1, NativeFetching)
+    reader = Reader(world, p, NativeFetching)
+    with closed(reader.member):
+        ours, _ = reader.read(0, 1)
     assert ours.column("headers").to_pylist() == [[{"key": "a\0b", "value": b"x"}, {"key": "\0", "value": None}]]
     failed = run_failed(p, failures[p])
     assert failed.kind is FailureKind.REJECTED
