@@ -16,7 +16,7 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import KEEPING
-from tests.faults.restoring import PARTITIONS, SEGMENTS, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, SLOWLY, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.holes import AT, COMMITTED, fill_with_holes, judge
 from tests.replicator.restore.large import ROWS, fill
@@ -68,10 +68,12 @@ def test_frozen_until_another_one_is_through(stack: LocalStack, unique: Callable
     with closing(Place(stack, unique, tmp_path)) as place:
         fill(place.objects, "orders", PARTITIONS, SEGMENTS)
         orders = Orders(tmp_path / "orders")
-        restoring = Restoring(place, unique("restored"), orders, options=("--preserve-offsets",))
+        restoring = Restoring(place, unique("restored"), orders, rate=SLOWER, options=("--preserve-offsets",))
         with restoring.start() as frozen:
             assert wait_until(lambda: restoring.restored() > 0, PATIENCE)
             frozen.send_signal(signal.SIGSTOP)
+            assert frozen.poll() is None, "it was through before it could be frozen"
+            restoring.rate = SLOWLY
             restoring.finish()
             frozen.send_signal(signal.SIGCONT)
             _, complaint = frozen.communicate(timeout=60)

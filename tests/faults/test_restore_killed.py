@@ -17,14 +17,14 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.faults.crash_points import RESTORE
-from tests.faults.restoring import PARTITIONS, SEGMENTS, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.large import ROWS, fill
 from tests.replicator.restore.place import Place
 
 pytestmark = pytest.mark.integration
 
-SLOWER = "1MiB"  # a second: most of a life is spent in rounds
+
 SAMPLE = {(Step.COMMIT_TRANSACTION, AFTER)}  # what `make test` has time for
 KILLS = 50
 PATIENCE = timedelta(seconds=60)
