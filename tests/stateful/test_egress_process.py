@@ -395,6 +395,10 @@ class EgressProcesses(RuleBasedStateMachine):
         covered = [*(s.offsets for s in self.world.segments(p, incarnation)), *gaps]
         return next((o.start for o in uncovered(covered, OffsetRange(start, 1 << 62))), start)
 
+    def must_grow_to(self, p: TopicPartition) -> int:
+        segments = self.world.segments(p, self.incarnation(self.topic_id, self.fork()))
+        return max([40, *(segment.offsets.end + 2 for segment in segments)])
+
     @invariant()
     def verify(self) -> None:
         """Each segment holds exactly its incarnation's records of its range, so that overlapping ones agree; after a
@@ -478,8 +482,8 @@ class EgressProcesses(RuleBasedStateMachine):
             world.clock.advance(300)
             for p in PARTITIONS:
                 self.resolve(p, adopt=number % 2 == 0)
-                if self.forked and world.broker.logs[p].high < 40:
-                    world.produce(p, 3)  # an accepted fork waits until the log has grown
+                if self.forked and world.broker.logs[p].high < self.must_grow_to(p):
+                    world.produce(p, 3)  # an accepted fork waits until the log has grown beyond what was archived
         for _ in range(4):
             for process in self.running:
                 process.turn(4)
