@@ -118,7 +118,7 @@ class NativeFetching:
     @property
     def _queue(self) -> MessageQueue:
         if self._opened is None:  # not yet, or of another client
-            self._opened = MessageQueue(self._member.client)
+            self._opened = MessageQueue(self._member.client, self._member.count_error)
         return self._opened
 
     def _close(self) -> None:

@@ -12,9 +12,11 @@ Rules
      A client that closes while somebody holds one of its queues waits for it. Messages in our queue are dropped then,
      and those that arrive later: nothing is read any more. An object that was never closed closes itself before the
      client that it keeps is freed.
-  3. Callbacks never run in `take`: only a partition's fetched messages, its ends and errors come to our queue.
-     Rebalances, commits, errors of topics and of the client stay in the client's own queue, and its own `consume` has
-     to be called regularly: that also counts as polling for `max.poll.interval.ms`.
+  3. Callbacks never run in `take`: only a partition's fetched messages, its ends and errors come to our queue. One
+     kind of error would call back, that of a partition which is gone from its topic: it is noted instead (`guard` in
+     `consume.c`), and passed on when the call has returned. Rebalances, commits, errors of topics and of the client
+     stay in the client's own queue, and its own `consume` has to be called regularly: that also counts as polling for
+     `max.poll.interval.ms`.
   4. Stopping a partition (a revocation, a loss, an unassignment) ends its forwarding, and happens on the client's
      thread after the call has returned. Starting it again does not restore the forwarding, nor lead to the client's
      queue: the messages stay where they are. Therefore a seek forwards the partition before and behind it: before it,
@@ -31,15 +33,15 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from infra.kafka.client.librdkafka import addresses, compiled, function, handle
+from infra.kafka.client.librdkafka import SWITCH, address, addresses, compiled, function, handle
 
 MOST = 10_000  # messages of one `take`
 QUICK = 64 << 10  # bytes or messages that are copied without releasing the GIL, in bytes, one message counting 512
@@ -53,6 +55,7 @@ KEYS, VALUES, HEADERS, HEADER_KEYS, HEADER_VALUES, NULL_KEYS, NULL_VALUES, WITH_
 )
 RECORDS, EVENT, UNDECODABLE = range(3)  # kinds
 BUFFERS = 16
+ERRORS = 16  # of one call, of which the codes are kept
 
 
 class _Calls:
@@ -86,8 +89,13 @@ class _Calls:
         self.queue_forward = function("rd_kafka_queue_forward", None, pointer, pointer)
         self.queue_destroy = function("rd_kafka_queue_destroy", None, pointer)
         self.wake_by = function("rd_kafka_queue_io_event_enable", None, pointer, ctypes.c_int, pointer, ctypes.c_size_t)
-        self.consume = function(
-            "rd_kafka_consume_batch_queue", ctypes.c_ssize_t, pointer, ctypes.c_int, pointer, ctypes.c_size_t
+        self.guard = partial(
+            ours.call("replicator_guard", ctypes.c_int, pointer, pointer),
+            addresses("conf", "conf_get", "conf_set_error_cb"),
+        )
+        self.take = partial(
+            ours.call("replicator_take", number, pointer, pointer, ctypes.c_int32, pointer, number, pointer),
+            address("rd_kafka_consume_batch_queue"),
         )
         self.last_error = function("rd_kafka_last_error", ctypes.c_int)
         self.topic_name = function("rd_kafka_topic_name", ctypes.c_char_p, pointer)
@@ -104,10 +112,13 @@ class MessageQueue:
 
     _client: Consumer | None = None  # None: not open
 
-    def __init__(self, client: Consumer) -> None:
+    def __init__(self, client: Consumer, on_error: Callable[[KafkaError], None]) -> None:
+        """`client`: with an `error_cb`, in whose place `on_error` is called for errors in our queue."""
         self._calls, self._arrays = _calls(), _Arrays()
         self._taken: Messages | None = None
-        self._handle = handle(client)
+        self._handle, self._on_error = handle(client), on_error
+        if not self._calls.guard(self._handle):
+            raise RuntimeError(f"the client has no error callback that can be replaced; set {SWITCH}=off")
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._queue: int = self._calls.queue_new(self._handle)
         self._of_client: int = self._calls.queue_of_consumer(self._handle)
@@ -159,12 +170,13 @@ class MessageQueue:
         self.close()
 
     def _add(self, taken: Messages, count: int, timeout: timedelta) -> None:
-        found = self._calls.consume(
-            self._queue, int(timeout.total_seconds() * 1000), self._arrays.messages_at(taken.count), count - taken.count
-        )
+        errors, at = self._arrays.errors, self._arrays.messages_at(taken.count)
+        found = self._calls.take(self._queue, int(timeout.total_seconds() * 1000), at, count - taken.count, errors)
         if found < 0:
             raise KafkaException(KafkaError(self._calls.last_error()))
         taken.count += found
+        for code in errors[1 : 1 + min(errors[0], ERRORS)]:
+            self._on_error(KafkaError(code))
 
 
 class _Arrays:
@@ -176,6 +188,7 @@ class _Arrays:
         self.parts = (ctypes.c_int64 * (PART * MOST))()
         self.scratch = (ctypes.c_int32 * (slots(MOST) + 3 * MOST))()
         self.layout = (ctypes.c_int64 * (2 * BUFFERS))()
+        self.errors = (ctypes.c_int32 * (1 + ERRORS))()
         self.numbers = memoryview(self.parts).cast("B").cast("q")
 
     def messages_at(self, index: int) -> int:

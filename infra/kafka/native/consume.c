@@ -5,6 +5,7 @@
 // and `replicator_destroy` destroy messages and set their slots to NULL. Nothing else here frees or keeps a pointer.
 #include "librdkafka.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char replicator_sources[] = SOURCES;
@@ -61,6 +62,55 @@ int replicator_sized_names(void **addresses) {
            memcmp(name, tried[i].name, tried[i].size + 1) == 0;
   if (headers) headers_destroy(headers);
   return sized_names = same;
+}
+
+// The error callback of the client's own module aborts the process where it is called outside of the module's own calls.
+// The library calls it for errors that it puts into the queue of a partition, such as that a partition is gone from its
+// topic. So this one stands in its place: inside of `replicator_take` it notes the code, anywhere else it calls the
+// module's, which is the same function for all clients.
+typedef void error_callback(void *rk, int code, const char *reason, void *opaque);
+static error_callback *client_error;
+
+enum { NOTED = 16 };
+static _Thread_local int32_t *noted;  // how many errors there were, and the codes of the first; NULL outside of `take`
+
+static void on_error(void *rk, int code, const char *reason, void *opaque) {
+  if (!noted) {
+    client_error(rk, code, reason, opaque);
+    return;
+  }
+  if (noted[0] < NOTED) noted[1 + noted[0]] = code;
+  noted[0]++;
+}
+
+// `addresses`: of rd_kafka_ + conf, conf_get and conf_set_error_cb. To be called before anything is taken of the client.
+// Returns 1 if its error callback is ours then.
+int replicator_guard(void **addresses, void *rk) {
+  const void *(*conf_of)(void *) = addresses[0];
+  int (*conf_get)(const void *, const char *, char *, size_t *) = addresses[1];
+  void (*set_error_cb)(void *, error_callback *) = addresses[2];
+  const void *conf = conf_of(rk);
+  for (int attempt = 0; attempt < 2; attempt++) {
+    char text[64];
+    size_t size = sizeof text;
+    if (conf_get(conf, "error_cb", text, &size) != 0) return 0;
+    error_callback *found = (error_callback *)(uintptr_t)strtoull(text, NULL, 16);
+    if (found == on_error) return 1;
+    if (!found || (client_error && client_error != found)) return 0;
+    client_error = found;
+    set_error_cb((void *)conf, on_error);
+  }
+  return 0;
+}
+
+// Messages of `queue`, as the library's `consume_batch_queue` returns them. `errors`: 1 + NOTED numbers.
+int64_t replicator_take(ptrdiff_t (*consume_batch_queue)(void *, int, message_t **, size_t), void *queue, int32_t timeout_ms,
+                        message_t **messages, int64_t count, int32_t *errors) {
+  errors[0] = 0;
+  noted = errors;
+  int64_t found = consume_batch_queue(queue, timeout_ms, messages, count);
+  noted = NULL;
+  return found;
 }
 
 enum { RECORDS = 0, EVENT = 1, UNDECODABLE = 2 };

@@ -29,9 +29,12 @@ from infra.kafka.consumer import decode_native
 from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching
 from infra.kafka.producer.rejections import run_failed
 from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Deadline
 from tests.contracts.consumer import PATIENCE, TIMESTAMPS, Listener, Member
 from tests.contracts.target import row, run_of
+from tests.fakes.surroundings import CountedMetrics
+from tests.infra.cluster import Cluster
 from tests.infra.kafka.consumer.test_source_consumer import BrokerWorld, ClientTransaction
 from tests.infra.kafka_wire import WireRecord, produce
 
@@ -182,6 +185,31 @@ def test_a_header_name_with_nul_arrives_whole_or_is_refused(world: BrokerWorld) 
     failed = run_failed(p, failures[p])
     assert failed.kind is FailureKind.REJECTED
     assert "source offset 0 contains a NUL byte" in failed.reason
+
+
+@pytest.mark.parametrize("way", [NativeFetching, PlainFetching])
+def test_a_partition_that_is_gone_from_its_topic_is_an_error_and_ends_no_process(
+    world: BrokerWorld, way: type[Fetching]
+) -> None:
+    """The client calls its error callback for it, from the queue that the partition's records come from."""
+    first, second = world.topic(2)
+    for p in (first, second):
+        world.append(p, b"before")
+    metrics = CountedMetrics()
+    often = {"topic.metadata.refresh.interval.ms": "1000"}  # so that the client never sees that there is no topic
+    consumer = world.member(fetch_by=way, properties=often, metrics=metrics)
+    member = Member(world, consumer, Listener(consumer))
+    with closed(member):
+        consumer.subscribe([first.topic], member.listener)
+        member.until(lambda: member.runs(first) and member.runs(second))
+        Cluster(world.broker).delete(first.topic)
+        wait_until(lambda: created(world, first.topic), PATIENCE)
+        member.until(lambda: metrics.counts["broker_errors"])
+
+
+def created(world: BrokerWorld, topic: str) -> bool:
+    """Not while it is being deleted."""
+    return world.admin.create_topic(topic, partitions=1, replication_factor=1, configs={})
 
 
 def names_of(table: pa.Table) -> list[str]:
