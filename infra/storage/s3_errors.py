@@ -38,9 +38,16 @@ PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "HeadObject": "s3:GetObject",
     "ListObjectsV2": "s3:ListBucket",
     "HeadBucket": "s3:ListBucket",
+    "DeleteObject": "s3:DeleteObject",
     "DeleteObjects": "s3:DeleteObject",
     "RestoreObject": "s3:RestoreObject",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "GetBucketVersioning": "s3:GetBucketVersioning",
+    "GetBucketEncryption": "s3:GetEncryptionConfiguration",
+    "GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",
+    "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
+    "GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "GetBucketReplication": "s3:GetReplicationConfiguration",
 }
 _CREDENTIALS = frozenset(
     {
