@@ -13,12 +13,14 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from formats.control.keys import doctor_prefix, seen_probe_key, sent_probe_key
 from formats.errors import SegmentExists
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
+LEFT_BEHIND = timedelta(hours=1)  # a doctor ends within a minute
 _SENT, _SEEN = b"The notification of this object is to arrive at ingress.\n", b"It has arrived.\n"
 
 
@@ -43,10 +45,15 @@ class NotificationProbes:
     def is_answered(self, probe_id: str) -> bool:
         return any(True for _ in self.objects.list(seen_probe_key(self.prefix, self.region, probe_id), limit=1))
 
-    def remove(self, source: str) -> None:
-        """Remove all probes of a source, and all answers: also those that a doctor left behind that was ended."""
-        with durable(Step.REMOVE_PROBE):
-            folders = (doctor_prefix(self.prefix, source), doctor_prefix(self.prefix, self.region))
-            keys = [item.key for folder in folders for item in self.objects.list(folder)]
-            if keys:
+    def remove(self, source: str, probe_id: str, now: datetime) -> None:
+        """Remove a probe and its answer, and what a doctor left behind that was ended."""
+        folders = dict.fromkeys((doctor_prefix(self.prefix, source), doctor_prefix(self.prefix, self.region)))
+        keys = [
+            item.key
+            for folder in folders
+            for item in self.objects.list(folder)
+            if item.key.endswith(f"/{probe_id}") or now - item.modified_at > LEFT_BEHIND
+        ]
+        if keys:
+            with durable(Step.REMOVE_PROBE):
                 self.objects.delete_many(keys)

@@ -187,7 +187,9 @@ def _expires(expiration: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _notification(one: Mapping[str, Any], to: str) -> Notification:
-    rules = {rule["Name"].lower(): rule["Value"] for rule in one.get("Filter", {}).get("Key", {}).get("FilterRules", ())}
+    rules = {
+        rule["Name"].lower(): rule["Value"] for rule in one.get("Filter", {}).get("Key", {}).get("FilterRules", ())
+    }
     return Notification(
         to=to, events=tuple(one.get("Events", ())), prefix=rules.get("prefix", ""), suffix=rules.get("suffix", "")
     )

@@ -30,7 +30,7 @@ class SqsQueueSetup:
         with translated_queue_error("GetQueueAttributes", self._queue):
             found = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
         redrive = json.loads(found.get("RedrivePolicy") or "{}")
-        waiting = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        hidden = int(found.get("ApproximateNumberOfMessagesNotVisible", "0"))
         return QueueSetup(
             arn=found.get("QueueArn", ""),
             policy=found.get("Policy", ""),
@@ -38,7 +38,7 @@ class SqsQueueSetup:
             retention=timedelta(seconds=int(found.get("MessageRetentionPeriod", "345600"))),
             dead_letter_arn=redrive.get("deadLetterTargetArn", ""),
             max_receive_count=int(redrive.get("maxReceiveCount", 0)),
-            waiting=sum(int(found.get(name, "0")) for name in waiting),  # type: ignore[call-overload]
+            waiting=int(found.get("ApproximateNumberOfMessages", "0")) + hidden,
             kms_key_id=found.get("KmsMasterKeyId", ""),
         )
 
@@ -71,4 +71,3 @@ class SqsQueueSetup:
             with translated_queue_error("GetQueueUrl", self._queue):
                 self._url = self._client.get_queue_url(QueueName=name)["QueueUrl"]
         return self._url
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from formats.segment import FROZEN_CLASSES, region_prefix
 from infra.contracts.deployment import LifecycleRule, ReplicationRule
@@ -32,16 +33,16 @@ RIGHT_MISSING = Kind(
 RIGHT_NEEDLESS = Kind(
     "bucket-right-needless",
     WARNING,
-    "credentials that leak, or a mistake, can remove the archive; only compact, gc, repair-segment, backfill and verify "
-    "delete",
+    "credentials that leak, or a mistake, can remove the archive; most commands, such as egress and ingress, delete "
+    "nothing",
     "give each command a role of its own, with the policy that `replicator rights ROLE --iam` prints",
 )
 EXPIRES = Kind(
     "bucket-expires-segments",
     ERROR,
     "an object that a lifecycle rule removed leaves no recorded gap: what is missing in an archive counts as lost",
-    "remove the expiration of current objects from the rule, or its prefix; `replicator gc` removes what [retention] does "
-    "not keep",
+    "remove the expiration of current objects from the rule, or change its prefix; `replicator gc` removes what "
+    "[retention] does not keep",
 )
 FREEZES_CONTROL = Kind(
     "bucket-freezes-control-objects",
@@ -89,8 +90,8 @@ PUBLIC = Kind(
 REPLICATES_OTHERS = Kind(
     "replication-of-other-regions",
     ERROR,
-    "what arrives here from another region, or is compacted here, would be sent back or on: two buckets that do so fill "
-    "each other for ever",
+    "what arrives here from another region, or is compacted here, would be sent back or on: two buckets that do so "
+    "fill each other for ever",
     "filter each replication rule to the prefix of this region's archive",
 )
 REPLICATES_PART = Kind(
@@ -102,8 +103,8 @@ REPLICATES_PART = Kind(
 REPLICATES_DELETIONS = Kind(
     "replication-of-deletions",
     ERROR,
-    "what compact and gc delete here would be deleted there before it is delivered; each bucket is compacted and thinned by "
-    "itself",
+    "what compact and gc delete here would be deleted there before it is delivered; each bucket is compacted and "
+    "thinned by itself",
     "set DeleteMarkerReplication to Disabled in the rule",
 )
 REPLICATES_TWICE = Kind(
@@ -241,25 +242,34 @@ def _of_replication(bucket: BucketFacts, rule: ReplicationRule, own: str, *, is_
         yield REPLICATES_DELETIONS.at(_name(bucket), f"{named} sends deletions, too")
 
 
-_Judge = Callable[[BucketFacts], Iterator[Finding]]
-_PARTS: Sequence[tuple[str, str, _Judge, Sequence[Kind]]] = (
-    ("reachable", "the bucket answers to these credentials", is_reachable, (UNREACHABLE,)),
-    (
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A check of any bucket."""
+
+    name: str
+    checks: str
+    judge: Callable[[BucketFacts], Iterator[Finding]]
+    kinds: Sequence[Kind]
+
+
+_PARTS: Sequence[_Part] = (
+    _Part("reachable", "the bucket answers to these credentials", is_reachable, (UNREACHABLE,)),
+    _Part(
         "rights",
         "the roles have the rights that they need, and no right to delete that none needs",
         rights,
         (RIGHT_MISSING, RIGHT_NEEDLESS),
     ),
-    ("conditional-writes", "an object that exists is not overwritten", conditional_writes, (NOT_CONDITIONAL,)),
-    (
+    _Part("conditional-writes", "an object that exists is not overwritten", conditional_writes, (NOT_CONDITIONAL,)),
+    _Part(
         "lifecycle",
         "lifecycle rules keep current objects, and remove what is left behind",
         lifecycle,
         (EXPIRES, FREEZES_CONTROL, FREEZES, KEEPS_UPLOADS, KEEPS_VERSIONS),
     ),
-    ("versioning", "what is deleted can be brought back", versioning, (NOT_VERSIONED,)),
-    ("encryption", "objects are encrypted", encryption, (NOT_ENCRYPTED,)),
-    ("public-access", "public access is blocked", public_access, (PUBLIC,)),
+    _Part("versioning", "what is deleted can be brought back", versioning, (NOT_VERSIONED,)),
+    _Part("encryption", "objects are encrypted", encryption, (NOT_ENCRYPTED,)),
+    _Part("public-access", "public access is blocked", public_access, (PUBLIC,)),
 )
 
 
@@ -272,21 +282,19 @@ def _there(facts: DeploymentFacts) -> BucketFacts:
     return facts.destination
 
 
-def _check(
-    head: str, of: Callable[[DeploymentFacts], BucketFacts], name: str, checks: str, judge: _Judge, kinds: Sequence[Kind]
-) -> Check:
+def _check(head: str, of: Callable[[DeploymentFacts], BucketFacts], part: _Part) -> Check:
     return Check(
-        name=f"{head}-{name}",
-        checks=checks,
+        name=f"{head}-{part.name}",
+        checks=part.checks,
         where=lambda facts: _name(of(facts)),
-        judge=lambda facts: judge(of(facts)),
-        kinds=kinds,
+        judge=lambda facts: part.judge(of(facts)),
+        kinds=part.kinds,
         applies=lambda facts: of is _own or facts.destination is not None,
     )
 
 
 BUCKET_CHECKS: Sequence[Check] = (
-    *(_check("bucket", _own, *part) for part in _PARTS),
+    *(_check("bucket", _own, part) for part in _PARTS),
     Check(
         name="clock",
         checks="this machine's clock agrees with the store's",
@@ -301,5 +309,5 @@ BUCKET_CHECKS: Sequence[Check] = (
         judge=_replication,
         kinds=(REPLICATES_OTHERS, REPLICATES_PART, REPLICATES_DELETIONS, REPLICATES_TWICE),
     ),
-    *(_check("destination", _there, *part) for part in _PARTS),
+    *(_check("destination", _there, part) for part in _PARTS),
 )

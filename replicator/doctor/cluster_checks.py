@@ -77,8 +77,8 @@ NO_TOPIC = Kind(
 POLICY = Kind(
     "own-topic-cleanup-policy",
     ERROR,
-    "checkpoints, offset map and ledger are tables, which retention would empty: records are delivered twice, or skipped; "
-    "events are a log, which compaction would thin",
+    "checkpoints, offset map and ledger are tables, which retention would empty: records are delivered twice, or "
+    "skipped; events are a log, which compaction would thin",
     "set cleanup.policy to compact alone, of the segment events to delete",
 )
 PARTITIONS = Kind(
@@ -209,9 +209,7 @@ def rights(facts: DeploymentFacts) -> Iterator[Finding]:
         raise NotRead("; ".join(dict.fromkeys(unread)))
 
 
-def _of_acl(
-    role: str, acl: Acl, cluster: ClusterFacts, topics: Mapping[str, TopicSetup | Unread]
-) -> Iterator[Finding]:
+def _of_acl(role: str, acl: Acl, cluster: ClusterFacts, topics: Mapping[str, TopicSetup | Unread]) -> Iterator[Finding]:
     if acl.kind == "group":
         operations = known(cluster.groups.get(acl.name.text, Unread(f"group {acl.name.text} was not asked for")))
         if operations is not None and (missing := set(acl.operations) - set(operations)):
@@ -220,7 +218,7 @@ def _of_acl(
         return
     lacking: dict[tuple[str, ...], list[str]] = {}
     for name, topic in topics.items():
-        if not _covers(acl.name, name):
+        if not covers(acl.name, name):
             continue
         if isinstance(topic, Unread):
             lacking.setdefault(("DESCRIBE",), []).append(name)
@@ -235,7 +233,8 @@ def _of_acl(
         yield kind.at(f"topic {some(names)}", f"role {role} lacks {', '.join(operations_)}")
 
 
-def _covers(acl: Name, topic: str) -> bool:
+def covers(acl: Name, topic: str) -> bool:
+    """Whether a topic is one of those that an ACL names."""
     if acl.is_prefix:
         return topic.startswith(acl.text)
     return acl.text in (EVERYTHING, topic)
@@ -322,11 +321,10 @@ def archived_topics(facts: DeploymentFacts) -> Iterator[Finding]:
 def retention(facts: DeploymentFacts) -> Iterator[Finding]:
     assert facts.retention is not None
     for one in known(facts.retention):
-        share = (facts.now - one.oldest) / one.retention
-        what = (
-            f"its oldest record that is not archived is of {one.oldest.isoformat(timespec='seconds')}, and retention.ms is "
-            f"{one.retention // timedelta(milliseconds=1)} ({min(share, 9.99):.0%} of it)"
-        )
+        share = (facts.at - one.oldest) / one.retention
+        oldest = one.oldest.isoformat(timespec="seconds")
+        kept = one.retention // timedelta(milliseconds=1)
+        what = f"its oldest record that is not archived is of {oldest}, {share:.0%} of retention.ms = {kept} ago"
         if share > ERROR_AT:
             yield NEARLY_LOST.at(f"partition {one.partition}", what)
         elif share > WARN_AT:

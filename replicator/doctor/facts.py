@@ -96,7 +96,7 @@ class ClusterFacts:
     names: Collection[str] | Unread  # of the topics that this principal sees
     topics: Mapping[str, TopicSetup | Unread] | Unread  # those that matter; absent ones are left out
     creations: Mapping[str, str | Unread] = field(default_factory=dict)  # why own topics may not be made; empty: may
-    groups: Mapping[str, Collection[str] | None | Unread] = field(default_factory=dict)  # operations, by group
+    groups: Mapping[str, Collection[str] | Unread | None] = field(default_factory=dict)  # operations, by group
     transactions: str | Unread | None = None  # why they are refused; empty: they are not; None: there are none
 
 
@@ -134,12 +134,12 @@ class DeploymentFacts:
 
     config: Config
     roles: Sequence[CommandRole]
-    now: datetime
+    at: datetime
     programs: ProgramFacts
     bucket: BucketFacts
     destination: BucketFacts | None = None  # of [sync]
     cluster: ClusterFacts | None = None
     queue: QueueFacts | None = None
-    probe: ProbeFacts | Unread | None = None
+    probes: Sequence[ProbeFacts] | Unread = ()  # one for each source
     retention: Sequence[RetentionFacts] | Unread | None = None
     written: Sequence[WrittenFacts] | Unread = ()

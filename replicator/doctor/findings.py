@@ -1,8 +1,8 @@
 """Findings of the doctor, and the checks that make them. Pure.
 
-    facts ──> check ──> nothing             everything is as it should be: `ok`
-                   ├──> findings            each of a kind: an error or a warning, with its remedy
-                   └──> NotRead             a fact could not be read: `unknown`, which is not `ok`
+facts ──> check ──> nothing             everything is as it should be: `ok`
+               ├──> findings            each of a kind: an error or a warning, with its remedy
+               └──> NotRead             a fact could not be read: `unknown`, which is not `ok`
 """
 
 from __future__ import annotations
@@ -83,4 +83,3 @@ class Check:
 def examine(checks: Sequence[Check], facts: DeploymentFacts) -> Sequence[Finding]:
     """The findings of all checks: one that cannot be made hides no other."""
     return [finding for check in checks for finding in check.findings(facts)]
-

@@ -11,7 +11,10 @@ from replicator.doctor.findings import Check, Finding, Kind, Severity
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
 INVALID = Kind(
-    "config-invalid", ERROR, "no command starts with this file", "correct it; `replicator config explain` explains settings"
+    "config-invalid",
+    ERROR,
+    "no command starts with this file",
+    "correct it; `replicator config explain` explains settings",
 )
 CONTRADICTION = Kind(
     "config-contradiction",
@@ -64,9 +67,7 @@ def writers(facts: DeploymentFacts) -> Iterator[Finding]:
         if one.problem:
             yield UNREADABLE.at(where, one.problem)
         elif _name(one.writer) == _name(facts.programs.replicator) and _numbers(one.writer) > ours:
-            yield NEWER_WRITER.at(
-                where, f"{one.writer} wrote {one.segment}, and this is {facts.programs.replicator}"
-            )
+            yield NEWER_WRITER.at(where, f"{one.writer} wrote {one.segment}, and this is {facts.programs.replicator}")
 
 
 def _name(program: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from formats.segment import region_prefix
 from infra.contracts.deployment import Notification, Notifications
-from replicator.doctor.facts import DeploymentFacts, ProbeFacts, QueueFacts, Unread, known
+from replicator.doctor.facts import DeploymentFacts, QueueFacts, Unread, known
 from replicator.doctor.findings import Check, Finding, Kind, Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -138,7 +138,9 @@ def _of_region(facts: DeploymentFacts, found: Notifications, arn: str, region: s
         return  # its rules are elsewhere: the probe tells
     created = [one for one in ways if any(_matches(one, event) for event in _NEEDED)]
     whole = [one for one in created if prefix.startswith(one.prefix) and not one.suffix]
-    part = [one for one in created if one not in whole and (one.prefix.startswith(prefix) or prefix.startswith(one.prefix))]
+    part = [
+        one for one in created if one not in whole and (one.prefix.startswith(prefix) or prefix.startswith(one.prefix))
+    ]
     if not whole and part:
         limits = ", ".join(f"{one.prefix}*{one.suffix}" for one in part)
         yield NOTIFIED_IN_PART.at(bucket, f"of region {region}, only {limits} is notified, and not all of {prefix}")
@@ -157,8 +159,8 @@ def _matches(one: Notification, event: str) -> bool:
 
 
 def policy(facts: DeploymentFacts) -> Iterator[Finding]:
-    setup, probe = known(_queue(facts).setup), facts.probe
-    if isinstance(probe, ProbeFacts) and probe.arrived_at:
+    setup = known(_queue(facts).setup)
+    if not isinstance(facts.probes, Unread) and any(one.arrived_at for one in facts.probes):
         return  # a message has arrived: S3 may send
     ways = known(facts.bucket.notifications)
     kinds = ["queue", *(["topic"] if ways.topics else []), *(["bridge"] if ways.to_event_bridge else [])]
@@ -224,13 +226,11 @@ def dead_letters(facts: DeploymentFacts) -> Iterator[Finding]:
 
 
 def probe(facts: DeploymentFacts) -> Iterator[Finding]:
-    assert facts.probe is not None
-    found = known(facts.probe)
-    if not found.arrived_at:
-        stored = f"an object was stored below {region_prefix(facts.bucket.settings.prefix, found.source)}"
-        yield PROBE_LOST.at(
-            _where(facts), f"{stored}, and its notification did not arrive within {found.waited.total_seconds():g} s"
-        )
+    for one in known(facts.probes):
+        if not one.arrived_at:
+            stored = f"an object was stored below {region_prefix(facts.bucket.settings.prefix, one.source)}"
+            late = f"its notification did not arrive within {one.waited.total_seconds():g} s"
+            yield PROBE_LOST.at(_where(facts), f"{stored}, and {late}")
 
 
 def _has_queue(facts: DeploymentFacts) -> bool:
@@ -284,6 +284,6 @@ QUEUE_CHECKS: Sequence[Check] = (
         where=_where,
         judge=probe,
         kinds=(PROBE_LOST,),
-        applies=lambda facts: facts.queue is not None and facts.probe is not None,
+        applies=_has_queue,
     ),
 )
