@@ -23,7 +23,7 @@ from infra.contracts.deployment import (
     Transition,
 )
 from infra.storage.aws import error_code, status
-from infra.storage.s3_errors import FAILURES, translate, translated
+from infra.storage.s3_errors import FAILURES, is_denial, translate, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -132,10 +132,10 @@ class S3BucketSetup:
         except FAILURES as error:
             if isinstance(error, ClientError) and error_code(error) != "NoSuchBucket" and status(error) in _ANSWERED:
                 return ""
-            translated_error = translate(error, operation=operation, bucket=self._bucket, key=key)
-            if isinstance(error, ClientError) and error_code(error) in ("AccessDenied", "403"):
-                return str(translated_error)
-            raise translated_error from error
+            problem = translate(error, operation=operation, bucket=self._bucket, key=key)
+            if isinstance(error, ClientError) and is_denial(error):
+                return str(problem)
+            raise problem from error
         return ""
 
     def _read(self, operation: str) -> _Reading:

@@ -85,6 +85,15 @@ def translate(
     return StoreUnavailable(f"{what}: {describe_error(error)}{advice}")
 
 
+def is_denied(error: StoreUnavailable) -> bool:
+    """Whether a right is missing, and nothing else is wrong with the bucket or the credentials."""
+    return isinstance(error.__cause__, ClientError) and is_denial(error.__cause__)
+
+
+def is_denial(error: ClientError) -> bool:
+    return error_code(error) in ("AccessDenied", "403")  # the latter of a response without a body
+
+
 def _advice(error: BaseException, operation: str, bucket: str) -> str:
     """What an operator has to do; empty when the error may be temporary."""
     if advice := advice_on_credentials(error):

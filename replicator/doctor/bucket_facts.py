@@ -12,6 +12,7 @@ from formats.errors import StoreRefused
 from formats.segment import region_prefix
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.storage.bucket_setup import S3BucketSetup
+from infra.storage.s3_errors import is_denied
 from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAnswer, Unread
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
@@ -110,6 +111,8 @@ def _put(
         try:
             return "", store.problem_of_conditional_writes(key)
         except StoreRefused as error:
+            if not is_denied(error):
+                raise
             return str(error), None
 
     found = questions.ask(put).answer()

@@ -33,8 +33,8 @@ class ClusterReader:
         self._config, self._roles, self._timeout = config, roles, timeout
         properties = config.cluster.properties
         self._setup = KafkaSetup(properties("admin"), timeout=timeout)
-        self._admin = KafkaAdmin(properties("admin"), timeout=timeout, first_contact=timeout)
-        self._groups = KafkaGroups(properties("admin"), properties("consumer"), timeout=timeout, first_contact=timeout)
+        self._admin = KafkaAdmin(properties("admin"), timeout=timeout)
+        self._groups = KafkaGroups(properties("admin"), properties("consumer"), timeout=timeout)
 
     def facts(self, questions: Questions, *, writes: bool) -> ClusterFacts:
         servers = self._config.cluster.servers
@@ -52,7 +52,7 @@ class ClusterReader:
             )
         configs = questions.ask(partial(self._setup.broker_configs, brokers[0].broker_id))
         refused = questions.ask(self._transactions) if self._needs_transactions and writes else None
-        groups = {name: questions.ask(partial(self._setup.group_operations, name)) for name in self._group_names()}
+        groups = {name: questions.ask(partial(self._groups.operations, name)) for name in self._group_names()}
         names = questions.ask(lambda: frozenset(self._admin.topics())).answer()
         topics: Mapping[str, TopicSetup | Unread] | Unread = (
             names if isinstance(names, Unread) else questions.ask(partial(self._topics, names)).answer()

@@ -32,7 +32,7 @@ from replicator.doctor.facts import (
     Unread,
     WrittenFacts,
 )
-from replicator.doctor.probing import Prober
+from replicator.doctor.probing import WAIT, Prober
 from replicator.doctor.reading import Asked, Questions
 from replicator.rights.table import ROLES, CommandRole
 from replicator.services.archive import archive_in
@@ -58,6 +58,7 @@ def gather(
     *,
     writes: bool = True,
     deadline: Deadline | None = None,
+    probe_wait: timedelta = WAIT,
 ) -> DeploymentFacts:
     """`roles`: whose rights are asked for. `writes`: what leaves an object, or a transactional id, is asked for, too.
     Raises ConfigError for settings that a client rejects."""
@@ -74,7 +75,9 @@ def gather(
     probing = None
     if found is not None and writes:
         members = _members(config, reader, cluster, questions)
-        probing = questions.ask(partial(_prober(config, opened, clock).probe, sources, found.setup, members))
+        probing = questions.ask(
+            partial(_prober(config, opened, clock, probe_wait).probe, sources, found.setup, members)
+        )
     read = partial(bucket_facts, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
     bucket = read(config.s3, {one for role in roles for one in role.iam}, sources=sources)
     there = {one for role in roles for one in role.there}
@@ -107,11 +110,11 @@ def _known_queue(asked: QueueFacts | Unread, config: Config) -> QueueFacts:
     return asked if isinstance(asked, QueueFacts) else QueueFacts(name=config.sqs.queue, setup=asked)
 
 
-def _prober(config: Config, opened: ExitStack, clock: Clock) -> Prober:
+def _prober(config: Config, opened: ExitStack, clock: Clock, wait: timedelta) -> Prober:
     assert config.sqs is not None
     objects = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
     probes = NotificationProbes(objects, config.s3.prefix, config.region)
-    return Prober(probes, queue_setup(config.sqs, opened), clock)
+    return Prober(probes, queue_setup(config.sqs, opened), clock, wait)
 
 
 def _members(

@@ -31,7 +31,7 @@ class Prober:
     probes: NotificationProbes
     queue: SqsQueueSetup
     clock: Clock
-    wait: timedelta = WAIT
+    wait: timedelta
 
     def probe(
         self, sources: Sequence[str], setup: QueueSetup | Unread, members: int | Unread

@@ -183,7 +183,7 @@ def _s3_client(
 
 def s3_setup(settings: S3Settings, resources: ExitStack) -> S3BucketSetup:
     """How the bucket is set up, without retries: for a user who waits for the answer."""
-    client = _s3_client(settings, ARCHIVE_THREADS, resources, once=True, read_timeout=PROBE_TIMEOUT)
+    client = _s3_client(settings, 2 * ARCHIVE_THREADS, resources, once=True, read_timeout=PROBE_TIMEOUT)
     return S3BucketSetup(client, settings.bucket)
 
 

@@ -10,9 +10,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
-    AclOperation,
     ConfigResource,
     ResourceType,
 )
@@ -22,6 +21,7 @@ from infra.contracts.deployment import BrokerNode, TopicSetup
 from infra.kafka.client.errors import error_of, translate
 from infra.kafka.cluster.admin import ABSENT, KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
+from infra.kafka.cluster.groups import operation_names
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class KafkaSetup:
 
     def __init__(self, admin: Mapping[str, str], *, timeout: timedelta) -> None:
         """`admin`: properties of such a client. Raises ConfigError."""
-        self._connection = AdminConnection(admin, timeout=timeout, first_contact=timeout)
+        self._connection = AdminConnection(admin, timeout=timeout)
         self._timeout, self._seconds = timeout, timeout.total_seconds()
 
     def brokers(self) -> Sequence[BrokerNode]:
@@ -46,11 +46,11 @@ class KafkaSetup:
         return [BrokerNode(one.id, f"{one.host}:{one.port}") for one in found.brokers.values()]
 
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
-        """Its settings, defaults included. Needs DESCRIBE_CONFIGS on the cluster."""
+        """Its settings, defaults included; empty for those without a value. Needs DESCRIBE_CONFIGS on the cluster."""
         resource = ConfigResource(ResourceType.BROKER, str(broker_id))
         asked = self._connection.client.describe_configs([resource], request_timeout=self._seconds)
         found = self._answer(asked[resource], f"describe the settings of broker {broker_id}", "DESCRIBE_CONFIGS")
-        return {name: entry.value for name, entry in found.items() if entry.value is not None}
+        return {name: entry.value or "" for name, entry in found.items()}
 
     def topics(self, admin: KafkaAdmin, names: Collection[str]) -> Mapping[str, TopicSetup | TargetError]:
         """Each topic, or why it cannot be described; topics that do not exist are left out."""
@@ -86,24 +86,6 @@ class KafkaSetup:
             )
         return found
 
-    def group_operations(self, group_id: str) -> Collection[str] | None:
-        """What this principal may do with a group, which need not exist; None: the broker does not say. A group that
-        may not be described is one with no operations."""
-        asked = self._connection.client.describe_consumer_groups(
-            [group_id], include_authorized_operations=True, request_timeout=self._seconds
-        )
-        operation = f"describe group {group_id}"
-        try:
-            found = self._connection.wait(asked[group_id], operation)
-        except KafkaException as error:
-            code = error_of(error).code()
-            if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return frozenset()
-            if code == KafkaError.GROUP_ID_NOT_FOUND:  # since KIP-1043, which says no more
-                return None
-            raise translate(error, operation) from error
-        return _names(found.authorized_operations)
-
     def _answer(self, future: Future[T], operation: str, needs: str) -> T:
         try:
             return self._connection.wait(future, operation)
@@ -118,9 +100,5 @@ def _topic(found: Any) -> TopicSetup:
         replicas=[len(one.replicas) for one in partitions],
         in_sync=[len(one.isr) for one in partitions],
         leaderless=[one.id for one in partitions if one.leader is None or one.leader.id < 0],
-        operations=_names(found.authorized_operations),
+        operations=operation_names(found.authorized_operations),
     )
-
-
-def _names(operations: Sequence[AclOperation] | None) -> Collection[str] | None:
-    return None if operations is None else frozenset(one.name for one in operations)
