@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -65,7 +66,8 @@ class _Panels(_Commands):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         names = [parameter.opts[0] for parameter in self.params]
-        formatter.write_usage(ctx.command_path, f"[{'|'.join(names)}] COMMAND")
+        usage = f"Usage: {ctx.command_path} COMMAND, or {' '.join(names)}"
+        formatter.write(textwrap.fill(usage, formatter.width, subsequent_indent="  ", break_on_hyphens=False) + "\n")
         formatter.write(f"{inspect.cleandoc(self.help or '').removeprefix(chr(8)).strip()}\n")
         self.format_commands(ctx, formatter)
 
