@@ -36,6 +36,7 @@ from replicator.commands.restore import restore
 from replicator.commands.rights import rights
 from replicator.commands.schemas import schemas_app
 from replicator.commands.status import status
+from replicator.commands.top import top
 from replicator.commands.verify import verify
 from replicator.terminal.interrupt import NOTHING_CHANGED, WRITES_ONCE, interruptible
 from replicator.terminal.output import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
@@ -69,6 +70,7 @@ _add(
 _add(
     INSPECT,
     interruptible()(status),
+    top,
     interruptible("a probe object may be left, which the next run removes")(doctor),
     interruptible()(plan),
     rights,

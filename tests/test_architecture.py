@@ -48,7 +48,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("replicator.backfill", "replicator.client", "replicator.demo", "replicator.doctor", "replicator.drill"),
         "replicator.offsets",
         *("replicator.failover", "replicator.group_sync", "replicator.restore", "replicator.schemas"),
-        *("replicator.rights", "replicator.segment_repair", "replicator.spark_source", "replicator.verify"),
+        *("replicator.rights", "replicator.segment_repair", "replicator.spark_source", "replicator.top"),
+        "replicator.verify",
     ),
     ("replicator.services",),
     ("replicator.status",),
@@ -198,6 +199,9 @@ PURE = (
     "replicator/selection.py",
     "replicator/services/export_plan.py",
     "replicator/spark_source/positions.py",
+    "replicator/top/frame.py",
+    "replicator/top/snapshot.py",
+    "replicator/top/view.py",
     "replicator/verify/report.py",
 )
 IMPURE_MODULES = (
