@@ -82,7 +82,7 @@ class BrokerNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSetup:
+class ClusterTopic:
     """One topic of a cluster."""
 
     name: str

@@ -6,7 +6,7 @@ configured is an empty answer, and no error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ _ABSENT = frozenset(
         "ServerSideEncryptionConfigurationNotFoundError",
     }
 )
+RESOLUTION_SECONDS = 1.0  # of the store's clock, as it tells it
+SIGNED_FOR_SECONDS = 900.0  # S3 takes no signature that is older, or of later
 _BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 _NO_ETAG = '"00000000000000000000000000000000"'  # of no object of ours: nothing is deleted under this condition
 _ANSWERED = frozenset({404, 409, 412})  # by a store that allows the action, and does nothing
@@ -48,20 +50,29 @@ class S3BucketSetup:
         self._client: Any = client
         self._bucket = bucket
 
-    def clock_ahead(self, now: datetime) -> float:
-        """Seconds by which `now` is ahead of the store's clock, which tells whole seconds. Also the answer whether the
-        bucket is there. Read it just before `now`."""
+    def clock_ahead(self, now: Callable[[], datetime]) -> float:
+        """Seconds by which this machine's clock is ahead of the store's, which tells whole seconds; 0 where the time
+        that the request took explains the difference. Also the answer whether the bucket is there."""
+        before = now()
+        refused: ClientError | None = None
         with translated("HeadBucket", self._bucket):
             try:
-                headers = self._client.head_bucket(Bucket=self._bucket)["ResponseMetadata"]["HTTPHeaders"]
+                answer = self._client.head_bucket(Bucket=self._bucket)["ResponseMetadata"]
             except ClientError as error:
-                headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-                if error_code(error) != "RequestTimeTooSkewed" or "date" not in headers:
+                # of a clock that is far off S3 says 403, without a body that would say why
+                if status(error) != 403:
                     raise
-        text = headers.get("date", "")
-        if not text:
-            raise StoreUnavailable(f"HeadBucket s3://{self._bucket}: the store sends no Date")
-        return (now - parsedate_to_datetime(text).astimezone(UTC)).total_seconds()
+                answer, refused = error.response.get("ResponseMetadata", {}), error
+        text = answer.get("HTTPHeaders", {}).get("date", "")
+        if text:
+            told = parsedate_to_datetime(text).astimezone(UTC)
+            first, last = (before - told).total_seconds(), (now() - told).total_seconds()
+            ahead = max(first - RESOLUTION_SECONDS, 0.0) + min(last, 0.0)
+            if refused is None or abs(ahead) > SIGNED_FOR_SECONDS:
+                return ahead
+        if refused is not None:
+            raise translate(refused, operation="HeadBucket", bucket=self._bucket) from refused
+        raise StoreUnavailable(f"HeadBucket s3://{self._bucket}: the store sends no Date")
 
     def is_versioned(self) -> bool:
         with translated("GetBucketVersioning", self._bucket):

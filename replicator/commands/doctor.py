@@ -26,7 +26,7 @@ from replicator.terminal.output import (
 
 if TYPE_CHECKING:
     from replicator.config import Config
-    from replicator.doctor.findings import Finding
+    from replicator.doctor.findings import Diagnosis
     from replicator.rights.table import CommandRole
 
 THREADS = 16
@@ -57,18 +57,21 @@ def doctor(  # noqa: PLR0917
     """
     from replicator.config.across import between_files
     from replicator.doctor.program_checks import of_files
+    from replicator.services.command_logs import set_up_logs
 
     if files and config is not None:
         raise typer.BadParameter("--config names one file: give all of them as arguments")
+    set_up_logs(None)  # warnings; a region's own [log] is of its services
     paths = list(dict.fromkeys(files or [config_path(config)]))
     chosen = _roles(roles or ())
     found, refused, places = loaded_files(paths)
     problems = [(error.source, problem) for error in refused for problem in error.problems]
-    groups: dict[str, Sequence[Finding]] = {}
+    groups: dict[str, Sequence[Diagnosis]] = {}
     if about_files := of_files(problems, between_files(found, places)):
         groups[FILES] = about_files
-    for one in found:
-        groups[f"{one.source}, region {one.region}"] = _examined(one, chosen, writes=not read_only)
+    with ThreadPoolExecutor(len(found) or 1, "region") as regions:
+        all_of_them = list(regions.map(lambda one: _examined(one, chosen, writes=not read_only), found))
+    groups |= {f"{one.source}, region {one.region}": all_of for one, all_of in zip(found, all_of_them, strict=True)}
     if as_json:
         print_json([{"about": about, **asdict(one)} for about, all_of in groups.items() for one in all_of])
     else:
@@ -89,14 +92,12 @@ def _roles(names: Sequence[str]) -> Sequence[CommandRole]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def _examined(config: Config, roles: Sequence[CommandRole], *, writes: bool) -> Sequence[Finding]:
+def _examined(config: Config, roles: Sequence[CommandRole], *, writes: bool) -> Sequence[Diagnosis]:
     from infra.runtime.lifecycle import SystemClock
     from replicator.doctor.catalogue import CHECKS
     from replicator.doctor.findings import examine
     from replicator.doctor.gather import gather, roles_of
-    from replicator.services.command_logs import set_up_logs
 
-    set_up_logs(config)
     pool = ThreadPoolExecutor(THREADS, "doctor")
     try:
         with ExitStack() as opened:
@@ -106,7 +107,7 @@ def _examined(config: Config, roles: Sequence[CommandRole], *, writes: bool) -> 
         pool.shutdown(wait=False, cancel_futures=True)  # each request has a time limit of its own
 
 
-def _lines(groups: dict[str, Sequence[Finding]], *, with_ok: bool) -> Iterator[str]:
+def _lines(groups: dict[str, Sequence[Diagnosis]], *, with_ok: bool) -> Iterator[str]:
     for n, (about, findings) in enumerate(groups.items()):
         if n:
             yield ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from formats.segment import FROZEN_CLASSES, region_prefix
 from infra.contracts.deployment import LifecycleRule, ReplicationRule
 from replicator.doctor.facts import BucketFacts, DeploymentFacts, Unread, known
-from replicator.doctor.findings import Check, Finding, Kind, Severity
+from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -140,12 +140,12 @@ def _overlap(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def is_reachable(bucket: BucketFacts) -> Iterator[Finding]:
+def is_reachable(bucket: BucketFacts) -> Iterator[Diagnosis]:
     if isinstance(bucket.clock_ahead, Unread):
         yield UNREACHABLE.at(_name(bucket), bucket.clock_ahead.reason)
 
 
-def clock(bucket: BucketFacts) -> Iterator[Finding]:
+def clock(bucket: BucketFacts) -> Iterator[Diagnosis]:
     ahead = known(bucket.clock_ahead)
     off = f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the store's"
     if abs(ahead) > CLOCK_ERROR:
@@ -154,12 +154,12 @@ def clock(bucket: BucketFacts) -> Iterator[Finding]:
         yield CLOCK_OFF.at("this machine", off)
 
 
-def conditional_writes(bucket: BucketFacts) -> Iterator[Finding]:
+def conditional_writes(bucket: BucketFacts) -> Iterator[Diagnosis]:
     if bucket.conditional_writes is not None and (problem := known(bucket.conditional_writes)):
         yield NOT_CONDITIONAL.at(_name(bucket), problem)
 
 
-def rights(bucket: BucketFacts) -> Iterator[Finding]:
+def rights(bucket: BucketFacts) -> Iterator[Diagnosis]:
     unread = [one.refusal for one in bucket.rights if isinstance(one.refusal, Unread)]
     for one in bucket.rights:
         if isinstance(one.refusal, Unread):
@@ -174,7 +174,7 @@ def rights(bucket: BucketFacts) -> Iterator[Finding]:
         known(each)
 
 
-def lifecycle(bucket: BucketFacts) -> Iterator[Finding]:
+def lifecycle(bucket: BucketFacts) -> Iterator[Diagnosis]:
     rules, archive = known(bucket.lifecycle), _archive(bucket)
     ours = [rule for rule in rules if _overlap(rule.prefix, archive)]
     for rule in ours:
@@ -188,7 +188,7 @@ def lifecycle(bucket: BucketFacts) -> Iterator[Finding]:
             yield KEEPS_VERSIONS.at(_name(bucket), f"no lifecycle rule removes noncurrent versions below {prefix}")
 
 
-def _of_rule(bucket: BucketFacts, rule: LifecycleRule) -> Iterator[Finding]:
+def _of_rule(bucket: BucketFacts, rule: LifecycleRule) -> Iterator[Diagnosis]:
     named = f"lifecycle rule {rule.name!r}, on {rule.prefix or 'the whole bucket'}"
     if rule.expires:
         yield EXPIRES.at(_name(bucket), f"{named}, removes current objects {rule.expires}")
@@ -198,22 +198,22 @@ def _of_rule(bucket: BucketFacts, rule: LifecycleRule) -> Iterator[Finding]:
             yield kind.at(_name(bucket), f"{named}, moves objects to {move.storage_class}")
 
 
-def versioning(bucket: BucketFacts) -> Iterator[Finding]:
+def versioning(bucket: BucketFacts) -> Iterator[Diagnosis]:
     if not known(bucket.is_versioned):
         yield NOT_VERSIONED.at(_name(bucket), "versioning is off")
 
 
-def encryption(bucket: BucketFacts) -> Iterator[Finding]:
+def encryption(bucket: BucketFacts) -> Iterator[Diagnosis]:
     if not known(bucket.encryption) and bucket.settings.sse is None:
         yield NOT_ENCRYPTED.at(_name(bucket), "there is no default encryption, and s3.sse is not set")
 
 
-def public_access(bucket: BucketFacts) -> Iterator[Finding]:
+def public_access(bucket: BucketFacts) -> Iterator[Diagnosis]:
     if allowed := known(bucket.public_access).allowed:
         yield PUBLIC.at(_name(bucket), f"not blocked: {', '.join(allowed)}")
 
 
-def _replication(facts: DeploymentFacts) -> Iterator[Finding]:
+def _replication(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     bucket = facts.bucket
     rules, archive = known(bucket.replication), _archive(bucket)
     own = region_prefix(bucket.settings.prefix, facts.config.region)
@@ -228,7 +228,7 @@ def _replication(facts: DeploymentFacts) -> Iterator[Finding]:
                 )
 
 
-def _of_replication(bucket: BucketFacts, rule: ReplicationRule, own: str, *, is_part: bool) -> Iterator[Finding]:
+def _of_replication(bucket: BucketFacts, rule: ReplicationRule, own: str, *, is_part: bool) -> Iterator[Diagnosis]:
     named = f"replication rule {rule.name!r} to {rule.bucket}"
     if not rule.prefix.startswith(own):
         yield REPLICATES_OTHERS.at(
@@ -248,7 +248,7 @@ class _Part:
 
     name: str
     checks: str
-    judge: Callable[[BucketFacts], Iterator[Finding]]
+    judge: Callable[[BucketFacts], Iterator[Diagnosis]]
     kinds: Sequence[Kind]
 
 

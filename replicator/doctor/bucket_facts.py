@@ -38,7 +38,7 @@ def bucket_facts(
     setup = s3_setup(settings, opened)
     puts = any(right.who in who and PUT in right.actions for right in IAM)
     asked = list(_rights(setup, settings, who, region, sources, writes=writes))
-    clock = questions.ask(lambda: setup.clock_ahead(now()))
+    clock = questions.ask(partial(setup.clock_ahead, now))
     versioned, encryption = questions.ask(setup.is_versioned), questions.ask(setup.encryption)
     public, lifecycle = questions.ask(setup.public_access), questions.ask(setup.lifecycle)
     notifications, replication = questions.ask(setup.notifications), questions.ask(setup.replication)

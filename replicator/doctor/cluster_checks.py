@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from infra.contracts.deployment import TopicSetup
+from infra.contracts.deployment import ClusterTopic
 from replicator.config import Config
 from replicator.doctor.facts import ClusterFacts, DeploymentFacts, NotRead, Unread, known
-from replicator.doctor.findings import Check, Finding, Kind, Severity
+from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 from replicator.rights.kafka import EVERYTHING, Acl, Name, acls
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -159,18 +159,18 @@ def some(names: Collection[str]) -> str:
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
-def reachable(facts: DeploymentFacts) -> Iterator[Finding]:
+def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     brokers = _cluster(facts).brokers
     if isinstance(brokers, Unread):
         yield UNREACHABLE.at(_where(facts), brokers.reason)
 
 
-def version(facts: DeploymentFacts) -> Iterator[Finding]:
+def version(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     if SINCE_3_3 not in known(_cluster(facts).broker_configs):
         yield TOO_OLD.at(_where(facts), f"the brokers do not know {SINCE_3_3}, which Kafka 3.3 brought")
 
 
-def limits(facts: DeploymentFacts) -> Iterator[Finding]:
+def limits(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     cluster, ingress = _cluster(facts), facts.config.ingress
     configs = known(cluster.broker_configs)
     limit = int(configs.get("transaction.max.timeout.ms", "900000"))
@@ -189,13 +189,13 @@ def limits(facts: DeploymentFacts) -> Iterator[Finding]:
         yield OFFSETS_FORGOTTEN.at(_where(facts), f"offsets.retention.minutes is {minutes}")
 
 
-def transactions(facts: DeploymentFacts) -> Iterator[Finding]:
+def transactions(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     refused = _cluster(facts).transactions
     if refused is not None and (reason := known(refused)):
         yield TRANSACTIONS_REFUSED.at(_where(facts), reason)
 
 
-def rights(facts: DeploymentFacts) -> Iterator[Finding]:
+def rights(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     cluster = _cluster(facts)
     topics = known(cluster.topics)
     unread: list[str] = []
@@ -209,7 +209,9 @@ def rights(facts: DeploymentFacts) -> Iterator[Finding]:
         raise NotRead("; ".join(dict.fromkeys(unread)))
 
 
-def _of_acl(role: str, acl: Acl, cluster: ClusterFacts, topics: Mapping[str, TopicSetup | Unread]) -> Iterator[Finding]:
+def _of_acl(
+    role: str, acl: Acl, cluster: ClusterFacts, topics: Mapping[str, ClusterTopic | Unread]
+) -> Iterator[Diagnosis]:
     if acl.kind == "group":
         operations = known(cluster.groups.get(acl.name.text, Unread(f"group {acl.name.text} was not asked for")))
         if operations is not None and (missing := set(acl.operations) - set(operations)):
@@ -240,7 +242,7 @@ def covers(acl: Name, topic: str) -> bool:
     return acl.text in (EVERYTHING, topic)
 
 
-def own_topics(facts: DeploymentFacts) -> Iterator[Finding]:
+def own_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     cluster = _cluster(facts)
     topics = known(cluster.topics)
     unread = [f"{topic}: {one.reason}" for topic, one in cluster.creations.items() if isinstance(one, Unread)]
@@ -268,7 +270,7 @@ def _own(config: Config) -> Mapping[str, bool]:
     return {topic: topic == events for topic in sorted(config.ingress.own_topics)}
 
 
-def _own_topic(setup: TopicSetup, policy: str, cluster: ClusterFacts) -> Iterator[Finding]:
+def _own_topic(setup: ClusterTopic, policy: str, cluster: ClusterFacts) -> Iterator[Diagnosis]:
     where, configs = f"topic {setup.name}", setup.configs
     found = configs.get("cleanup.policy", "")
     if found != policy:
@@ -284,9 +286,9 @@ def _own_topic(setup: TopicSetup, policy: str, cluster: ClusterFacts) -> Iterato
         yield UNCLEAN.at(where, "unclean.leader.election.enable is true")
 
 
-def health(facts: DeploymentFacts) -> Iterator[Finding]:
+def health(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     topics = known(_cluster(facts).topics)
-    there = {name: one for name, one in topics.items() if isinstance(one, TopicSetup)}
+    there = {name: one for name, one in topics.items() if isinstance(one, ClusterTopic)}
     if without := [f"{name}/{partition}" for name, one in there.items() for partition in one.leaderless]:
         yield LEADERLESS.at(f"partition {some(without)}", f"{len(without)} of the partitions have no leader")
     below = [
@@ -298,7 +300,7 @@ def health(facts: DeploymentFacts) -> Iterator[Finding]:
         yield UNDER_MIN.at(f"topic {some(below)}", "fewer replicas are in sync than min.insync.replicas asks for")
 
 
-def archived_topics(facts: DeploymentFacts) -> Iterator[Finding]:
+def archived_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     egress = facts.config.egress
     assert egress is not None
     names, topics = known(_cluster(facts).names), known(_cluster(facts).topics)
@@ -310,7 +312,7 @@ def archived_topics(facts: DeploymentFacts) -> Iterator[Finding]:
     unclean = [
         name
         for name, one in topics.items()
-        if isinstance(one, TopicSetup)
+        if isinstance(one, ClusterTopic)
         and any(rule.pattern.matches(name) for rule in egress.topics)
         and one.configs.get("unclean.leader.election.enable") == "true"
     ]
@@ -318,7 +320,7 @@ def archived_topics(facts: DeploymentFacts) -> Iterator[Finding]:
         yield SOURCE_UNCLEAN.at(f"topic {some(unclean)}", "unclean.leader.election.enable is true")
 
 
-def retention(facts: DeploymentFacts) -> Iterator[Finding]:
+def retention(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     assert facts.retention is not None
     for one in known(facts.retention):
         share = (facts.at - one.oldest) / one.retention

@@ -9,7 +9,7 @@ from functools import partial
 from formats.errors import TargetError
 from formats.topic_selection import is_internal
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.deployment import TopicSetup
+from infra.contracts.deployment import ClusterTopic
 from infra.kafka.cluster.admin import BATCH, KafkaAdmin
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.log_probe import KafkaLogProbe
@@ -54,7 +54,7 @@ class ClusterReader:
         refused = questions.ask(self._transactions) if self._needs_transactions and writes else None
         groups = {name: questions.ask(partial(self._groups.operations, name)) for name in self._group_names()}
         names = questions.ask(lambda: frozenset(self._admin.topics())).answer()
-        topics: Mapping[str, TopicSetup | Unread] | Unread = (
+        topics: Mapping[str, ClusterTopic | Unread] | Unread = (
             names if isinstance(names, Unread) else questions.ask(partial(self._topics, names)).answer()
         )
         own = self._config.own_topics
@@ -75,7 +75,7 @@ class ClusterReader:
         """Of a group that need not exist."""
         return self._groups.facts(group_id).members
 
-    def retention(self, topics: Mapping[str, TopicSetup | Unread] | Unread) -> Sequence[RetentionFacts] | Unread:
+    def retention(self, topics: Mapping[str, ClusterTopic | Unread] | Unread) -> Sequence[RetentionFacts] | Unread:
         """Of the archived partitions with the most records that are not archived yet."""
         if isinstance(topics, Unread):
             return topics
@@ -84,7 +84,7 @@ class ClusterReader:
         kept = {
             name: timedelta(milliseconds=int(one.configs["retention.ms"]))
             for name, one in topics.items()
-            if isinstance(one, TopicSetup)
+            if isinstance(one, ClusterTopic)
             and any(rule.pattern.matches(name) for rule in egress.topics)
             and "delete" in one.configs.get("cleanup.policy", "")
             and int(one.configs.get("retention.ms", "-1")) > 0
@@ -93,7 +93,7 @@ class ClusterReader:
             TopicPartition(name, partition)
             for name in kept
             for one in [topics[name]]
-            if isinstance(one, TopicSetup)
+            if isinstance(one, ClusterTopic)
             for partition in range(len(one.replicas))
         ]
         committed = self._groups.committed(egress.group_id, partitions) if partitions else {}
@@ -126,7 +126,7 @@ class ClusterReader:
         named = [acl for role in self._roles for acl in acls(role, self._config) if acl.kind == "group"]
         return {acl.name.text for acl in named if acl.name.text != EVERYTHING}
 
-    def _topics(self, names: Collection[str]) -> Mapping[str, TopicSetup | Unread]:
+    def _topics(self, names: Collection[str]) -> Mapping[str, ClusterTopic | Unread]:
         named = [acl.name for role in self._roles for acl in acls(role, self._config) if acl.kind == "topic"]
         literal = {name.text for name in named if not name.is_prefix and name.text != EVERYTHING}
         own = self._config.own_topics
@@ -135,7 +135,7 @@ class ClusterReader:
             | literal
             | own
         )
-        found: dict[str, TopicSetup | Unread] = {}
+        found: dict[str, ClusterTopic | Unread] = {}
         for begin in range(0, len(wanted), BATCH):
             for name, one in self._setup.topics(self._admin, wanted[begin : begin + BATCH]).items():
                 found[name] = Unread(str(one)) if isinstance(one, TargetError) else one

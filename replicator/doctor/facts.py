@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from infra.contracts.deployment import (
     BrokerNode,
+    ClusterTopic,
     LifecycleRule,
     Notifications,
     PublicAccess,
     QueueSetup,
     ReplicationRule,
-    TopicSetup,
 )
 from infra.settings.storage import S3Settings
 from replicator.config import Config
@@ -94,7 +94,7 @@ class ClusterFacts:
     brokers: Sequence[BrokerNode] | Unread
     broker_configs: Mapping[str, str] | Unread
     names: Collection[str] | Unread  # of the topics that this principal sees
-    topics: Mapping[str, TopicSetup | Unread] | Unread  # those that matter; absent ones are left out
+    topics: Mapping[str, ClusterTopic | Unread] | Unread  # those that matter; absent ones are left out
     creations: Mapping[str, str | Unread] = field(default_factory=dict)  # why own topics may not be made; empty: may
     groups: Mapping[str, Collection[str] | Unread | None] = field(default_factory=dict)  # operations, by group
     transactions: str | Unread | None = None  # why they are refused; empty: they are not; None: there are none

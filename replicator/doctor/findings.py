@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     severity: Severity
     name: str  # of its kind; of the check, where nothing was found
     where: str
@@ -40,9 +40,9 @@ class Kind:
     why: str
     remedy: str
 
-    def at(self, where: str, what: str, remedy: str = "") -> Finding:
+    def at(self, where: str, what: str, remedy: str = "") -> Diagnosis:
         """`remedy`: with more detail than that of the kind."""
-        return Finding(
+        return Diagnosis(
             severity=self.severity, name=self.name, where=where, what=what, why=self.why, remedy=remedy or self.remedy
         )
 
@@ -54,21 +54,21 @@ class Check:
     name: str
     checks: str  # what is checked, for people
     where: Callable[[DeploymentFacts], str]
-    judge: Callable[[DeploymentFacts], Iterator[Finding]]
+    judge: Callable[[DeploymentFacts], Iterator[Diagnosis]]
     kinds: Sequence[Kind]
     applies: Callable[[DeploymentFacts], bool] = lambda _: True
 
-    def findings(self, facts: DeploymentFacts) -> Sequence[Finding]:
+    def findings(self, facts: DeploymentFacts) -> Sequence[Diagnosis]:
         """At least one, if the check applies. What was found before a fact was missing counts, too."""
         if not self.applies(facts):
             return []
-        found: list[Finding] = []
+        found: list[Diagnosis] = []
         try:
             for finding in self.judge(facts):
                 found.append(finding)  # noqa: PERF402 -- what came before an exception stays
         except NotRead as unread:
             found.append(
-                Finding(
+                Diagnosis(
                     severity=Severity.UNKNOWN,
                     name=self.name,
                     where=self.where(facts),
@@ -77,9 +77,9 @@ class Check:
                     remedy="repair what the reason names, or run the doctor with rights to read it",
                 )
             )
-        return found or [Finding(severity=Severity.OK, name=self.name, where=self.where(facts), what=self.checks)]
+        return found or [Diagnosis(severity=Severity.OK, name=self.name, where=self.where(facts), what=self.checks)]
 
 
-def examine(checks: Sequence[Check], facts: DeploymentFacts) -> Sequence[Finding]:
+def examine(checks: Sequence[Check], facts: DeploymentFacts) -> Sequence[Diagnosis]:
     """The findings of all checks: one that cannot be made hides no other."""
     return [finding for check in checks for finding in check.findings(facts)]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from replicator.doctor.facts import DeploymentFacts, Unread, known
-from replicator.doctor.findings import Check, Finding, Kind, Severity
+from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -50,17 +50,17 @@ LOWEST_CLIENT = (2, 12)
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 
-def client(facts: DeploymentFacts) -> Iterator[Finding]:
+def client(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     if _numbers(facts.programs.librdkafka)[:2] < LOWEST_CLIENT:
         yield OLD_CLIENT.at("this machine", f"librdkafka is {facts.programs.librdkafka}")
 
 
-def java(facts: DeploymentFacts) -> Iterator[Finding]:
+def java(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     if isinstance(facts.programs.java, Unread):
         yield NO_JAVA.at("this machine", facts.programs.java.reason)
 
 
-def writers(facts: DeploymentFacts) -> Iterator[Finding]:
+def writers(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     ours = _numbers(facts.programs.replicator)
     for one in known(facts.written):
         where = f"archive of {one.region}"
@@ -106,7 +106,7 @@ PROGRAM_CHECKS: Sequence[Check] = (
 )
 
 
-def of_files(problems: Sequence[tuple[str, str]], between: Sequence[str]) -> Sequence[Finding]:
+def of_files(problems: Sequence[tuple[str, str]], between: Sequence[str]) -> Sequence[Diagnosis]:
     """Findings of the files themselves. `problems`: file and problem; `between`: contradictions of several files."""
     return [
         *(INVALID.at(source, problem) for source, problem in problems),

@@ -11,7 +11,7 @@ from typing import Any
 from formats.segment import region_prefix
 from infra.contracts.deployment import Notification, Notifications
 from replicator.doctor.facts import DeploymentFacts, QueueFacts, Unread, known
-from replicator.doctor.findings import Check, Finding, Kind, Severity
+from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -118,20 +118,20 @@ def _sources(facts: DeploymentFacts) -> Sequence[str]:
     return () if ingress is None else sorted({source.region for source in ingress.sources})
 
 
-def reachable(facts: DeploymentFacts) -> Iterator[Finding]:
+def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     setup = _queue(facts).setup
     if isinstance(setup, Unread):
         yield UNREACHABLE.at(_where(facts), setup.reason)
 
 
-def notifications(facts: DeploymentFacts) -> Iterator[Finding]:
+def notifications(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     found = known(facts.bucket.notifications)
     arn = known(_queue(facts).setup).arn
     for region in _sources(facts):
         yield from _of_region(facts, found, arn, region)
 
 
-def _of_region(facts: DeploymentFacts, found: Notifications, arn: str, region: str) -> Iterator[Finding]:
+def _of_region(facts: DeploymentFacts, found: Notifications, arn: str, region: str) -> Iterator[Diagnosis]:
     prefix, bucket = region_prefix(facts.bucket.settings.prefix, region), _bucket(facts)
     ways = [one for one in found.queues if one.to == arn] + list(found.topics)
     if found.to_event_bridge and not ways:
@@ -158,7 +158,7 @@ def _matches(one: Notification, event: str) -> bool:
     return any(fnmatchcase(event, pattern) for pattern in one.events)
 
 
-def policy(facts: DeploymentFacts) -> Iterator[Finding]:
+def policy(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     setup = known(_queue(facts).setup)
     if not isinstance(facts.probes, Unread) and any(one.arrived_at for one in facts.probes):
         return  # a message has arrived: S3 may send
@@ -208,7 +208,7 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
-def settings(facts: DeploymentFacts) -> Iterator[Finding]:
+def settings(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     setup = known(_queue(facts).setup)
     if setup.visibility < SHORTEST_VISIBILITY:
         yield VISIBILITY.at(_where(facts), f"VisibilityTimeout is {setup.visibility.total_seconds():g} s")
@@ -216,7 +216,7 @@ def settings(facts: DeploymentFacts) -> Iterator[Finding]:
         yield RETENTION.at(_where(facts), f"MessageRetentionPeriod is {setup.retention}")
 
 
-def dead_letters(facts: DeploymentFacts) -> Iterator[Finding]:
+def dead_letters(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     queue = _queue(facts)
     setup = known(queue.setup)
     if not setup.dead_letter_arn or queue.dead_letters is None:
@@ -225,7 +225,7 @@ def dead_letters(facts: DeploymentFacts) -> Iterator[Finding]:
         yield DEAD_LETTERS.at(f"queue {setup.dead_letter_arn.rpartition(':')[2]}", f"about {count} messages are in it")
 
 
-def probe(facts: DeploymentFacts) -> Iterator[Finding]:
+def probe(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     for one in known(facts.probes):
         if not one.arrived_at:
             stored = f"an object was stored below {region_prefix(facts.bucket.settings.prefix, one.source)}"

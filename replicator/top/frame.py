@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from infra.settings.units import format_age
-from replicator.top.snapshot import Flow, Group, Row, Snapshot
+from replicator.top.snapshot import FlowName, Group, Row, Snapshot
 from replicator.top.view import KEYS, View
 
 MOST_PROBLEMS = 3  # below the table; `!` shows them all
@@ -81,7 +81,7 @@ def _group(group: Group, rows: Sequence[Row], found: Snapshot) -> str:
     ages = [row.oldest for row in rows if row.oldest is not None]
     if ages:
         parts.append(f"oldest {format_age(max(ages))}")
-    if group.flow is Flow.DELIVER and found.complete_as_of is not None:
+    if group.flow is FlowName.DELIVER and found.complete_as_of is not None:
         parts.append(f"complete as of {format_age(found.at - found.complete_as_of)} ago")
     parts += [f"{group.parked} PARKED"] if group.parked else []
     parts += [_count(group.gaps, "gap", "gaps")] if group.gaps else []

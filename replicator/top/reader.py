@@ -18,7 +18,7 @@ from replicator.services.ingress_status import ingress_sources, lags_of
 from replicator.services.routing import routed
 from replicator.status.egress import EgressStatus
 from replicator.status.sources import SourceStatus
-from replicator.top.snapshot import Flow, Group, Row, Snapshot, archive_rows, delivery_rows, with_rates
+from replicator.top.snapshot import FlowName, Group, Row, Snapshot, archive_rows, delivery_rows, with_rates
 
 OLDEST_READ = 10  # partitions whose first record that is not archived is read, the furthest behind first
 
@@ -45,7 +45,7 @@ class StateReader:
             rows += archive_rows(archive, self._oldest(archive), now)
             problems += archive.problems
             gaps = sum(p.recorded_gaps for p in archive.partitions)
-            groups.append(Group(flow=Flow.ARCHIVE, name=archive.group_id, members=archive.group.members, gaps=gaps))
+            groups.append(Group(flow=FlowName.ARCHIVE, name=archive.group_id, members=archive.group.members, gaps=gaps))
         if self.config.ingress is not None:
             found = routed(self._reach)
             delivery = ingress_sources(self._reach, found).read(now, self._reach.pool)
@@ -57,7 +57,7 @@ class StateReader:
             skipped = sum(1 for p in delivery.partitions if p.skipped)
             groups.append(
                 Group(
-                    flow=Flow.DELIVER,
+                    flow=FlowName.DELIVER,
                     name=delivery.group_id,
                     members=delivery.group.members,
                     parked=len(delivery.parked),

@@ -13,7 +13,7 @@ from replicator.status.ingress import IngressPartition, IngressStatus
 from replicator.status.lag import PartitionLag
 
 
-class Flow(StrEnum):
+class FlowName(StrEnum):
     ARCHIVE = "archive"  # of this region's topics
     DELIVER = "deliver"  # to this region's topics
 
@@ -22,7 +22,7 @@ class Flow(StrEnum):
 class Row:
     """A partition, or the partitions of a topic. `behind`: records, or offsets, that are not done yet."""
 
-    flow: Flow
+    flow: FlowName
     name: str
     behind: int
     position: int  # next offset to be done; of a topic their sum
@@ -36,7 +36,7 @@ class Row:
 class Group:
     """The processes of a flow."""
 
-    flow: Flow
+    flow: FlowName
     name: str
     members: int
     parked: int = 0
@@ -65,7 +65,7 @@ def archive_rows(status: EgressStatus, oldest: Mapping[str, datetime], at: datet
             marks.append("see problems")
         since_ = oldest.get(str(p.source)) if p.lag else None
         yield Row(
-            flow=Flow.ARCHIVE,
+            flow=FlowName.ARCHIVE,
             name=str(p.source),
             behind=p.lag,
             position=p.ends.high - p.lag,
@@ -84,7 +84,7 @@ def delivery_rows(status: IngressStatus, lags: Iterable[PartitionLag]) -> Iterat
         behind = p.lag if lag is None or lag.records is None else lag.records
         seconds = None if lag is None else lag.seconds
         yield Row(
-            flow=Flow.DELIVER,
+            flow=FlowName.DELIVER,
             name=f"{name} -> {destination}",
             behind=behind,
             position=0 if p.checkpoint is None else p.checkpoint.next_offset,
@@ -122,7 +122,7 @@ def with_rates(now: Snapshot, before: Snapshot | None) -> Snapshot:
 
 def by_topic(rows: Iterable[Row]) -> Sequence[Row]:
     """The partitions of each topic as one row."""
-    found: dict[tuple[Flow, str], Row] = {}
+    found: dict[tuple[FlowName, str], Row] = {}
     for row in rows:
         source, arrow, destination = row.name.partition(" -> ")
         name = source.rpartition("/")[0] + arrow + destination

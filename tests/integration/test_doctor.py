@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,8 @@ from infra.runtime.lifecycle import Deadline, SystemClock
 from replicator import main
 from replicator.config import Config, from_mapping
 from replicator.doctor.catalogue import CHECKS
-from replicator.doctor.findings import Finding, Severity, examine
+from replicator.doctor.facts import Unread
+from replicator.doctor.findings import Diagnosis, Severity, examine
 from replicator.doctor.gather import gather, roles_of
 from replicator.services.ingress import build_ingress
 from tests.infra.cluster import Cluster
@@ -140,7 +141,7 @@ class Ward:
         tables["sqs"] |= {"secret_access_key": "test"}
         return from_mapping(tables)
 
-    def examined(self, config: Config | None = None, *, writes: bool = True) -> Sequence[Finding]:
+    def examined(self, config: Config | None = None, *, writes: bool = True) -> Sequence[Diagnosis]:
         found = config or self.config()
         pool = ThreadPoolExecutor(8)
         try:
@@ -149,6 +150,22 @@ class Ward:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         return examine(CHECKS, facts)
+
+    def arrived(self) -> Sequence[str]:
+        """Where the probes did."""
+        config, pool = self.config(), ThreadPoolExecutor(8)
+        try:
+            with ExitStack() as opened:
+                facts = gather(config, roles_of(config), pool, SystemClock(), opened, probe_wait=SOON)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return [] if isinstance(facts.probes, Unread) else [one.arrived_at for one in facts.probes]
+
+    def why(self, name: str) -> str:
+        """The reason of what was not checked."""
+        (found,) = [one for one in self.examined() if one.name == name]
+        assert found.severity is Severity.UNKNOWN
+        return found.why
 
     def names(self, config: Config | None = None, *, writes: bool = True) -> Mapping[str, str]:
         """Severity of each that is not well. That these credentials, which may do everything, may delete is left
@@ -239,21 +256,25 @@ def test_an_absent_bucket_and_an_absent_queue(ward: Ward) -> None:
 
 
 @pytest.mark.long
-def test_an_ingress_that_runs_answers_and_loses_nothing(ward: Ward) -> None:
+def test_an_ingress_that_runs_answers_and_nothing_is_left(ward: Ward) -> None:
     with running_services() as start:
         start(build_ingress(ward.config()))
-        joined = wait_until(lambda: ward.names().get("notification-probe") is None, timedelta(seconds=60))
-        assert joined
-        with gathered(ward) as facts:
-            assert not isinstance(facts.probes, Sequence) or [one.arrived_at for one in facts.probes] == ["ingress"]
+        assert wait_until(lambda: ward.arrived() == ["ingress"], timedelta(seconds=90))
+    keys = [one["Key"] for one in ward.s3.list_objects_v2(Bucket=ward.bucket).get("Contents", [])]
+    assert [key for key in keys if "/doctor/" in key] == []
 
 
-@contextmanager
-def gathered(ward: Ward) -> Iterator[Any]:
-    pool, config = ThreadPoolExecutor(8), ward.config()
-    with ExitStack() as opened:
-        yield gather(config, roles_of(config), pool, SystemClock(), opened, probe_wait=SOON)
-    pool.shutdown(wait=False)
+@pytest.mark.long
+def test_a_queue_is_not_looked_into_where_that_could_harm(ward: Ward) -> None:
+    entries: Any = [{"Id": str(n), "MessageBody": "{}"} for n in range(10)]
+    redrive = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{ward.queue}-dead", "maxReceiveCount": 2}
+    ward.attributes(RedrivePolicy=json.dumps(redrive), Policy="")
+    ward.sqs.send_message(QueueUrl=ward.queue_url, MessageBody="{}")
+    assert "received so often" in ward.why("notification-probe")
+    ward.attributes(RedrivePolicy=json.dumps({**redrive, "maxReceiveCount": 10}))
+    for _ in range(11):
+        ward.sqs.send_message_batch(QueueUrl=ward.queue_url, Entries=entries)
+    assert "messages wait in the queue" in ward.why("notification-probe")
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 )
 
 from formats.errors import TargetError
-from infra.contracts.deployment import BrokerNode, TopicSetup
+from infra.contracts.deployment import BrokerNode, ClusterTopic
 from infra.kafka.client.errors import error_of, translate
 from infra.kafka.cluster.admin import ABSENT, KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
@@ -52,14 +52,14 @@ class KafkaSetup:
         found = self._answer(asked[resource], f"describe the settings of broker {broker_id}", "DESCRIBE_CONFIGS")
         return {name: entry.value or "" for name, entry in found.items()}
 
-    def topics(self, admin: KafkaAdmin, names: Collection[str]) -> Mapping[str, TopicSetup | TargetError]:
+    def topics(self, admin: KafkaAdmin, names: Collection[str]) -> Mapping[str, ClusterTopic | TargetError]:
         """Each topic, or why it cannot be described; topics that do not exist are left out."""
         if not names:
             return {}
         asked = self._connection.client.describe_topics(
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=self._seconds
         )
-        found: dict[str, TopicSetup | TargetError] = {}
+        found: dict[str, ClusterTopic | TargetError] = {}
         for name, future in asked.items():
             try:
                 found[name] = _topic(self._connection.wait(future, f"describe topic {name}"))
@@ -70,12 +70,12 @@ class KafkaSetup:
                 if not isinstance(problem, TargetError):
                     raise problem from error
                 found[name] = problem
-        there = [name for name, one in found.items() if isinstance(one, TopicSetup)]
+        there = [name for name, one in found.items() if isinstance(one, ClusterTopic)]
         for name, configs in admin.configs_of(there).items():
             one = found[name]
-            assert isinstance(one, TopicSetup)
+            assert isinstance(one, ClusterTopic)
             refused = isinstance(configs, TargetError)
-            found[name] = TopicSetup(
+            found[name] = ClusterTopic(
                 name=name,
                 replicas=one.replicas,
                 in_sync=one.in_sync,
@@ -93,9 +93,9 @@ class KafkaSetup:
             raise translate(error, operation, needs) from error
 
 
-def _topic(found: Any) -> TopicSetup:
+def _topic(found: Any) -> ClusterTopic:
     partitions = sorted(found.partitions, key=lambda one: one.id)
-    return TopicSetup(
+    return ClusterTopic(
         name=found.name,
         replicas=[len(one.replicas) for one in partitions],
         in_sync=[len(one.isr) for one in partitions],

@@ -16,7 +16,7 @@ from infra.runtime.lifecycle import SystemClock
 from replicator.config import Config, from_mapping
 from replicator.doctor.bucket_checks import BUCKET_CHECKS
 from replicator.doctor.facts import DeploymentFacts
-from replicator.doctor.findings import Finding, Severity, examine
+from replicator.doctor.findings import Diagnosis, Severity, examine
 from replicator.doctor.gather import gather
 from replicator.doctor.queue_checks import QUEUE_CHECKS
 from replicator.rights.table import ROLES
@@ -68,7 +68,7 @@ def facts_of(settings: Config, *roles: str) -> DeploymentFacts:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def found_in(facts: DeploymentFacts) -> Sequence[Finding]:
+def found_in(facts: DeploymentFacts) -> Sequence[Diagnosis]:
     found = examine([*BUCKET_CHECKS, *QUEUE_CHECKS], facts)
     return [one for one in found if one.severity is not Severity.OK and one.name not in NEEDLESS | NO_GROUP]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from infra.contracts.deployment import (
     BrokerNode,
+    ClusterTopic,
     LifecycleRule,
     Notification,
     Notifications,
     PublicAccess,
     QueueSetup,
     ReplicationRule,
-    TopicSetup,
 )
 from replicator.config import Config, parse
 from replicator.doctor.facts import (
@@ -72,7 +72,7 @@ def config() -> Config:
     return parse(FILE)
 
 
-def topic(name: str, **changes: Any) -> TopicSetup:
+def topic(name: str, **changes: Any) -> ClusterTopic:
     policy = "compact" if name in config().own_topics and name != events_topic() else "delete"
     configs = {
         "cleanup.policy": policy,
@@ -82,7 +82,7 @@ def topic(name: str, **changes: Any) -> TopicSetup:
         **changes.pop("configs", {}),
     }
     given: dict[str, Any] = {"replicas": [3], "in_sync": [3], "operations": EVERY_OPERATION, **changes}
-    return TopicSetup(name=name, configs=configs, **given)
+    return ClusterTopic(name=name, configs=configs, **given)
 
 
 def events_topic() -> str:
@@ -97,7 +97,7 @@ def checkpoint_topic() -> str:
     return ingress.checkpoint_topic
 
 
-def topics(*changed: TopicSetup) -> Mapping[str, TopicSetup]:
+def topics(*changed: ClusterTopic) -> Mapping[str, ClusterTopic]:
     names = ["orders", "there.orders", *sorted(config().own_topics)]
     return {name: topic(name) for name in names} | {one.name: one for one in changed}
 

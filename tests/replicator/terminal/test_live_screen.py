@@ -20,7 +20,7 @@ from infra.runtime.lifecycle import Stop
 from replicator.commands.top import watch
 from replicator.terminal.live import LiveScreen
 from replicator.top.reader import Watching
-from replicator.top.snapshot import Flow, Row, Snapshot
+from replicator.top.snapshot import FlowName, Row, Snapshot
 from tests.fakes.surroundings import HandClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ class Readings:
         self.count += 1
         if self.count == 2:
             raise BrokerUnavailable("planned")
-        rows = [Row(flow=Flow.DELIVER, name=f"us/orders/{n} -> orders", behind=n, position=0) for n in range(50)]
+        rows = [Row(flow=FlowName.DELIVER, name=f"us/orders/{n} -> orders", behind=n, position=0) for n in range(50)]
         return Snapshot(region="eu", at=now, rows=rows)
 
 

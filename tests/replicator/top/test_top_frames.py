@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.top.frame import frame
-from replicator.top.snapshot import Flow, Group, Row, Snapshot, by_topic, with_rates
+from replicator.top.snapshot import FlowName, Group, Row, Snapshot, by_topic, with_rates
 from replicator.top.view import ORDERS, View
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -18,7 +18,7 @@ INTERVAL = timedelta(seconds=2)
 
 
 def row(name: str, behind: int = 0, position: int = 0, **more: object) -> Row:
-    given_: dict[str, object] = {"flow": Flow.DELIVER, **more}
+    given_: dict[str, object] = {"flow": FlowName.DELIVER, **more}
     return Row(name=name, behind=behind, position=position, **given_)  # type: ignore[arg-type]
 
 
@@ -26,15 +26,15 @@ ROWS = [
     row("us/orders/0 -> us.orders", 10, 100, oldest=timedelta(minutes=5)),
     row("us/orders/1 -> us.orders", 3000, 100, state="parked at 100"),
     row("us/clicks/0 -> us.clicks", 0, 7),
-    row("eu/orders/0", 500, 20, flow=Flow.ARCHIVE, oldest=timedelta(seconds=40), state="2 gaps"),
+    row("eu/orders/0", 500, 20, flow=FlowName.ARCHIVE, oldest=timedelta(seconds=40), state="2 gaps"),
 ]
 FOUND = Snapshot(
     region="eu",
     at=NOW,
     rows=ROWS,
     groups=[
-        Group(flow=Flow.ARCHIVE, name="replicator.egress", members=2, gaps=2),
-        Group(flow=Flow.DELIVER, name="replicator.ingress", members=0, parked=1),
+        Group(flow=FlowName.ARCHIVE, name="replicator.egress", members=2, gaps=2),
+        Group(flow=FlowName.DELIVER, name="replicator.ingress", members=0, parked=1),
     ],
     sources=["source us: heartbeat 3s ago"],
     problems=[f"problem {n}" for n in range(5)],
