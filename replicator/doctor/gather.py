@@ -44,9 +44,11 @@ TOPICS_READ, SEGMENTS_LISTED = 3, 1000  # of a region, to see who writes
 
 
 def roles_of(config: Config) -> Sequence[CommandRole]:
-    """Those of the services that the file describes."""
-    there = {"egress": config.egress, "ingress": config.ingress, "sync": config.sync}
-    return [role for role in ROLES if there.get(role.name) is not None]
+    """Those of the services that the file describes; of a file without any, those of the jobs."""
+    services = {"egress": config.egress, "ingress": config.ingress, "sync": config.sync}
+    jobs = {"compact": config.compaction, "gc": config.retention}
+    found = [role for role in ROLES if services.get(role.name) is not None]
+    return found or [role for role in ROLES if jobs.get(role.name) is not None]
 
 
 def gather(

@@ -31,6 +31,7 @@ from replicator.doctor.facts import (
     WrittenFacts,
 )
 from replicator.doctor.findings import Severity, examine
+from replicator.doctor.gather import roles_of
 from tests.replicator.doctor.deployment import (
     BROKER,
     NOW,
@@ -416,3 +417,10 @@ def test_one_broker_needs_no_replicas() -> None:
 
 def test_many_names_are_cut() -> None:
     assert cluster_checks.some(["d", "b", "a", "c"]) == "a, b, c and 1 more"
+
+
+def test_roles_of_a_file() -> None:
+    """Those of its services; compaction and retention run elsewhere, unless the file has nothing else."""
+    assert [role.name for role in roles_of(config())] == ["egress", "ingress", "sync"]
+    jobs = replace(config(), egress=None, ingress=None, sqs=None, sync=None)
+    assert [role.name for role in roles_of(jobs)] == ["compact"]
