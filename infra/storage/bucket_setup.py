@@ -65,8 +65,8 @@ class S3BucketSetup:
                 answer, refused = error.response.get("ResponseMetadata", {}), error
         text = answer.get("HTTPHeaders", {}).get("date", "")
         if text:
-            told = parsedate_to_datetime(text).astimezone(UTC)
-            first, last = (before - told).total_seconds(), (now() - told).total_seconds()
+            theirs = parsedate_to_datetime(text).astimezone(UTC)
+            first, last = (before - theirs).total_seconds(), (now() - theirs).total_seconds()
             ahead = max(first - RESOLUTION_SECONDS, 0.0) + min(last, 0.0)
             if refused is None or abs(ahead) > SIGNED_FOR_SECONDS:
                 return ahead

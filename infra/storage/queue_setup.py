@@ -12,7 +12,7 @@ from infra.storage.sqs import BATCH, translated_queue_error
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
-BRIEFLY_HIDDEN_SECONDS = 5  # how long messages that were looked through are hidden from others
+BRIEFLY_HIDDEN_SECONDS = 5  # how long messages that were searched are hidden from others
 _TOO_OFTEN = 2  # receives that are left to a message before it goes to the dead-letter queue
 
 
@@ -44,7 +44,7 @@ class SqsQueueSetup:
 
     def find(self, text: str, *, max_receive_count: int, wait: timedelta) -> bool | None:
         """Whether a message with `text` in its body is among those of one receive; it is then removed. The others are
-        hidden for some seconds, and stay. None: some of them were received so often that looking once more might move
+        hidden for some seconds, and stay. None: some of them were received so often that one more time might move
         them to the dead-letter queue. For a queue that no process reads."""
         url = self._found_url()
         with translated_queue_error("ReceiveMessage", self._queue):

@@ -71,7 +71,7 @@ NOT_CREATED = Kind(
 NO_TOPIC = Kind(
     "topic-not-visible",
     WARNING,
-    "the topic does not exist, or this principal may not DESCRIBE it, which looks the same: nothing of it is archived",
+    "it does not exist, or this principal may not DESCRIBE it, which cannot be told apart: nothing of it is archived",
     "correct the name in [egress.topics], create the topic, or allow READ on it",
 )
 POLICY = Kind(
@@ -101,9 +101,9 @@ MIN_IN_SYNC = Kind(
 )
 UNCLEAN = Kind(
     "own-topic-unclean-election",
-    ERROR,
+    WARNING,
     "a replica that lacks acknowledged checkpoints may become leader: records are delivered twice",
-    "set unclean.leader.election.enable to false",
+    "set unclean.leader.election.enable to false, where the cluster allows it",
 )
 SOURCE_UNCLEAN = Kind(
     "source-unclean-election",
@@ -282,7 +282,7 @@ def _own_topic(setup: ClusterTopic, policy: str, cluster: ClusterFacts) -> Itera
         yield FEW_REPLICAS.at(where, f"it has one replica, in a cluster of {len(cluster.brokers)} brokers")
     elif copies > 1 and (minimum == 1 or minimum >= copies):
         yield MIN_IN_SYNC.at(where, f"min.insync.replicas is {minimum}, of {copies} replicas")
-    if configs.get("unclean.leader.election.enable") == "true":
+    if policy == "compact" and configs.get("unclean.leader.election.enable") == "true":  # lost events are listed again
         yield UNCLEAN.at(where, "unclean.leader.election.enable is true")
 
 

@@ -1,7 +1,7 @@
 """Sends a probe object along the way of a segment's notification, and finds out where it arrives.
 
 A running ingress takes messages from the queue, and answers in the bucket: nothing is taken away from it. Only where no
-process is in its group does the doctor look into the queue itself; what it does not look for stays there, and becomes
+process is in its group does the doctor search the queue itself; what it does not search for stays there, and becomes
 visible again within seconds.
 """
 
@@ -22,8 +22,8 @@ from replicator.doctor.facts import ProbeFacts, Unread
 
 WAIT = timedelta(seconds=20)  # S3 notifies within seconds, typically
 POLL = timedelta(milliseconds=250)
-LOOK = timedelta(seconds=1)  # how long one look into the queue waits
-MOST_WAITING = 100  # messages in a queue that is looked into
+RECEIVE = timedelta(seconds=1)  # how long one request to the queue waits
+MOST_WAITING = 100  # messages in a queue that is searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Prober:
         try:
             for source, probe_id in ids.items():
                 self.probes.send(source, probe_id)
-            return self._awaited(ids, setup, looks=members == 0)
+            return self._awaited(ids, setup, reads_queue=members == 0)
         finally:
             for source, probe_id in ids.items():
                 # who may not delete leaves some bytes behind, which a doctor with the right removes
                 with suppress(StoreUnavailable):
                     self.probes.remove(source, probe_id, self.clock.now())
 
-    def _awaited(self, ids: dict[str, str], setup: QueueSetup, *, looks: bool) -> Sequence[ProbeFacts] | Unread:
+    def _awaited(self, ids: dict[str, str], setup: QueueSetup, *, reads_queue: bool) -> Sequence[ProbeFacts] | Unread:
         stop, deadline = Stop(), Deadline(self.wait)
         arrived: dict[str, str] = {}
         while len(arrived) < len(ids) and not deadline.expired:
@@ -65,11 +65,11 @@ class Prober:
                     continue
                 if self.probes.is_answered(probe_id):
                     arrived[source] = "ingress"
-                elif looks:
-                    found = self.queue.find(probe_id, max_receive_count=setup.max_receive_count, wait=LOOK)
+                elif reads_queue:
+                    found = self.queue.find(probe_id, max_receive_count=setup.max_receive_count, wait=RECEIVE)
                     if found is None:
                         return Unread(
-                            "no ingress runs, and messages in the queue were received so often that one more look "
+                            "no ingress runs, and messages in the queue were received so often that one more time "
                             "might move them to the dead-letter queue: start ingress first"
                         )
                     if found:

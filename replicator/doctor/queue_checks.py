@@ -89,7 +89,7 @@ PROBE_LOST = Kind(
     "notification-probe-lost",
     ERROR,
     "new segments are found by listings only, minutes late",
-    "look at the bucket's notifications and the queue's policy; that ingress runs, is of this version, and may put "
+    "check the bucket's notifications and the queue's policy; that ingress runs, is of this version, and may put "
     "control objects of its own region",
 )
 

@@ -393,7 +393,7 @@ def test_sections_that_are_not_there_are_not_checked() -> None:
     assert names & {"own-topics", "transactions", "java"} == set()
 
 
-def test_rules_beside_the_archive_are_nobody_elses_business() -> None:
+def test_rules_beside_the_archive_are_not_judged() -> None:
     others = [
         LifecycleRule(name="logs", prefix="logs/", expires="7 days after they were stored"),
         LifecycleRule(name="longer", prefix="data2/", expires="7 days after they were stored"),
