@@ -63,7 +63,7 @@ class Ward:
     def _set_up_bucket(self) -> None:
         where: Any = {"Bucket": self.bucket}
         self.s3.put_bucket_versioning(**where, VersioningConfiguration={"Status": "Enabled"})
-        default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+        default: Any = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
         self.s3.put_bucket_encryption(**where, ServerSideEncryptionConfiguration={"Rules": [default]})
         self.public_access(blocked=True)
         self.lifecycle()
@@ -78,8 +78,8 @@ class Ward:
             {"ID": "uploads", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7}},
             {"ID": "versions", "NoncurrentVersionExpiration": {"NoncurrentDays": 30}},
         ]
-        rules = [{"Status": "Enabled", "Filter": {"Prefix": f"{PREFIX}/"}, **one} for one in [*kept, *more]]
-        self.s3.put_bucket_lifecycle_configuration(Bucket=self.bucket, LifecycleConfiguration={"Rules": rules})  # type: ignore[typeddict-item]
+        rules: Any = [{"Status": "Enabled", "Filter": {"Prefix": f"{PREFIX}/"}, **one} for one in [*kept, *more]]
+        self.s3.put_bucket_lifecycle_configuration(Bucket=self.bucket, LifecycleConfiguration={"Rules": rules})
 
     def _set_up_queue(self) -> None:
         dead = self.sqs.create_queue(QueueName=f"{self.queue}-dead")["QueueUrl"]
@@ -217,17 +217,20 @@ def test_what_is_planted_in_bucket_and_queue_is_found(ward: Ward) -> None:
         "bucket-conditional-writes": "unknown",
         "transactions": "unknown",
     }
-    rule = {"ID": "uploads", "Status": "Enabled", "Filter": {"Prefix": "data/"}, "Expiration": {"Date": "2030-01-01"}}
-    ward.s3.put_bucket_lifecycle_configuration(Bucket=ward.bucket, LifecycleConfiguration={"Rules": [rule]})  # type: ignore[typeddict-item,list-item]
+    rule: Any = {
+        "ID": "uploads",
+        "Status": "Enabled",
+        "Filter": {"Prefix": "data/"},
+        "Expiration": {"Date": "2030-01-01"},
+    }
+    ward.s3.put_bucket_lifecycle_configuration(Bucket=ward.bucket, LifecycleConfiguration={"Rules": [rule]})
     ward.s3.put_bucket_versioning(Bucket=ward.bucket, VersioningConfiguration={"Status": "Enabled"})
     names = ward.names(writes=False)
     assert {"bucket-expires-segments", "bucket-keeps-uploads", "bucket-keeps-versions"} <= set(names)
 
 
 @pytest.mark.long
-def test_a_notification_that_goes_nowhere_is_found_by_the_configuration_and_by_the_probe(
-    ward: Ward, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notification_that_goes_nowhere_is_found_by_the_configuration_and_by_the_probe(ward: Ward) -> None:
     ward.notify()
     assert ward.names() == {"notification-missing": "error", "notification-probe-lost": "error"}
 
@@ -282,7 +285,7 @@ class TestCluster:
     def test_topics_of_ours(self, ward: Ward, unique: Callable[[str], str]) -> None:
         ward.own |= {"checkpoint": unique("wrong"), "ledger": unique("new")}
         ward.cluster.create(ward.own["checkpoint"], 2, {"unclean.leader.election.enable": "true"})
-        assert ward.names(writes=False) | UNASKED == {
+        assert ward.names(writes=False) == {
             "own-topic-cleanup-policy": "error",
             "own-topic-partitions": "warning",
             "own-topic-unclean-election": "warning",

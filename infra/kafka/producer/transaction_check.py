@@ -17,7 +17,7 @@ def refusal_of_transactions(
     properties: Mapping[str, str], transactional_id: str, transaction_timeout: timedelta, within: timedelta
 ) -> str:
     """Why the cluster would refuse a transaction of this id and timeout; empty: it would not. Asks for a producer id,
-    which fences whoever has the same transactional id, and which the cluster forgets after a week. Raises
+    which fences any other producer of the same transactional id, and which the cluster forgets after a week. Raises
     BrokerUnavailable."""
     operation = f"begin to write under the transactional id {transactional_id}"
     producer = Producer(

@@ -34,6 +34,7 @@ from replicator.doctor.findings import Severity, examine
 from replicator.doctor.gather import roles_of
 from tests.replicator.doctor.deployment import (
     BROKER,
+    EVERY_OPERATION,
     NOW,
     POLICY,
     QUEUE_ARN,
@@ -215,9 +216,7 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
         "DESCRIBE": with_cluster(topics={**topics(), "orders": Unread("denied")}),
         "READ on the group": with_cluster(groups={**cluster().groups, "replicator.ingress": frozenset({"DESCRIBE"})}),
     },
-    "cluster-right-optional": {
-        "ALTER": with_topic("there.orders", operations=topic("x").operations and set(topic("x").operations) - {"ALTER"})
-    },
+    "cluster-right-optional": {"ALTER": with_topic("there.orders", operations=EVERY_OPERATION - {"ALTER"})},
     "topic-cannot-be-created": {
         "no CREATE": with_cluster(
             topics={name: one for name, one in topics().items() if name != checkpoint_topic()},

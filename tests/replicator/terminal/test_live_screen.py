@@ -126,14 +126,13 @@ def test_where_the_terminal_is_gone_the_user_has_quit() -> None:
 
 
 class Readings:
-    """The state, as often as it is asked for; the second reading fails."""
+    """The state, as often as it is asked for."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.fails = False
 
     def read(self, now: datetime) -> Snapshot:
-        self.count += 1
-        if self.count == 2:
+        if self.fails:
             raise BrokerUnavailable("planned")
         rows = [Row(flow=FlowName.DELIVER, name=f"us/orders/{n} -> orders", behind=n, position=0) for n in range(50)]
         return Snapshot(region="eu", at=now, rows=rows)
@@ -176,15 +175,16 @@ def test_a_signal_ends_the_loop(terminal: Terminal) -> None:
 
 
 def test_a_failed_reading_keeps_the_last_one_and_says_why() -> None:
-    clock, readings = HandClock(NOW), Readings()
-    watching = Watching(lambda: readings, clock, timedelta(milliseconds=1))
+    readings = Readings()
+    watching = Watching(lambda: readings, HandClock(NOW), timedelta(milliseconds=1))
     assert watching.last() == (None, "")
-    seen: list[tuple[Snapshot | None, str]] = []
     watching.start()
     try:
-        assert wait_until(lambda: seen.append(watching.last()) or readings.count > 3, PATIENCE)
+        assert wait_until(lambda: watching.last()[0] is not None, PATIENCE)
+        readings.fails = True
+        assert wait_until(lambda: watching.last()[1] == "planned", PATIENCE)
+        assert watching.last()[0] is not None
+        readings.fails = False
+        assert wait_until(lambda: watching.last()[1] == "", PATIENCE)
     finally:
         watching.stop()
-    found, trouble = watching.last()
-    assert found is not None
-    assert trouble == ""
