@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from formats.control.keys import seen_probe_key, sent_probe_key
+from formats.control.keys import is_of_one_bucket, seen_probe_key, sent_probe_key
 from infra.archive.notification_probes import LEFT_BEHIND, NotificationProbes
 from infra.runtime.crash_points import Step
 from infra.storage.memory_and_folder import MemoryObjectStore
@@ -49,6 +49,10 @@ def test_a_probe_lies_below_the_source_and_its_answer_below_the_own_region(bench
     assert not bench.probes.is_answered("another")
     bench.probes.remove("there", "id", bench.clock.now())
     assert bench.keys() == set()
+
+
+def test_copies_of_a_bucket_do_not_have_them() -> None:
+    assert all(is_of_one_bucket(key.removeprefix("data/")) for key in (SENT, SEEN))
 
 
 def test_those_of_others_stay_while_a_doctor_may_wait_for_them(bench: Bench) -> None:
