@@ -39,6 +39,7 @@ from formats.errors import MalformedKey
 from formats.incarnation import CONTROL, parse_incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.map_key import MapKey
+from formats.messages.s3_notifications import SENT_PROBES
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
@@ -117,7 +118,7 @@ def doctor_prefix(prefix: str, region: str) -> str:
 
 def sent_probe_key(prefix: str, region: str, probe_id: str) -> str:
     """Below a source's region, whose notifications reach the queue."""
-    return f"{doctor_prefix(prefix, region)}sent/{probe_id}"
+    return f"{region_prefix(prefix, region)}{SENT_PROBES}{probe_id}"
 
 
 def seen_probe_key(prefix: str, region: str, probe_id: str) -> str:

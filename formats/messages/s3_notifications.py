@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote_plus
 
-from formats.control.keys import sent_probe_key
+from formats.codec import VERSION
 from formats.errors import MalformedEvent, MalformedKey
 from formats.incarnation import CONTROL
 from formats.messages.segment_events import Created, Removed, SegmentEvent
-from formats.segment import SegmentInfo, parse_key
+from formats.segment import SegmentInfo, parse_key, region_prefix
 
+SENT_PROBES = f"{CONTROL}/v{VERSION}/doctor/sent/"  # folder of the doctor's probes, below a region
 TEST_EVENT = "s3:TestEvent"
 
 _CREATED = "ObjectCreated:"
@@ -94,7 +95,8 @@ class _ArchiveScope:
     def probe_of(self, key: str) -> str:
         """Id of a probe of the doctor; empty for any other key."""
         probe_id = key.rpartition("/")[2]
-        return probe_id if any(key == sent_probe_key(self.prefix, one, probe_id) for one in self.regions) else ""
+        wanted = (f"{region_prefix(self.prefix, region)}{SENT_PROBES}{probe_id}" for region in self.regions)
+        return probe_id if key in wanted else ""
 
 
 def parse(body: str, *, prefix: str, regions: Collection[str], bucket: str = "") -> Parsed:
