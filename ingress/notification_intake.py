@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.errors import BrokerUnavailable, QueueUnavailable, TargetError
-from formats.messages.s3_notifications import parse
+from formats.errors import BrokerUnavailable, QueueUnavailable, StoreUnavailable, TargetError
+from formats.messages.s3_notifications import ProbeEvent, parse
 from formats.messages.segment_events import Created, QueueMessage, SegmentEvent
 from formats.segment import SourcePartition
 from infra.contracts.internal_topics import EventLog
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 BEGIN_AGAIN = timedelta(milliseconds=50)
 UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))
 REPORTED_AFTER = 3
+PROBE_AGE = timedelta(minutes=15)  # a doctor that sent an older one is gone
 SUBJECT = "notifications"  # in health
 REMEMBERED = 10_000  # malformed messages that were logged
 
@@ -50,6 +51,7 @@ class Intake:
     stop: Stop
     clock: Clock
     may_begin: Callable[[], bool] = lambda: True  # only a process that may deliver takes notifications from the queue
+    answer: Callable[[str], None] = lambda _: None  # notes that the notification of a doctor's probe has arrived
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
     _unpublished: Sequence[SegmentEvent] = ()  # events of one receive that the log did not accept
@@ -84,10 +86,14 @@ class Intake:
             return 0
         events: list[SegmentEvent] = []
         received_at = self.clock.now()
-        understood = [message for message in messages if self._read(message, events, received_at)]
+        probes: list[ProbeEvent] = []
+        understood = [message for message in messages if self._read(message, events, probes, received_at)]
         # publish, then delete: a crash in between publishes again, and events may repeat
         if events:
             self._publish(events)
+        # answered before deleted: a crash in between answers again, which changes nothing
+        for probe in probes:
+            self._answer(probe, received_at)
         if understood:
             with durable(Step.DELETE_MESSAGE):
                 self.queue.delete(understood)
@@ -98,10 +104,22 @@ class Intake:
         self.event_log.publish(events)
         self._unpublished = ()
 
-    def _read(self, message: QueueMessage, events: list[SegmentEvent], received_at: datetime) -> bool:
+    def _answer(self, probe: ProbeEvent, received_at: datetime) -> None:
+        """Best effort: segments do not wait for a doctor, nor does a doctor that has given up get an answer."""
+        if received_at - probe.at > PROBE_AGE:
+            return
+        try:
+            self.answer(probe.probe_id)
+        except StoreUnavailable as error:
+            log.warning("probe_not_answered", extra={log_fields.ERROR: str(error)})
+
+    def _read(
+        self, message: QueueMessage, events: list[SegmentEvent], probes: list[ProbeEvent], received_at: datetime
+    ) -> bool:
         """False when the message stays in the queue, and moves to the dead-letter queue in the end."""
         parsed = parse(message.body, prefix=self.prefix, regions=self.settings.value.regions)
         foreign = parsed.foreign
+        probes += parsed.probes
         for event in parsed.events:
             if self.wanted(event.segment.source):
                 events.append(event)

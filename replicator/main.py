@@ -21,6 +21,7 @@ from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.client import client_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
+from replicator.commands.doctor import doctor
 from replicator.commands.drill import drill
 from replicator.commands.failback import failback_app
 from replicator.commands.failover import failover_app
@@ -35,6 +36,7 @@ from replicator.commands.restore import restore
 from replicator.commands.rights import rights
 from replicator.commands.schemas import schemas_app
 from replicator.commands.status import status
+from replicator.commands.top import top
 from replicator.commands.verify import verify
 from replicator.terminal.interrupt import NOTHING_CHANGED, WRITES_ONCE, interruptible
 from replicator.terminal.output import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
@@ -65,7 +67,14 @@ _add(
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
 )
-_add(INSPECT, interruptible()(status), interruptible()(plan), rights)
+_add(
+    INSPECT,
+    interruptible()(status),
+    top,
+    interruptible("a probe object may be left, which the next run removes")(doctor),
+    interruptible()(plan),
+    rights,
+)
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
 app.add_typer(client_app, name="client", rich_help_panel=INSPECT)
 app.add_typer(offsets_app, name="offsets", rich_help_panel=INSPECT)

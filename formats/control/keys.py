@@ -25,6 +25,8 @@
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
+    doctor/sent/{id}                                   an object of `replicator doctor`, whose notification is to arrive
+    doctor/seen/{id}                                   below its own region: ingress has received that notification
 
 Each is written once by a conditional put and never changed; all but the pages and the bytes set aside are JSON objects.
 """
@@ -37,10 +39,12 @@ from formats.errors import MalformedKey
 from formats.incarnation import CONTROL, parse_incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.map_key import MapKey
+from formats.messages.s3_notifications import SENT_PROBES
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
 SET_ASIDE = "set-aside"  # folder of damaged segments' bytes
+DOCTOR = "doctor"  # folder of the probes of notifications
 
 
 def claim_key(prefix: str, region: str, path: str) -> str:
@@ -106,6 +110,20 @@ def set_aside_key(prefix: str, segment: Segment, digest: str) -> str:
 
 def probe_key(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}probe"
+
+
+def doctor_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}{DOCTOR}/"
+
+
+def sent_probe_key(prefix: str, region: str, probe_id: str) -> str:
+    """Below a source's region, whose notifications reach the queue."""
+    return f"{region_prefix(prefix, region)}{SENT_PROBES}{probe_id}"
+
+
+def seen_probe_key(prefix: str, region: str, probe_id: str) -> str:
+    """Below the region of the ingress that answers: it may put there."""
+    return f"{doctor_prefix(prefix, region)}seen/{probe_id}"
 
 
 def leases_prefix(prefix: str, region: str) -> str:
@@ -180,7 +198,7 @@ def control_prefix(prefix: str, region: str) -> str:
 
 def is_of_one_bucket(name: str) -> bool:
     """Whether the control object concerns its own bucket only, not copies of it. `name` is its key without prefix."""
-    return _kind(name) in ("leases", "probe", "heartbeats", "proven", SET_ASIDE)
+    return _kind(name) in ("leases", "probe", "heartbeats", "proven", SET_ASIDE, DOCTOR)
 
 
 def is_heartbeat(name: str) -> bool:

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote_plus
 
+from formats.codec import VERSION
 from formats.errors import MalformedEvent, MalformedKey
 from formats.incarnation import CONTROL
 from formats.messages.segment_events import Created, Removed, SegmentEvent
-from formats.segment import SegmentInfo, parse_key
+from formats.segment import SegmentInfo, parse_key, region_prefix
 
+SENT_PROBES = f"{CONTROL}/v{VERSION}/doctor/sent/"  # folder of the doctor's probes, below a region
 TEST_EVENT = "s3:TestEvent"
 
 _CREATED = "ObjectCreated:"
@@ -37,11 +39,20 @@ _MAX_DEPTH = 3  # envelopes in envelopes
 _QUOTED_LENGTH = 200  # characters of a bad value in a reason
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeEvent:
+    """`replicator doctor` stored an object to see whether its notification arrives."""
+
+    probe_id: str
+    at: datetime  # UTC, by the store's clock
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     events: tuple[SegmentEvent, ...] = ()
     foreign: int = 0  # events of other prefixes, regions or buckets, or of control objects
     ignored: int = 0  # events that neither create nor remove an object: restores, tags, …
+    probes: tuple[ProbeEvent, ...] = ()  # of `replicator doctor`
     test_event: bool = False  # S3 sends one when notifications are switched on
     problems: tuple[str, ...] = ()  # why the message, or a part of it, cannot be decoded
 
@@ -66,7 +77,7 @@ class _Test:
     pass
 
 
-_Item = SegmentEvent | _Foreign | _Ignored | _Test | MalformedEvent
+_Item = SegmentEvent | ProbeEvent | _Foreign | _Ignored | _Test | MalformedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,12 @@ class _ArchiveScope:
         region, _, rest = key.removeprefix(head).partition("/")
         return key.startswith(head) and region in self.regions and not rest.startswith(f"{CONTROL}/")
 
+    def probe_of(self, key: str) -> str:
+        """Id of a probe of the doctor; empty for any other key."""
+        probe_id = key.rpartition("/")[2]
+        wanted = (f"{region_prefix(self.prefix, region)}{SENT_PROBES}{probe_id}" for region in self.regions)
+        return probe_id if key in wanted else ""
+
 
 def parse(body: str, *, prefix: str, regions: Collection[str], bucket: str = "") -> Parsed:
     """`bucket`: the archive's bucket; empty accepts messages of any bucket."""
@@ -89,6 +106,7 @@ def parse(body: str, *, prefix: str, regions: Collection[str], bucket: str = "")
         events=tuple(item for item in items if isinstance(item, Created | Removed)),
         foreign=sum(isinstance(item, _Foreign) for item in items),
         ignored=sum(isinstance(item, _Ignored) for item in items),
+        probes=tuple(item for item in items if isinstance(item, ProbeEvent)),
         test_event=any(isinstance(item, _Test) for item in items),
         problems=tuple(str(item) for item in items if isinstance(item, MalformedEvent)),
     )
@@ -149,6 +167,8 @@ def _bridged(value: object, scope: _ArchiveScope) -> _Item:
 
 def _event(value: object, scope: _ArchiveScope, key: str, *, time: str, size: tuple[str, ...]) -> _Item:
     """`size`: path of the size field; empty for a removed object."""
+    if size and (probe_id := scope.probe_of(key)):
+        return ProbeEvent(probe_id, _time(_text(value, time)))
     if not scope.owns(key):
         return _Foreign()
     try:

@@ -43,6 +43,7 @@ class Step(StrEnum):
     DELETE_ACLS = "delete-acls"
     PUBLISH_EVENT = "publish-event"
     DELETE_MESSAGE = "delete-message"
+    ANSWER_PROBE = "answer-probe"  # of the doctor
     BEGIN_TRANSACTION = "begin-transaction"
     PRODUCE_RECORDS = "produce-records"
     PRODUCE_OFFSET_MAP = "produce-offset-map"
@@ -78,6 +79,8 @@ class Step(StrEnum):
     THAW = "thaw"
     DELETE_RECORDS = "delete-records"
     # operator
+    SEND_PROBE = "send-probe"
+    REMOVE_PROBE = "remove-probe"
     RECORD_PROOF = "record-proof"
     SET_ASIDE = "set-aside"  # a copy of a damaged segment's bytes
     REMOVE_DAMAGED = "remove-damaged"

@@ -38,9 +38,16 @@ PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "HeadObject": "s3:GetObject",
     "ListObjectsV2": "s3:ListBucket",
     "HeadBucket": "s3:ListBucket",
+    "DeleteObject": "s3:DeleteObject",
     "DeleteObjects": "s3:DeleteObject",
     "RestoreObject": "s3:RestoreObject",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "GetBucketVersioning": "s3:GetBucketVersioning",
+    "GetBucketEncryption": "s3:GetEncryptionConfiguration",
+    "GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",
+    "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
+    "GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "GetBucketReplication": "s3:GetReplicationConfiguration",
 }
 _CREDENTIALS = frozenset(
     {
@@ -76,6 +83,15 @@ def translate(
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         advice = "; check the endpoint_url in the configuration, that the store runs, and the network to it"
     return StoreUnavailable(f"{what}: {describe_error(error)}{advice}")
+
+
+def is_denied(error: StoreUnavailable) -> bool:
+    """Whether a right is missing, and nothing else is wrong with the bucket or the credentials."""
+    return isinstance(error.__cause__, ClientError) and is_denial(error.__cause__)
+
+
+def is_denial(error: ClientError) -> bool:
+    return error_code(error) in ("AccessDenied", "403")  # the latter of a response without a body
 
 
 def _advice(error: BaseException, operation: str, bucket: str) -> str:

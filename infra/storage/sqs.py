@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -39,6 +39,7 @@ MAX_WAIT = timedelta(seconds=20)  # SQS's limit
 _ABSENT = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 PERMISSIONS = {
     "GetQueueUrl": "sqs:GetQueueUrl",
+    "GetQueueAttributes": "sqs:GetQueueAttributes",
     "ReceiveMessage": "sqs:ReceiveMessage",
     "DeleteMessageBatch": "sqs:DeleteMessage",
 }
@@ -134,25 +135,31 @@ class SqsQueue:
                 self._url = self._client.get_queue_url(QueueName=self._queue)["QueueUrl"]
         return self._url
 
-    @contextmanager
-    def _translated(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except FAILURES as error:
-            advice = self._advice(error, operation)
-            message = f"{operation} {self._queue}: {describe_error(error)}" + (f"; {advice}" if advice else "")
-            raise QueueUnavailable(message) from error
+    def _translated(self, operation: str) -> AbstractContextManager[None]:
+        return translated_queue_error(operation, self._queue)
 
-    def _advice(self, error: Exception, operation: str) -> str:
-        if advice := advice_on_credentials(error):
-            return advice
-        if not isinstance(error, ClientError) or error.operation_name == ASSUME_ROLE:
-            return ""
-        if error_code(error) in _ABSENT:
-            return "the queue does not exist: create it, or correct its name, region or endpoint"
-        if status(error) == 403:
-            return f"allow {PERMISSIONS[operation]} on the queue to these credentials, or repair them"
+
+@contextmanager
+def translated_queue_error(operation: str, queue: str) -> Iterator[None]:
+    """Translate boto3's errors to ours. `operation`: name of the SQS API operation."""
+    try:
+        yield
+    except FAILURES as error:
+        advice = _advice(error, operation)
+        message = f"{operation} {queue}: {describe_error(error)}" + (f"; {advice}" if advice else "")
+        raise QueueUnavailable(message) from error
+
+
+def _advice(error: Exception, operation: str) -> str:
+    if advice := advice_on_credentials(error):
+        return advice
+    if not isinstance(error, ClientError) or error.operation_name == ASSUME_ROLE:
         return ""
+    if error_code(error) in _ABSENT:
+        return "the queue does not exist: create it, or correct its name, region or endpoint"
+    if status(error) == 403:
+        return f"allow {PERMISSIONS[operation]} on the queue to these credentials, or repair them"
+    return ""
 
 
 def _sent_at(attributes: Mapping[MessageSystemAttributeNameType, str]) -> datetime | None:

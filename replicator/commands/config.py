@@ -57,7 +57,7 @@ def config_check(
     if files and config is not None:
         raise typer.BadParameter("--config names one file: give all of them as arguments")
     paths = list(dict.fromkeys(files or [config_path(config)]))
-    found, refused, places = _loaded(paths)
+    found, refused, places = loaded_files(paths)
     between, notes = between_files(found, places), notes_between(found, places)
     if as_json:
         sound = [{"source": one.source, "problems": []} for one in found]
@@ -79,7 +79,7 @@ def config_check(
         raise typer.Exit(USAGE)
 
 
-def _loaded(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError], dict[str, Callable[[str], str]]]:
+def loaded_files(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError], dict[str, Callable[[str], str]]]:
     """What each file says of each of its regions; problems; and where each of them has a path, by source."""
     from replicator.config import SettingsFile
     from replicator.config.flows import tables_of

@@ -116,20 +116,6 @@ def _decisions(reach: Clients, now: datetime) -> Sequence[GroupDecisions]:
 
 
 def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | None:
-    from replicator.status.egress import EgressSources
+    from replicator.services.egress_status import egress_sources
 
-    if settings.egress is None:
-        return None
-    sources = EgressSources(
-        region=settings.region,
-        settings=settings.egress,
-        own_topics=settings.own_topics,
-        admin=reach.admin,
-        cluster_id=reach.cluster_id,
-        groups=reach.groups,
-        probe=reach.probe,
-        store=reach.store,
-        control=reach.control,
-        proofs=reach.proofs,
-    )
-    return sources.read(now, reach.pool)
+    return None if settings.egress is None else egress_sources(reach).read(now, reach.pool)

@@ -224,6 +224,10 @@ class IamRight:
 
 LIST, GET, PUT, DELETE_OBJECT = "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"
 ABORT, LIST_UPLOADS, THAW = "s3:AbortMultipartUpload", "s3:ListBucketMultipartUploads", "s3:RestoreObject"
+SETUP = (
+    *("s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetBucketPublicAccessBlock"),
+    *("s3:GetLifecycleConfiguration", "s3:GetBucketNotification", "s3:GetReplicationConfiguration"),
+)
 QUEUE_ACTIONS = ("sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage")
 _STORE = (GET, PUT, ABORT)
 
@@ -231,6 +235,7 @@ SYNC_READS, SYNC_WRITES = "`sync`, where it reads", "`sync`, where it writes"
 READERS, THAWS = "`restore`, `drill`, the Spark source", "`restore --thaw`, also"
 INSPECTS = "`status`, `plan`, `gaps`, `client lag`"
 REPAIRS, REPAIRS_FROM = "`repair-segment`", "`repair-segment`, in the bucket of the copy"
+DOCTOR = "`doctor`, also"
 SEEDS, ACCEPTS = "`checkpoints seed`, also", "`gaps accept`, `adopt`, also"
 
 IAM: Sequence[IamRight] = (
@@ -273,6 +278,9 @@ IAM: Sequence[IamRight] = (
     IamRight(REPAIRS, In.CONTROL, (*_STORE, DELETE_OBJECT)),
     IamRight(REPAIRS_FROM, In.BUCKET, (LIST,)),
     IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,)),
+    IamRight(DOCTOR, In.BUCKET, SETUP),
+    IamRight(DOCTOR, In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY),
+    IamRight(DOCTOR, In.QUEUE, (*QUEUE_ACTIONS, "sqs:GetQueueAttributes")),
     IamRight(SEEDS, In.SEGMENTS, (GET,), Of.EVERY, ", with `--timestamp`"),
     IamRight(ACCEPTS, In.CONTROL, (PUT, ABORT), Of.EVERY),
 )
@@ -298,6 +306,7 @@ ROLES: Sequence[CommandRole] = (
     CommandRole("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
     CommandRole("restore", ("`restore`",), (READERS, THAWS)),
     CommandRole("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
+    CommandRole("doctor", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS, DOCTOR)),
     CommandRole("repair-segment", iam=(REPAIRS,), there=(REPAIRS_FROM,)),
     CommandRole("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from formats.errors import MalformedKey
 from infra.archive.last_good import catalogs_in
+from infra.archive.notification_probes import NotificationProbes
 from infra.archive.run_reader import SegmentRunReader
 from infra.archive.source_reports import SourceReports
 from infra.contracts.producer import TargetWriter
@@ -53,7 +54,7 @@ from replicator.services.groups import groups_of
 from replicator.services.ledger import ledger_of
 from replicator.services.preserving import check_preserving, preserving_writer
 from replicator.services.reload import ReloadedFile, reloading_service
-from replicator.services.wiring import START_PATIENCE, ServiceContext
+from replicator.services.wiring import START_PATIENCE, ServiceContext, s3_store
 
 if TYPE_CHECKING:
     import boto3
@@ -237,6 +238,10 @@ def build_ingress(
             around.stop,
             around.clock,
             lambda: controller.has_begun,
+            # without the retries of the others: segments do not wait for a doctor
+            NotificationProbes(
+                s3_store(config.s3, 1, around.resources, once=True, session=session), config.s3.prefix, config.region
+            ).answer,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
         return reloading_service(

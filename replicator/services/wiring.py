@@ -25,8 +25,10 @@ from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
 from infra.settings.storage import ROLE_SESSION_NAME, AwsSettings
 from infra.storage.aws import ATTEMPTS, AssumedRole, AwsCredentials
+from infra.storage.bucket_setup import S3BucketSetup
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
+from infra.storage.queue_setup import SqsQueueSetup
 from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.storage.s3_glacier import S3Cold
@@ -177,6 +179,25 @@ def _s3_client(
     )
     resources.callback(client.close)
     return client
+
+
+def s3_setup(settings: S3Settings, resources: ExitStack) -> S3BucketSetup:
+    """How the bucket is set up, without retries: for a user who waits for the answer."""
+    client = _s3_client(settings, 2 * ARCHIVE_THREADS, resources, once=True, read_timeout=PROBE_TIMEOUT)
+    return S3BucketSetup(client, settings.bucket)
+
+
+def queue_setup(settings: SqsSettings, resources: ExitStack, queue: str = "") -> SqsQueueSetup:
+    """The same of the queue, or of another one (`queue`) with its credentials."""
+    client = make_sqs_client(
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region_name,
+        credentials=credentials_of(settings),
+        read_timeout=PROBE_TIMEOUT,
+        attempts=1,
+    )
+    resources.callback(client.close)
+    return SqsQueueSetup(client, queue or settings.queue)
 
 
 def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -60,13 +61,15 @@ class _Commands(typer.core.TyperGroup):
 
 
 class _Panels(_Commands):
-    """As `_Commands`, grouped by `rich_help_panel`, without blank lines, so that the help fits one screen."""
+    """As `_Commands`, grouped by `rich_help_panel`, without blank lines, so that the help fits one screen. Its options
+    are few, and stand in the line on its usage."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        names = [parameter.opts[0] for parameter in self.params]
+        usage = f"Usage: {ctx.command_path} COMMAND, or {' '.join(names)}"
+        formatter.write(textwrap.fill(usage, formatter.width, subsequent_indent="  ", break_on_hyphens=False) + "\n")
+        formatter.write(f"{inspect.cleandoc(self.help or '').removeprefix(chr(8)).strip()}\n")
         self.format_commands(ctx, formatter)
-        names = [" ".join(parameter.opts) for parameter in self.get_params(ctx)]
-        text = f"Options:  {'  '.join(names)}"
-        formatter.write(textwrap.fill(text, formatter.width, subsequent_indent="  ", break_on_hyphens=False) + "\n")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, MetricName
 from replicator.config.reference import Entry, entries, sections
+from replicator.doctor.catalogue import KINDS
 from replicator.rights.table import IAM, KAFKA, OPTIONAL
 from tests.docs import dashboards
 from tests.docs.markdown import ROOT
@@ -125,6 +126,20 @@ def _rights_table(name: str) -> str:
     return "\n".join([*lines, ""])
 
 
+_FINDINGS = re.compile(r"(?P<head><!-- findings -->\n\n).*?(?P<tail>\n<!-- end of findings -->)", re.S)
+
+
+def with_findings(page: str) -> str:
+    """The page with every finding that the checks of replicator/doctor/ have."""
+    return _FINDINGS.sub(lambda match: f"{match['head']}{_findings()}{match['tail']}", page)
+
+
+def _findings() -> str:
+    kinds = sorted(KINDS.values(), key=lambda kind: kind.name)
+    rows = [f"| `{one.name}` | {one.severity} | {_cell(one.why)} | {_cell(one.remedy)} |" for one in kinds]
+    return "\n".join(["| finding | | why it matters | what to do |", "|---|---|---|---|", *rows, ""])
+
+
 def named_examples(page: str) -> list[str]:
     return [match["name"] for match in _EXAMPLE.finditer(page)]
 
@@ -137,6 +152,8 @@ def main() -> None:
         (dashboards.FOLDER / name).write_text(text, encoding="utf-8")
     rights = docs / "rights.md"
     rights.write_text(with_rights(rights.read_text(encoding="utf-8")), encoding="utf-8")
+    doctor = docs / "doctor.md"
+    doctor.write_text(with_findings(doctor.read_text(encoding="utf-8")), encoding="utf-8")
     formats = docs / "formats.md"
     formats.write_text(with_examples(formats.read_text(encoding="utf-8")), encoding="utf-8")
 

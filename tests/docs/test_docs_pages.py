@@ -17,6 +17,7 @@ from infra.runtime.metrics import TABLE
 from infra.spark.packages import PACKAGES as SENT_TO_WORKERS
 from replicator.config.mirrormaker_keys import KEYS, SPELLINGS
 from replicator.config.reference import entries
+from replicator.doctor.catalogue import KINDS
 from replicator.main import app
 from replicator.restore.conflicts import ACCEPT_BY_NAME, ACCEPTED
 from tests.docs import generate
@@ -47,6 +48,12 @@ class TestGenerated:
 
     def test_the_metrics(self) -> None:
         assert read(DOCS / "metrics.md") == generate.metrics(), WRITE_AGAIN
+
+    def test_the_findings_of_the_doctor(self) -> None:
+        text = read(DOCS / "doctor.md")
+        assert generate.with_findings(text) == text, WRITE_AGAIN
+        assert [name for name in KINDS if f"| `{name}` |" not in text] == []
+        assert generate.with_findings(text.replace("| `clock-off` |", "| `clock` |")) == text
 
     def test_the_examples_of_formats(self) -> None:
         text = read(DOCS / "formats.md")

@@ -198,6 +198,8 @@ _DIFFERENCE += "tests/ingress/catalog/test_killed_applier.py"
 _REPAIR = "an operator's command, which goes on from what it finds; ended before and after each of its steps: "
 _REPAIR += "tests/infra/archive/test_segment_repair.py"
 _SCHEMAS = "wants a schema registry; ended before and after each of these: tests/replicator/test_schema_restore.py"
+_DOCTOR = "only a doctor reads it, and its next run removes what is left; ended before and after each of these: "
+_DOCTOR += "tests/infra/archive/test_notification_probes.py"
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it "
     "(tests/replicator/commands/test_restore_commands.py)",
@@ -228,6 +230,9 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.SET_ASIDE: _REPAIR,
     Step.REMOVE_DAMAGED: _REPAIR,
     Step.END_QUARANTINE: _REPAIR,
+    Step.SEND_PROBE: _DOCTOR,
+    Step.ANSWER_PROBE: _DOCTOR,
+    Step.REMOVE_PROBE: _DOCTOR,
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
     Step.EXPORT_POSITIONS: "written while both programs are stopped, and repeated without harm "

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from formats.errors import BrokerUnavailable, QueueUnavailable
+from formats.control.keys import seen_probe_key, sent_probe_key
+from formats.errors import BrokerUnavailable, QueueUnavailable, StoreUnavailable
 from formats.messages.segment_events import Created, QueueMessage, Removed
 from formats.segment import SourcePartition
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from infra.settings.current import Current
-from ingress.notification_intake import REMEMBERED, Intake
+from ingress.notification_intake import PROBE_AGE, REMEMBERED, Intake
 from replicator.config import IngressSettings
 from tests.fakes.kafka_target import FakeLog
 from tests.fakes.surroundings import CountedMetrics, HandClock
@@ -282,3 +283,53 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     assert recorded == ([True] * 4 if refuses else [False, False, True, True])
     assert dict(bench.health.snapshot().stopped) == {}
     assert len(bench.events()) == 1
+
+
+class TestProbes:
+    """Of `replicator doctor`: answered once their notification is here, and otherwise of no consequence."""
+
+    KEY = sent_probe_key("data", "a", "x1")
+
+    def test_it_is_answered_before_the_message_goes(self, bench: Bench) -> None:
+        seen: list[tuple[str, int]] = []
+        bench.intake.answer = lambda probe: seen.append((probe, len(bench.queue.messages)))
+        bench.queue.send(s3(("ObjectCreated:Put", self.KEY), ("ObjectCreated:Put", KEY)))
+        assert bench.intake.receive_once() == 1
+        assert seen == [("x1", 1)]
+        assert bench.queue.messages == []
+        assert len(bench.events()) == 1
+        assert bench.metrics.by_label("foreign_notifications") == 0
+
+    def test_segments_do_not_wait_for_an_answer_that_fails(self, bench: Bench) -> None:
+        def fails(_: str) -> None:
+            raise StoreUnavailable("put: planned")
+
+        bench.intake.answer = fails
+        bench.queue.send(s3(("ObjectCreated:Put", self.KEY), ("ObjectCreated:Put", KEY)))
+        assert bench.intake.receive_once() == 1
+        assert len(bench.events()) == 1
+        assert bench.queue.messages == []
+
+    @pytest.mark.parametrize(("late", "answers"), [(timedelta(), 1), (PROBE_AGE, 1), (PROBE_AGE * 1.01, 0)])
+    def test_one_of_long_ago_gets_no_answer(self, bench: Bench, late: timedelta, answers: int) -> None:
+        seen: list[str] = []
+        bench.intake.answer = seen.append
+        bench.queue.send(s3(("ObjectCreated:Put", self.KEY)))
+        bench.clock.advance(late.total_seconds())
+        assert bench.intake.receive_once() == 1
+        assert len(seen) == answers
+
+    @pytest.mark.parametrize(
+        ("name", "key"),
+        [
+            ("ObjectRemoved:Delete", KEY),
+            ("ObjectCreated:Put", sent_probe_key("data", "other", "x1")),
+            ("ObjectCreated:Put", seen_probe_key("data", "a", "x1")),
+        ],
+    )
+    def test_what_is_no_probe(self, bench: Bench, name: str, key: str) -> None:
+        seen: list[str] = []
+        bench.intake.answer = seen.append
+        bench.queue.send(s3((name, self.KEY if name.startswith("ObjectRemoved") else key)))
+        assert bench.intake.receive_once() == 1
+        assert seen == []

@@ -88,6 +88,11 @@ def unfit() -> str:
     return ""
 
 
+def library_version() -> str:
+    """Of the librdkafka that is loaded, such as 2.12.1."""
+    return str(confluent_kafka.libversion()[0])
+
+
 def names() -> Sequence[str]:
     """Of the compiled objects."""
     found = (one.name for one in OBJECTS.iterdir()) if OBJECTS.is_dir() else ()

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
-from confluent_kafka.admin import GroupMetadata  # type: ignore[attr-defined]  # its stubs hide what it documents
+from confluent_kafka.admin import AclOperation, GroupMetadata  # type: ignore[attr-defined]  # its stubs hide it
 
 from formats.control.group_snapshot import CLASSIC, CONSUMER
-from formats.errors import BrokerUnavailable
+from formats.errors import BrokerUnavailable, TargetError
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupListing
 from infra.kafka.client.errors import describe_error, error_of, translate
@@ -104,6 +104,21 @@ class KafkaGroups:
             partitions=frozenset(TopicPartition(p.topic, p.partition) for p in assigned),
         )
 
+    def operations(self, group_id: str) -> Collection[str] | None:
+        """What this principal may do with a group, which need not exist, by the names of ACLs; None: the broker does
+        not say. Of a group that may not be described, nothing."""
+        client = self._connection.client
+        try:
+            found = self._ask(
+                lambda seconds: client.describe_consumer_groups(
+                    [group_id], include_authorized_operations=True, request_timeout=seconds
+                )[group_id],
+                f"describe group {group_id}",
+            )
+        except TargetError:
+            return frozenset()
+        return None if found is None else operation_names(found.authorized_operations)
+
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         """Uses a consumer client, which lives as long as the call: the admin client's request for offsets aborts the
         process when the broker answers that it is not the group's coordinator (seen in librdkafka 2.16: the handler
@@ -139,6 +154,10 @@ class KafkaGroups:
                 if deadline.expired or not isinstance(problem, BrokerUnavailable):
                     raise problem from error
             self._never.wait(RETRY_AFTER)
+
+
+def operation_names(operations: Sequence[AclOperation] | None) -> Collection[str] | None:
+    return None if operations is None else frozenset(one.name for one in operations)
 
 
 def _kind(kind: ConsumerGroupType) -> str:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.messages.s3_notifications import Parsed, parse
+from formats.control.keys import sent_probe_key
+from formats.messages.s3_notifications import Parsed, ProbeEvent, parse
 from formats.messages.segment_events import Created, Removed
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
 from tests.examples import property_examples
@@ -329,3 +330,11 @@ def test_a_value_nested_too_deeply_to_print_is_reported_as_a_problem() -> None:
     for depth in range(sys.getrecursionlimit()):
         body = s3(record(size=0)).replace('"size": 0', f'"size": {"[" * depth}0{"]" * depth}')
         assert len(read(body).problems) == bool(depth)
+
+
+@pytest.mark.parametrize("make", [lambda key: s3(record(key=key)), lambda key: bridge(key=key)], ids=["s3", "bridge"])
+def test_a_probe_of_the_doctor(make: Any) -> None:
+    key = sent_probe_key("my data", "eu-west-1", "0f")
+    assert read(make(key)) == Parsed(probes=(ProbeEvent("0f", AT),))
+    assert read(make(key), regions=frozenset({"us-east-1"})) == Parsed(foreign=1)
+    assert read(make(f"{key}/more")) == Parsed(foreign=1)

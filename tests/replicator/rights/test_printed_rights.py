@@ -117,7 +117,7 @@ def test_what_no_role_may() -> None:
     for role in ROLES:
         for one in statements(role.iam, archive):
             deletes = "s3:DeleteObject" in one["Action"]
-            assert not deletes or role.name in ("backfill", "compact", "gc", "repair-segment", "verify")
+            assert not deletes or role.name in ("backfill", "compact", "doctor", "gc", "repair-segment", "verify")
             only_control = role.name in ("ingress", "verify", "repair", "gc", "status", "restore")
             if "s3:PutObject" in one["Action"] and only_control:
                 assert all(resource.endswith("/_control/*") for resource in one["Resource"]), role.name

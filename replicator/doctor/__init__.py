@@ -1,0 +1,1 @@
+"""Checks a deployment end to end, and says what to fix."""

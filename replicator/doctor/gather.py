@@ -1,0 +1,172 @@
+"""Gathers the facts of one deployment, at the same time and within one time limit.
+
+Each fact is asked for by itself: what cannot be read becomes `Unread` with its reason, and hides no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+
+from formats.errors import CorruptSegment, SegmentNotFound
+from formats.incarnation import Incarnation
+from formats.segment import SourcePartition
+from infra.archive.archive import Archive
+from infra.archive.notification_probes import NotificationProbes
+from infra.kafka.client.librdkafka import library_version
+from infra.runtime.java import find_java
+from infra.runtime.lifecycle import Clock, Deadline
+from replicator.config import Config
+from replicator.doctor.bucket_facts import bucket_facts, queue_facts
+from replicator.doctor.cluster_facts import ClusterReader
+from replicator.doctor.facts import (
+    NOT_ASKED,
+    ClusterFacts,
+    DeploymentFacts,
+    ProgramFacts,
+    QueueFacts,
+    RetentionFacts,
+    Unread,
+    WrittenFacts,
+)
+from replicator.doctor.probing import WAIT, Prober
+from replicator.doctor.reading import Asked, Questions
+from replicator.rights.table import ROLES, CommandRole
+from replicator.services.archive import archive_in
+from replicator.services.wiring import PROBE_TIMEOUT, program, queue_setup, s3_store
+
+BUDGET = timedelta(seconds=50)  # for all facts of one region
+REQUEST = timedelta(seconds=10)  # for one request to a cluster
+TOPICS_READ, SEGMENTS_LISTED = 3, 1000  # of a region, to see who writes
+
+
+def roles_of(config: Config) -> Sequence[CommandRole]:
+    """Those of the services that the file describes; of a file without any, those of the jobs."""
+    services = {"egress": config.egress, "ingress": config.ingress, "sync": config.sync}
+    jobs = {"compact": config.compaction, "gc": config.retention}
+    found = [role for role in ROLES if services.get(role.name) is not None]
+    return found or [role for role in ROLES if jobs.get(role.name) is not None]
+
+
+def gather(
+    config: Config,
+    roles: Sequence[CommandRole],
+    pool: Executor,
+    clock: Clock,
+    opened: ExitStack,
+    *,
+    writes: bool = True,
+    deadline: Deadline | None = None,
+    probe_wait: timedelta = WAIT,
+) -> DeploymentFacts:
+    """`roles`: whose rights are asked for. `writes`: what leaves an object, or a transactional id, is asked for, too.
+    Raises ConfigError for settings that a client rejects."""
+    questions = Questions(pool, deadline or Deadline(BUDGET))
+    sources = [] if config.ingress is None else sorted({source.region for source in config.ingress.sources})
+    reader = None if config.kafka is None else ClusterReader(config, roles, REQUEST)
+    with_queue = config.sqs is not None and config.ingress is not None
+    queue = questions.ask(partial(_queue, config, opened)) if with_queue else None
+    written = questions.ask(partial(_written, config, sources, opened))
+    java = None if config.compaction is None else questions.ask(_java)
+    cluster = None if reader is None else reader.facts(questions, writes=writes)
+    retention = _retention(config, reader, cluster, questions)
+    found = None if queue is None else _known_queue(queue.answer(), config)
+    probing = None
+    if found is not None and writes:
+        members = _members(config, reader, cluster, questions)
+        probing = questions.ask(
+            partial(_prober(config, opened, clock, probe_wait).probe, sources, found.setup, members)
+        )
+    read = partial(bucket_facts, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
+    bucket = read(config.s3, {one for role in roles for one in role.iam}, sources=sources)
+    there = {one for role in roles for one in role.there}
+    return DeploymentFacts(
+        config=config,
+        roles=roles,
+        at=clock.now(),
+        programs=ProgramFacts(
+            replicator=program(),
+            librdkafka=library_version(),
+            java=None if java is None else java.answer(),
+        ),
+        bucket=bucket,
+        destination=None if config.sync is None else read(config.sync.destination, there, sources=[]),
+        cluster=cluster,
+        queue=found,
+        probes=() if found is None else NOT_ASKED if probing is None else probing.answer(),
+        retention=None if retention is None else retention.answer(),
+        written=written.answer(),
+    )
+
+
+def _queue(config: Config, opened: ExitStack) -> QueueFacts:
+    assert config.sqs is not None
+    return queue_facts(config.sqs, opened)
+
+
+def _known_queue(asked: QueueFacts | Unread, config: Config) -> QueueFacts:
+    assert config.sqs is not None
+    return asked if isinstance(asked, QueueFacts) else QueueFacts(name=config.sqs.queue, setup=asked)
+
+
+def _prober(config: Config, opened: ExitStack, clock: Clock, wait: timedelta) -> Prober:
+    assert config.sqs is not None
+    objects = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
+    probes = NotificationProbes(objects, config.s3.prefix, config.region)
+    return Prober(probes, queue_setup(config.sqs, opened), clock, wait)
+
+
+def _members(
+    config: Config, reader: ClusterReader | None, cluster: ClusterFacts | None, questions: Questions
+) -> int | Unread:
+    """Processes of ingress that run."""
+    assert config.ingress is not None
+    if reader is None or cluster is None or isinstance(cluster.brokers, Unread):
+        return Unread("no broker answers")
+    return questions.ask(partial(reader.members, config.ingress.group_id)).answer()
+
+
+def _retention(
+    config: Config, reader: ClusterReader | None, cluster: ClusterFacts | None, questions: Questions
+) -> Asked[Sequence[RetentionFacts]] | None:
+    if config.egress is None or reader is None or cluster is None:
+        return None
+    return questions.ask(partial(reader.retention, cluster.topics))
+
+
+def _java() -> str:
+    return find_java().version
+
+
+def _written(config: Config, sources: Sequence[str], opened: ExitStack) -> Sequence[WrittenFacts]:
+    """Of some topics of each region: who wrote one of the last segments of level 0. Raises StoreUnavailable."""
+    objects = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
+    archive = archive_in(objects, config)
+    return [
+        found
+        for region in dict.fromkeys([config.region, *sources])
+        for incarnation in archive.segments.incarnations(region)[:TOPICS_READ]
+        if (found := _last_written(archive, region, incarnation)) is not None
+    ]
+
+
+def _last_written(archive: Archive, region: str, incarnation: Incarnation) -> WrittenFacts | None:
+    partitions = archive.segments.partitions(region, incarnation.path)
+    if not partitions:
+        return None
+    source = SourcePartition.of(region, incarnation, partitions[0])
+    level = next(archive.segments.each_level(source), None)
+    listed = [] if level is None else list(archive.segments.level(source, level, limit=SEGMENTS_LISTED))
+    if not listed:
+        return None
+    segment = listed[-1].segment
+    try:
+        writer = archive.footer(segment).origin.writer
+    except SegmentNotFound:
+        return None  # compaction has just replaced it
+    except CorruptSegment as error:
+        return WrittenFacts(region=region, segment=str(segment), problem=str(error))
+    return WrittenFacts(region=region, segment=str(segment), writer=writer)

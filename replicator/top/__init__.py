@@ -1,0 +1,1 @@
+"""The state of replication, read again and again, for a terminal."""
