@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compaction.retention_settings import HeldOffsets
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import dotted, of, quoted, settings_of
-from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
 from infra.settings.secrets import MASK, escape, is_secret
 from infra.settings.units import format_duration, format_size
 from replicator.config.settings import Config
@@ -79,6 +79,7 @@ def kafka_table(kafka: KafkaSettings) -> Table:
     """The properties of every client, and a table for each role that has properties of its own."""
     table = _plain(kafka.base)
     assert isinstance(table, dict)
+    table = {name: getattr(kafka, name) for name in AUTH_NAMES if getattr(kafka, name) is not None} | table
     return table | {role: _plain(getattr(kafka, role)) for role in ROLES if getattr(kafka, role)}
 
 

@@ -21,9 +21,9 @@ from formats.records.statistics import edges, total_bytes, within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.librdkafka import is_fit
-from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, reader_properties
 from infra.kafka.consumer import decode, decode_native
 from infra.kafka.consumer.decode import Event, Item
@@ -71,13 +71,13 @@ def read_runs(
         return
     wanted = OffsetRange(start, next_offset - 1)
     given: dict[str, Any] = {**properties}
-    consumer = Consumer(
+    consumer = connect(
+        Consumer,
         {
             **reader_properties(for_bounded_reads(given)),
             "isolation.level": isolation_level,
             "queued.max.messages.kbytes": MEMORY_KBYTES,
         },
-        logger=client_log,
     )
     with closing(consumer), _queue_of(consumer, partition) as queue:
         consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
