@@ -57,3 +57,14 @@ class NoPair:
 
     def token(self) -> str:
         return "secret-token"
+
+
+class Ended:
+    """Its tokens have ended for the broker, and not yet for the client."""
+
+    def __init__(self, servers: str) -> None:
+        pass
+
+    def token(self) -> tuple[str, float]:
+        text, ends_at = unsecured_token("app", -60)
+        return text, ends_at + 60 + SECONDS
