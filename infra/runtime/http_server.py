@@ -17,6 +17,7 @@ import logging
 import select
 import selectors
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from http import HTTPStatus
 
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Closing, Deadline
+from infra.runtime.server_tls import ServerTls
 
 CONNECTIONS = 64
 ANSWERS = 8
@@ -73,6 +75,7 @@ class _Client:
     deadline: Deadline
     received: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None  # the unsent rest of the response
+    shakes_hands: bool = False  # TLS is not established yet
 
 
 class HttpServer(Closing):
@@ -86,10 +89,12 @@ class HttpServer(Closing):
         *,
         request_within: timedelta = REQUEST_WITHIN,
         headers: Sequence[tuple[str, str]] = (),
+        tls: ServerTls | None = None,
     ) -> None:
         """`host` may be an IPv6 address; port 0 chooses a free port. `headers` are those of every response, also of a
-        refused request. Raises OSError when it cannot bind the port."""
+        refused request. `tls`: of every connection. Raises OSError when it cannot bind the port."""
         self._respond, self._request_within, self._headers = respond, request_within, headers
+        self._tls = tls
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.socket(family)
         try:
@@ -173,9 +178,22 @@ class HttpServer(Closing):
             accepted.setblocking(False)
             if len(self._clients) >= CONNECTIONS:
                 self._make_room(selector)
-            client = self._clients[accepted] = _Client(accepted, str(address[0]), Deadline(self._request_within))
-            selector.register(accepted, selectors.EVENT_READ, client)
-            self._proceed(selector, client)
+            client = self._client_of(accepted, str(address[0]))
+            if client is not None:
+                self._clients[client.socket] = client
+                selector.register(client.socket, selectors.EVENT_READ, client)
+                self._proceed(selector, client)
+
+    def _client_of(self, accepted: socket.socket, peer: str) -> _Client | None:
+        """Its deadline counts from here, so the handshake is within it, too. None if it is gone already."""
+        deadline = Deadline(self._request_within)
+        if self._tls is None:
+            return _Client(accepted, peer, deadline)
+        try:
+            return _Client(self._tls.wrap(accepted), peer, deadline, shakes_hands=True)
+        except OSError:
+            accepted.close()
+            return None
 
     def _make_room(self, selector: selectors.BaseSelector) -> None:
         """End the connection whose request has been incomplete for longest, else the oldest response."""
@@ -184,15 +202,25 @@ class HttpServer(Closing):
 
     def _proceed(self, selector: selectors.BaseSelector, client: _Client) -> None:
         try:
-            if client.answer is None:
+            if client.shakes_hands and isinstance(client.socket, ssl.SSLSocket):
+                client.socket.do_handshake()
+                client.shakes_hands = False
+            while client.answer is None:  # of TLS, more may be there than the selector knows of
                 self._read(selector, client)
+                if not isinstance(client.socket, ssl.SSLSocket):
+                    break
             if client.answer is not None:
-                client.answer = client.answer[client.socket.send(client.answer) :]
+                # the same part again after a WANT_WRITE, as TLS demands
+                client.answer = client.answer[client.socket.send(client.answer[:_CHUNK]) :]
                 if not client.answer:
                     self._end(selector, client)
         except BlockingIOError:
             pass
-        except OSError:  # the client has disconnected
+        except ssl.SSLWantReadError:
+            selector.modify(client.socket, selectors.EVENT_READ, client)
+        except ssl.SSLWantWriteError:
+            selector.modify(client.socket, selectors.EVENT_WRITE, client)
+        except OSError:  # the client has disconnected, or does not speak TLS
             self._end(selector, client)
 
     def _read(self, selector: selectors.BaseSelector, client: _Client) -> None:
@@ -216,6 +244,9 @@ class HttpServer(Closing):
         selector.unregister(client.socket)
         with contextlib.suppress(OSError):  # unread bytes after the request would turn the close into a reset
             client.socket.recv(_CHUNK)
+        if isinstance(client.socket, ssl.SSLSocket) and not client.shakes_hands:
+            with contextlib.suppress(OSError, ValueError):  # says that the end is one: the answer is not waited for
+                client.socket.unwrap()
         client.socket.close()
 
     def _answer(self, head: bytes | None, peer: str) -> bytes:

@@ -167,8 +167,8 @@ def matching(expression: str, wanted: str) -> Callable[[str], str | None]:
 
 http_url = matching(r"https?://[^\s/]+\S*", 'a URL like "https://host:port"')
 listen_address = matching(
-    r"(\[[0-9a-fA-F:]+\]|[^\s:]+):(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4})",
-    '"host:port", such as "0.0.0.0:9090" (port 0 takes a free one)',
+    r"((\[[0-9a-fA-F:]+\]|[^\s:]+):)?(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4})",
+    '"host:port", such as "0.0.0.0:9090", or the port alone (port 0 takes a free one)',
 )
 region_name = matching(r"[A-Za-z0-9._-]{1,64}", "a region name (1 to 64 of A-Z a-z 0-9 . _ -)")
 topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
@@ -23,7 +23,7 @@ KEY_PASSWORD = "planted-key-password"
 EXPIRED = "EXPIRED"  # a listener whose certificate has ended
 ASK_SECONDS = 10.0
 WAYS = (SCRAM, MTLS, TOKENS)
-CONFIG: Mapping[str, str] = {"super.users": f"User:ANONYMOUS;User:{APP}"}
+CONFIG = {"super.users": f"User:ANONYMOUS;User:{APP}"}
 PATIENCE = timedelta(seconds=30)
 
 
@@ -34,7 +34,7 @@ class Security:
         self.authority, self.stranger = Authority(folder / "ours"), Authority(folder / "theirs")
         server = self.authority.sign("broker")
         ended = self.authority.sign("ended-broker", expired=True)
-        tls_only = secured_listeners(self.authority, ended)[1].config | {"ssl.client.auth": "none"}
+        tls_only = {**secured_listeners(self.authority, ended)[1].config, "ssl.client.auth": "none"}
         self.listeners: Sequence[Listener] = (
             *secured_listeners(self.authority, server),
             Listener(name=EXPIRED, protocol="SSL", config=tls_only),

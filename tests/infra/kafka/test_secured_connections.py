@@ -206,7 +206,7 @@ REFUSALS: Mapping[str, tuple[str, Change, type[ReplicatorError], str]] = {
 }
 
 
-def certificate(pair: KeyPair) -> Mapping[str, str]:
+def certificate(pair: KeyPair) -> dict[str, str]:
     return {"ssl.certificate.location": str(pair.certificate), "ssl.key.location": str(pair.key)}
 
 

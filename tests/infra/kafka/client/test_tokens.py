@@ -33,8 +33,11 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
 
 
-def msk(**auth: str) -> dict[str, str]:
-    return KafkaSettings(base={"bootstrap.servers": MSK}, auth="aws-msk-iam", **auth).properties("admin")
+def msk(*, auth_region: str | None = None, auth_profile: str | None = None) -> dict[str, str]:
+    settings = KafkaSettings(
+        base={"bootstrap.servers": MSK}, auth="aws-msk-iam", auth_region=auth_region, auth_profile=auth_profile
+    )
+    return settings.properties("admin")
 
 
 class TestSignedByAws:
