@@ -15,7 +15,7 @@ from typing import Literal
 
 from formats.plugins import SIGN
 from infra.settings.field import dotted, enforce, not_blank, setting
-from infra.settings.secrets import masked
+from infra.settings.secrets import CREDENTIALS_IN_URL, has_credentials, is_secret, masked
 
 Role = Literal["consumer", "producer", "admin"]
 ROLES: tuple[Role, ...] = ("consumer", "producer", "admin")
@@ -232,5 +232,7 @@ def _contradiction(auth: str, name: str, value: str) -> str | None:
 
 
 def _refusal(role: Role, name: str, value: str) -> str | None:
+    if has_credentials(value) and not is_secret(name):
+        return CREDENTIALS_IN_URL
     rule = _OWNED[role].get(name)
     return None if rule is None else rule(value)

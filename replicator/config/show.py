@@ -11,7 +11,7 @@ from compaction.retention_settings import HeldOffsets
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import dotted, of, quoted, settings_of
 from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
-from infra.settings.secrets import MASK, escape, is_secret
+from infra.settings.secrets import MASK, escape, is_secret, without_credentials
 from infra.settings.units import format_duration, format_size
 from replicator.config.settings import Config
 
@@ -69,7 +69,9 @@ def _plain(value: object) -> object:
             return [_plain(item) for item in value if not isinstance(item, TopicRule)]
         case Mapping():
             return {k: MASK if is_secret(k) and isinstance(v, str) and v else _plain(v) for k, v in value.items()}
-        case str() | int() | float() | date() | time():
+        case str():
+            return without_credentials(value)
+        case int() | float() | date() | time():
             return value
         case _:
             return table_of(value)  # type: ignore[arg-type]  # settings within settings

@@ -277,7 +277,7 @@ class TestProblems:
                 "\"stop\" or \"continue\", not 'stpo' (did you mean 'stop'?)",
             ),
             ('[log]\nlevel = "INFO"', 'log.level: must be "debug" or "info" or "warning" or "error", not \'INFO\''),
-            ('[metrics]\nlisten = "9090"', 'metrics.listen: must be "host:port"'),
+            ('[metrics]\nlisten = "somewhere"', 'metrics.listen: must be "host:port"'),
             ('[metrics]\nlisten = "a:65536"', 'metrics.listen: must be "host:port"'),
             ("[sync]", "sync.destination: missing"),
             ('[sync.destination]\nbucket = "source-bucket"', "sync.destination: is the bucket and prefix of [s3]"),
