@@ -1,6 +1,6 @@
 """Classes for `auth = "tests.infra.token_makers:…"`, in this process or in one that a test starts.
 
-Each leaves a line in the file of $TOKENS_MADE, if there is one, for every token that it makes.
+Each leaves a line in the file of $TOKENS_MADE, if there is one, for every token that it makes: process, end, token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ShortLived:
         made = unsecured_token("app", self.seconds)
         if path := os.environ.get(MADE):
             with Path(path).open("a", encoding="utf-8") as file:
-                file.write(f"{os.getpid()} {made[1]}\n")
+                file.write(f"{os.getpid()} {made[1]} {made[0]}\n")
         return made
 
 

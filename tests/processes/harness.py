@@ -8,6 +8,7 @@ whatever becomes of the tests.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -119,7 +120,10 @@ class Worker:
         """Its file, as an editor does it: another one takes the place of the one before."""
         self.tables = tables
         # a free port, which the system picks; and `logged` reads JSON, also of a command that ends by itself
-        ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
+        ours = {
+            "metrics": {"listen": "127.0.0.1:0", **tables.get("metrics", {})},
+            "log": {"level": "info", **tables.get("log", {}), "format": "json"},
+        }
         of_several = {"cluster_defaults": ours} if "clusters" in tables else ours
         self.write_text(to_toml({**tables, **of_several}))
 
@@ -229,7 +233,7 @@ class Worker:
         except urllib.error.HTTPError as error:
             with error:
                 return error.read()
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, http.client.HTTPException):  # it may serve TLS only
             return b""
 
     def logged(self, event: str = "", *, since: int = 0) -> list[Mapping[str, Any]]:

@@ -3,7 +3,11 @@ restore. With tokens that live for seconds, for several lives of one; the broker
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
+import urllib.error
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -15,11 +19,12 @@ import pytest
 from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
 from tests.conftest import FEW_THREADS
-from tests.infra.listeners import TOKENS
+from tests.infra.listeners import MTLS, SCRAM, TOKENS
 from tests.infra.secured_stack import CONFIG, KEY_PASSWORD, PASSWORD, WAYS, Security, create_user
 from tests.infra.token_makers import MADE, SECONDS
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B, Site, Worker
+from tests.processes.s3_proxy import ANY, Answer, proxied
 from tests.processes.traffic import EPOCH_MS, Draft
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -105,6 +110,76 @@ def test_records_cross(way: str, native: str, secured_site: Site, security: Secu
     assert not re.search(r"token_not_made|partition_stopped", said)
 
 
+@pytest.mark.parametrize("way", [SCRAM, MTLS, TOKENS])
+def test_nothing_that_a_process_says_has_a_secret(
+    way: str, secured_site: Site, security: Security, tmp_path: Path
+) -> None:
+    """At debug level, also of the Kafka client; while all is well, and while bucket and cluster refuse."""
+    site, made = secured_site, tmp_path / "made"
+    planted = {"S3_SECRET": "planted-s3-secret", "S3_TOKEN": "planted-s3-token", "METRICS_PASSWORD": "planted-metrics"}
+    site.environment.update({MADE: str(made), **planted})
+    keys = {"access_key_id": "AKID", "secret_access_key": "${S3_SECRET}", "session_token": "${S3_TOKEN}"}
+    tls = security.authority.sign("metrics")
+    loud = {
+        "log": {"level": "debug"},
+        "metrics": {
+            "listen": "0",
+            "tls_cert": str(tls.certificate),
+            "tls_key": str(tls.key),
+            "username": "prometheus",
+            "password": "${METRICS_PASSWORD}",
+        },
+    }
+    said: list[str] = []
+    with Flow(site, partitions=2) as flow, proxied(site.stack.moto.endpoint_url) as proxy:
+        kafka = {**tables(site, security, A, way), "debug": "security,conf,broker,protocol,eos,cgrp"}
+        egress = site.egress("egress", {flow.topic: {}}, kafka=kafka, s3=keys, endpoint_url=proxy.endpoint_url)
+        egress.tables = {**egress.tables, **loud}
+        egress.start()
+        flow.produce(drafts(0, 300))
+        flow.wait_for_archive(PATIENCE)
+        said += _everything(egress, security)
+        proxy.break_(ANY, Answer(403, "SignatureDoesNotMatch"))
+        flow.produce(drafts(300, 300))
+        site.wait("a refusal of the bucket", lambda: "SignatureDoesNotMatch" in _log(egress), PATIENCE)
+        said += _everything(egress, security)
+        proxy.heal()
+        flow.wait_for_archive(PATIENCE)
+        site.stop(egress)
+        for variable, value in (("SASL_PASSWORD", "planted-wrong"), ("KEY_PASSWORD", "planted-wrong")):
+            if variable in site.environment:
+                site.environment[variable] = value
+        said += [egress.run(*command)[1] for command in COMMANDS]
+    text = "\n".join([*said, _log(egress)])
+    assert "replicator_ready" in text
+    assert "SignatureDoesNotMatch" in text
+    assert "kafka_client" in text
+    tokens = [line.split()[2] for line in made.read_text("utf-8").splitlines()] if made.exists() else []
+    assert bool(tokens) is (way == TOKENS)
+    secrets = [PASSWORD, KEY_PASSWORD, "planted-wrong", *planted.values(), *tokens]
+    assert [one for one in secrets if one in text] == []
+
+
+COMMANDS = (("status",), ("status", "--json"), ("config", "show"), ("config", "explain"))
+
+
+def _everything(worker: Worker, security: Security) -> list[str]:
+    """What its listener and the commands beside it say now."""
+    trusting = ssl.create_default_context(cafile=str(security.authority.certificate))
+    host, port = worker.address
+    login = base64.b64encode(b"prometheus:planted-metrics").decode()
+    pages = []
+    for path in ("/metrics", "/readyz", "/healthz", "/other"):
+        request = urllib.request.Request(f"https://{host}:{port}{path}", headers={"Authorization": f"Basic {login}"})
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=trusting) as answer:
+                pages.append(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                pages.append(error.read().decode())
+    return [*pages, *(worker.run(*command)[1] for command in COMMANDS)]
+
+
 def _log(worker: Worker) -> str:
     return worker.log.read_text(encoding="utf-8")
 
@@ -113,7 +188,7 @@ def _have_lived(made: Path, lives: int, *, processes: int) -> bool:
     """Whether so many processes made tokens that end so many lives of a token apart."""
     ends: dict[str, list[float]] = defaultdict(list)
     for line in made.read_text(encoding="utf-8").splitlines():
-        process, ends_at = line.split()
+        process, ends_at, _ = line.split()
         ends[process].append(float(ends_at))
     long_enough = [one for one in ends.values() if max(one) - min(one) >= lives * SECONDS]
     return len(long_enough) >= processes
