@@ -110,7 +110,7 @@ def test_records_cross(way: str, native: str, secured_site: Site, security: Secu
     assert not re.search(r"token_not_made|partition_stopped", said)
 
 
-@pytest.mark.parametrize("way", [SCRAM, MTLS, TOKENS])
+@pytest.mark.parametrize("way", [SCRAM, TOKENS])
 def test_nothing_that_a_process_says_has_a_secret(
     way: str, secured_site: Site, security: Security, tmp_path: Path
 ) -> None:
@@ -133,23 +133,25 @@ def test_nothing_that_a_process_says_has_a_secret(
     said: list[str] = []
     with Flow(site, partitions=2) as flow, proxied(site.stack.moto.endpoint_url) as proxy:
         kafka = {**tables(site, security, A, way), "debug": "security,conf,broker,protocol,eos,cgrp"}
+        if way == SCRAM:  # with a key, too, which nobody asks for there
+            kafka |= {name: value for name, value in tables(site, security, A, MTLS).items() if name.startswith("ssl.")}
         egress = site.egress("egress", {flow.topic: {}}, kafka=kafka, s3=keys, endpoint_url=proxy.endpoint_url)
         egress.tables = {**egress.tables, **loud}
         egress.start()
         flow.produce(drafts(0, 300))
         flow.wait_for_archive(PATIENCE)
-        said += _everything(egress, security)
+        said += [*_pages(egress, security), *(egress.run(*command)[1] for command in COMMANDS)]
         proxy.break_(ANY, Answer(403, "SignatureDoesNotMatch"))
         flow.produce(drafts(300, 300))
         site.wait("a refusal of the bucket", lambda: "SignatureDoesNotMatch" in _log(egress), PATIENCE)
-        said += _everything(egress, security)
+        said += _pages(egress, security)
         proxy.heal()
         flow.wait_for_archive(PATIENCE)
         site.stop(egress)
         for variable, value in (("SASL_PASSWORD", "planted-wrong"), ("KEY_PASSWORD", "planted-wrong")):
             if variable in site.environment:
                 site.environment[variable] = value
-        said += [egress.run(*command)[1] for command in COMMANDS]
+        said.append(egress.run("status")[1])
     text = "\n".join([*said, _log(egress)])
     assert "replicator_ready" in text
     assert "SignatureDoesNotMatch" in text
@@ -163,8 +165,8 @@ def test_nothing_that_a_process_says_has_a_secret(
 COMMANDS = (("status",), ("status", "--json"), ("config", "show"), ("config", "explain"))
 
 
-def _everything(worker: Worker, security: Security) -> list[str]:
-    """What its listener and the commands beside it say now."""
+def _pages(worker: Worker, security: Security) -> list[str]:
+    """What its listener says now."""
     trusting = ssl.create_default_context(cafile=str(security.authority.certificate))
     host, port = worker.address
     login = base64.b64encode(b"prometheus:planted-metrics").decode()
@@ -177,7 +179,7 @@ def _everything(worker: Worker, security: Security) -> list[str]:
         except urllib.error.HTTPError as error:
             with error:
                 pages.append(error.read().decode())
-    return [*pages, *(worker.run(*command)[1] for command in COMMANDS)]
+    return pages
 
 
 def _log(worker: Worker) -> str:
