@@ -75,7 +75,6 @@ class _Client:
     deadline: Deadline
     received: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None  # the unsent rest of the response
-    shakes_hands: bool = False  # TLS is not established yet
 
 
 class HttpServer(Closing):
@@ -190,7 +189,7 @@ class HttpServer(Closing):
         if self._tls is None:
             return _Client(accepted, peer, deadline)
         try:
-            return _Client(self._tls.wrap(accepted), peer, deadline, shakes_hands=True)
+            return _Client(self._tls.wrap(accepted), peer, deadline)
         except OSError:
             accepted.close()
             return None
@@ -202,11 +201,8 @@ class HttpServer(Closing):
 
     def _proceed(self, selector: selectors.BaseSelector, client: _Client) -> None:
         try:
-            if client.shakes_hands and isinstance(client.socket, ssl.SSLSocket):
-                client.socket.do_handshake()
-                client.shakes_hands = False
             while client.answer is None:  # of TLS, more may be there than the selector knows of
-                self._read(selector, client)
+                self._read(selector, client)  # which begins with the handshake
                 if not isinstance(client.socket, ssl.SSLSocket):
                     break
             if client.answer is not None:
@@ -244,7 +240,7 @@ class HttpServer(Closing):
         selector.unregister(client.socket)
         with contextlib.suppress(OSError):  # unread bytes after the request would turn the close into a reset
             client.socket.recv(_CHUNK)
-        if isinstance(client.socket, ssl.SSLSocket) and not client.shakes_hands:
+        if isinstance(client.socket, ssl.SSLSocket):
             with contextlib.suppress(OSError, ValueError):  # says that the end is one: the answer is not waited for
                 client.socket.unwrap()
         client.socket.close()

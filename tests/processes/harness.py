@@ -170,7 +170,7 @@ class Worker:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, seconds: float = PATIENCE.total_seconds()) -> tuple[int, str]:
         """Another command with this slot's configuration file: its exit code, and what it printed."""
         done = subprocess.run(
             [sys.executable, "-m", "replicator", *arguments, "--config", str(self._config)],
@@ -179,7 +179,7 @@ class Worker:
             check=False,
             cwd=ROOT,
             env=self._site.environment,
-            timeout=PATIENCE.total_seconds(),
+            timeout=seconds,
         )
         return done.returncode, done.stdout + done.stderr
 

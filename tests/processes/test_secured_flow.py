@@ -18,6 +18,7 @@ import pytest
 
 from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
+from replicator.terminal.output import USAGE
 from tests.conftest import FEW_THREADS
 from tests.infra.listeners import MTLS, SCRAM, TOKENS
 from tests.infra.secured_stack import CONFIG, KEY_PASSWORD, PASSWORD, WAYS, Security, create_user
@@ -31,6 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PATIENCE = timedelta(seconds=90)
 LIVES = 3
+COMMAND_SECONDS = 300.0
 SECRETS = {"sasl.password": ("SASL_PASSWORD", PASSWORD), "ssl.key.password": ("KEY_PASSWORD", KEY_PASSWORD)}
 
 
@@ -95,12 +97,12 @@ def test_records_cross(way: str, native: str, secured_site: Site, security: Secu
         for worker in (egress, ingress):
             site.wait(f"{worker.name} is ready", lambda w=worker: bool(w.readiness().get("ready")))  # type: ignore[misc]
             assert ("native_records_off" in _log(worker)) is (native == "off")
-            code, text = worker.run("status")
+            code, text = run(worker, "status")
             assert code == 0, text
-        code, text = egress.run("verify", "--source", str(site.folder / "egress.toml"))
+        code, text = run(egress, "verify", "--source", str(site.folder / "egress.toml"))
         assert code == 0, text
         copy = f"{flow.topic}.restored"
-        code, text = egress.run("restore", flow.topic, "--rename", f"{flow.topic}={copy}")
+        code, text = run(egress, "restore", flow.topic, "--rename", f"{flow.topic}={copy}")
         assert code == 0, text
         site.stop(egress, ingress)
         flow.judge_target(rewinds=0)
@@ -140,7 +142,7 @@ def test_nothing_that_a_process_says_has_a_secret(
         egress.start()
         flow.produce(drafts(0, 300))
         flow.wait_for_archive(PATIENCE)
-        said += [*_pages(egress, security), *(egress.run(*command)[1] for command in COMMANDS)]
+        said += [*_pages(egress, security), *(run(egress, *command)[1] for command in COMMANDS)]
         proxy.break_(ANY, Answer(403, "SignatureDoesNotMatch"))
         flow.produce(drafts(300, 300))
         site.wait("a refusal of the bucket", lambda: "SignatureDoesNotMatch" in _log(egress), PATIENCE)
@@ -151,7 +153,16 @@ def test_nothing_that_a_process_says_has_a_secret(
         for variable, value in (("SASL_PASSWORD", "planted-wrong"), ("KEY_PASSWORD", "planted-wrong")):
             if variable in site.environment:
                 site.environment[variable] = value
-        said.append(egress.run("status")[1])
+        code, refused = run(egress, "egress")
+        said += [refused, run(egress, "status")[1]]
+        if way == SCRAM:  # the key is loaded first
+            assert code == USAGE, refused
+            assert "ssl.key.password fits it" in refused
+            site.environment["KEY_PASSWORD"] = KEY_PASSWORD
+            code, refused = run(egress, "egress")
+            said.append(refused)
+            assert code == 1, refused
+            assert "correct sasl.username, sasl.password and sasl.mechanism" in refused
     text = "\n".join([*said, _log(egress)])
     assert "replicator_ready" in text
     assert "SignatureDoesNotMatch" in text
@@ -180,6 +191,11 @@ def _pages(worker: Worker, security: Security) -> list[str]:
             with error:
                 pages.append(error.read().decode())
     return pages
+
+
+def run(worker: Worker, *command: str) -> tuple[int, str]:
+    """A command with the file of `worker`: its exit code, and what it printed."""
+    return worker.run(*command, seconds=COMMAND_SECONDS)
 
 
 def _log(worker: Worker) -> str:
