@@ -2,7 +2,7 @@
 
 TLS_SCRAM    TLS, and SASL with a user and a password
 MTLS         TLS, and a certificate of the client
-TOKENS       TLS, and SASL/OAUTHBEARER with tokens that nobody signed: the broker reads who it is from the token
+TOKENS       TLS, and SASL/OAUTHBEARER with unsigned tokens: the broker reads from one who it is
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def secured_listeners(authority: Authority, server: KeyPair, **configs: Mapping[
 
 
 def unsecured_token(principal: str, seconds: float) -> tuple[str, float]:
-    """A token that nobody signed, and its end."""
+    """An unsigned token, and its end."""
     now = datetime.now(UTC).timestamp()
     claims = {"sub": principal, "iat": now, "exp": now + seconds}
     return f"{_part({'alg': 'none'})}.{_part(claims)}.", now + seconds

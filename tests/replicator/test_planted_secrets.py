@@ -1,4 +1,4 @@
-"""No secret of a configuration is in anything that this program says: values are planted, and looked for."""
+"""No secret of a configuration is in anything that this program says: values are planted, and searched for."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ def say(
     return call
 
 
-def without_secrets(said: str) -> str:
-    found = [name for name, value in PLANTED.items() if value in said]
-    assert not found, f"{', '.join(found)}: {said}"
-    return said
+def without_secrets(printed: str) -> str:
+    found = [name for name, value in PLANTED.items() if value in printed]
+    assert not found, f"{', '.join(found)}: {printed}"
+    return printed
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def without_secrets(said: str) -> str:
     ids=" ".join,
 )
 def test_what_the_configuration_is_shown_as(say: Say, command: tuple[str, ...]) -> None:
-    said = without_secrets(say(*command))
-    assert "archive" in said
+    printed = without_secrets(say(*command))
+    assert "archive" in printed
 
 
 def test_the_check_of_a_file(say: Say) -> None:
@@ -145,10 +145,10 @@ def test_a_file_with_a_mistake(say: Say, mistake: str) -> None:
             '= "app"\n"sasl.password"', '= "https://app:${CLIENT_SECRET}@issuer/token"\n"sasl.password"'
         )
     assert text != TEXT
-    said = say("config", "show", text=text, code=2)
+    printed = say("config", "show", text=text, code=2)
     if mistake == "a secret in place of a level":  # which nothing says is a secret
-        said = re.sub(r"log\.level: .*", "", said)
-    without_secrets(said)
+        printed = re.sub(r"log\.level: .*", "", printed)
+    without_secrets(printed)
 
 
 @pytest.mark.parametrize("command", [("status",), pytest.param(("verify",), marks=pytest.mark.long)], ids=" ".join)

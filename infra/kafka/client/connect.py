@@ -1,9 +1,9 @@
 """Creates the clients of a cluster: the one place where properties of the settings become a client.
 
 librdkafka asks for a token for SASL/OAUTHBEARER in a callback. The client serves it on a thread of its own, from its
-creation on (confluent_kafka 2.13 and newer), so a client that nobody polls, such as an idle producer, has fresh tokens,
-too. It asks for the next one within a second after four fifths of a token's time. Creating a client waits for its first
-token, up to a second, and where none is made, for ten: therefore the first one is made before.
+creation on (confluent_kafka 2.13 and newer), so a client that is not polled, such as an idle producer, has fresh
+tokens, too. It asks for the next one within a second after four fifths of a token's time. Creating a client waits for
+its first token, up to a second, and where none is made, for ten: therefore the first one is made before.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_admin_transactions_and_reads_without_a_python_object_per_record(
 
 
 @pytest.mark.long
-def test_clients_that_nobody_polls_have_a_token_after_several_lives_of_one(
+def test_clients_that_are_not_polled_have_a_token_after_several_lives_of_one(
     security: Security, broker: Broker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker ends a connection with the token that opened it: a client without a new one could not go on."""
@@ -217,10 +217,10 @@ def test_a_refusal_is_one_line_with_place_reason_and_remedy(what: str, security:
     properties = {**security.properties(broker, way), **change(security, broker)}
     with pytest.raises(kind) as caught:
         admin_of(properties).cluster_id()
-    said = str(caught.value)
-    assert text in said
+    line = str(caught.value)
+    assert text in line
     if kind is BrokerUnavailable:
-        assert "\n" not in said
-        assert properties["bootstrap.servers"].rpartition(":")[2] in said or "made no token" in said
+        assert "\n" not in line
+        assert properties["bootstrap.servers"].rpartition(":")[2] in line or "made no token" in line
     for secret in (PASSWORD, KEY_PASSWORD, "another"):
-        assert secret not in said.replace("was made for another cluster", "")
+        assert secret not in line.replace("was made for another cluster", "")

@@ -144,9 +144,9 @@ def test_a_refusal_is_one_line_with_place_reason_and_remedy(
         wire.fail(refusal.operation, *[refusal.answer] * 3)
         with pytest.raises(StoreRefused) as caught:
             refusal.call(S3ObjectStore(client, bucket))
-    said = str(caught.value)
-    assert "\n" not in said
-    assert said.startswith(f"{refusal.operation} s3://{bucket}")
-    assert f"{refusal.answer.status} {refusal.answer.code}: {refusal.answer.message}" in said
-    assert refusal.remedy.format(bucket=bucket) in said
-    assert SECRET not in said
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith(f"{refusal.operation} s3://{bucket}")
+    assert f"{refusal.answer.status} {refusal.answer.code}: {refusal.answer.message}" in line
+    assert refusal.remedy.format(bucket=bucket) in line
+    assert SECRET not in line

@@ -27,7 +27,7 @@ BINDING = AclBinding(
 def admin(monkeypatch: pytest.MonkeyPatch) -> KafkaCatalogAdmin:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    base = {"bootstrap.servers": "127.0.0.1:1"}  # where nobody answers
+    base = {"bootstrap.servers": "127.0.0.1:1"}  # where no broker answers
     settings = KafkaSettings(base=base, auth="aws-msk-iam", auth_region="eu-west-1")
     return KafkaCatalogAdmin(AdminConnection(settings.properties("admin"), timeout=timedelta(seconds=60)))
 
