@@ -70,11 +70,11 @@ class Security:
         return {**trusting, **own}
 
 
-def create_user(broker: Broker) -> None:
-    """The user APP of the listener with SCRAM."""
+def create_user(broker: Broker, name: str = APP) -> None:
+    """A user of the listener with SCRAM."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     made = admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(APP, credential, PASSWORD.encode())], request_timeout=ASK_SECONDS
+        [UserScramCredentialUpsertion(name, credential, PASSWORD.encode())], request_timeout=ASK_SECONDS
     )
-    made[APP].result(ASK_SECONDS)
+    made[name].result(ASK_SECONDS)

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from formats.errors import ConfigError
 from infra.kafka.client.log import client_log
 from infra.kafka.client.tokens import token_callback
+from infra.settings.field import dotted
 from infra.settings.kafka import AUTH_NAMES
 
 _FILE = re.compile(r"(?P<name>ssl\.[a-z.]+) failed: (?P<why>.*)", re.DOTALL)
@@ -47,4 +48,4 @@ def _unfit_file(name: str, why: str, properties: Mapping[str, object]) -> str:
     """About a certificate or a key that the client cannot load. The text of a PEM is not quoted: it may be a key."""
     where = f" ({properties.get(name)})" if name.endswith("location") else ""
     password = ", and that ssl.key.password fits it" if ".key" in name else ""
-    return f"kafka.{name!r}: cannot be loaded{where}: {why}; check that it exists and is PEM{password}"
+    return f"{dotted(('kafka', name))}: cannot be loaded{where}: {why}; check that it exists and is PEM{password}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import BrokerUnavailable, ConfigError, ReplicatorError
+from formats.errors import BrokerUnavailable, ConfigError, ReplicatorError, TargetError
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.idempotent_producer import transactional_properties
 from infra.kafka.client.librdkafka import is_fit
@@ -121,6 +121,40 @@ def test_clients_that_are_not_polled_have_a_token_after_several_lives_of_one(
     producer.commit(lambda: deadline.expired)
     producer.close(timedelta())
     assert time.monotonic() - begun < 10  # without waiting for another token
+
+
+@pytest.mark.long
+def test_a_client_for_which_no_token_is_made_any_more_names_the_token(
+    security: Security, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = admin_of({**security.properties(broker, TOKENS), "auth": "tests.infra.token_makers:Failing"})
+    admin.topics()
+    refused: list[str] = []
+
+    def is_refused() -> bool:
+        try:
+            admin.topics()
+        except BrokerUnavailable as error:
+            refused.append(str(error))
+        return any("token" in one for one in refused)
+
+    assert wait_until(is_refused, timedelta(minutes=2), interval=timedelta(seconds=1)), refused
+    assert "in [kafka]" in refused[-1]
+    assert "token_not_made" in caplog.text
+
+
+@pytest.mark.long
+def test_a_right_that_no_acl_gives(security: Security, broker: Broker, topic_name: str) -> None:
+    create_user(broker, "guest")
+    KafkaAdmin({"bootstrap.servers": broker.bootstrap}).create_topic(
+        topic_name, partitions=1, replication_factor=1, configs={}
+    )
+    guest = KafkaAdmin({**security.properties(broker, SCRAM), "sasl.username": "guest"})
+    with pytest.raises(TargetError) as caught:
+        guest.configs(topic_name)
+    line = str(caught.value)
+    assert line.startswith(f"describe the settings of topic {topic_name}: TOPIC_AUTHORIZATION_FAILED")
+    assert line.endswith("allow DESCRIBE_CONFIGS on the topic to the principal of [kafka]")
 
 
 Change = Callable[[Security, Broker], Mapping[str, str]]

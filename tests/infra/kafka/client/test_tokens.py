@@ -158,12 +158,12 @@ class TestFiles:
         connect(AdminClient, {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", **given})
 
     def test_a_file_that_is_not_there(self) -> None:
-        with pytest.raises(ConfigError, match=r"kafka.'ssl.certificate.location': cannot be loaded \(/nowhere.pem\)"):
+        with pytest.raises(ConfigError, match=r'kafka\."ssl.certificate.location": cannot be loaded \(/nowhere.pem\)'):
             self.connect(ssl_certificate_location="/nowhere.pem")
 
     def test_a_wrong_password_of_a_key(self, tmp_path: Path) -> None:
         pair = Authority(tmp_path).sign("client", password="planted")
-        with pytest.raises(ConfigError, match=r"'ssl.key.location'.*and that ssl.key.password fits it") as caught:
+        with pytest.raises(ConfigError, match=r"ssl.key.location.*and that ssl.key.password fits it") as caught:
             self.connect(
                 ssl_certificate_location=str(pair.certificate), ssl_key_location=str(pair.key), ssl_key_password="other"
             )
