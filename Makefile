@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
 	@echo "Setting up Python packages in $(VENV) (a minute or two) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev,msk]'
 	@touch $@
 
 java: $(STAMP)  # one clear message now, instead of a failure later

@@ -67,6 +67,7 @@ THEIRS: Mapping[str, tuple[str, ...]] = {
     "cryptography": ("infra",),
     "pyarrow": ("formats", "infra", "egress", "ingress", "compaction", "replicator/spark_source", "replicator/demo"),
     "awscrt": ("formats", "infra/storage"),
+    "aws_msk_iam_sasl_signer": ("infra/kafka",),
     "typer": ("replicator",),
     "rich": ("replicator/commands", "replicator/terminal", "replicator/demo"),
     "croniter": ("compaction",),

@@ -26,6 +26,10 @@ class NoAuthorizer(TargetError):
     """The cluster has no authorizer, so it has no ACLs."""
 
 
+class OtherAccessControl(NoAuthorizer):
+    """Something else than ACLs of Kafka decides who may do what in the cluster."""
+
+
 class CatalogAdmin(Protocol):
     """Safe to call from several threads. Raises BrokerUnavailable; TargetError when a call is not authorised."""
 

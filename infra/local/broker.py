@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -17,7 +18,7 @@ from infra.local.server import START_TIMEOUT, Server
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from datetime import timedelta
     from pathlib import Path
 
@@ -58,11 +59,27 @@ DEFAULTS: Mapping[str, str] = {
 _AUTHORISED: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",  # every connection to a listener without SASL: tests, controller and broker
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256",  # allows new principals while it runs; each test has its own
-    "listener.name.secured.scram-sha-256.sasl.jaas.config": (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A further address of a broker. `config`: the broker's properties of this listener alone, without the prefix
+    `listener.name.{name}.`."""
+
+    name: str  # in capital letters
+    protocol: str
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+SECURED = Listener(
+    name="SECURED",
+    protocol="SASL_PLAINTEXT",
+    config={
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",  # allows new principals while it runs; each test has its own
+        "scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +107,20 @@ class Broker:
         java_options: tuple[str, ...] = (),
         proxy_ports: tuple[int, int] | None = None,
         secured: bool = False,
+        listeners: Sequence[Listener] = (),
         membership: ClusterMembership | None = None,
     ) -> None:
         """`config` overrides DEFAULTS, `java_options` (heap) override ours. `abort`: set it to end every wait.
         `proxy_ports`: the broker also listens on the first one, and advertises the second one, a proxy, to clients
         that connect there. `secured`: adds a listener whose principals have the permissions that ACLs give; see
-        `secured_bootstrap`. `membership`: in a cluster of several brokers; None: a cluster of its own."""
+        `secured_bootstrap`. `listeners`: further ones; see `bootstrap_of`. With either, principals have the
+        permissions that ACLs give, and clients of `bootstrap` all of them. `membership`: in a cluster of
+        several brokers; None: a cluster of its own."""
         self.region = region
         self.log = log
         self._config = dict(config)
         self._proxy_ports = proxy_ports
-        self._secured = secured
+        self._further = (*((SECURED,) if secured else ()), *listeners)
         self._membership = membership
         self._kafka = KafkaProcess(
             name=f"broker-{region}",
@@ -114,7 +134,7 @@ class Broker:
         self._server = Server(
             name=self._kafka.name,
             log=log,
-            port_count=3 if secured else 2,
+            port_count=2 + len(self._further),
             launch=self._launch,
             answers=self._answers,
             abort=abort,
@@ -139,9 +159,14 @@ class Broker:
         """`bootstrap.servers` of the listener with SASL_PLAINTEXT and SCRAM-SHA-256. Its principals have only the
         permissions that ACLs give; a client of `bootstrap` is anonymous, and a super user. Raises LocalStackError
         before the first start, and for a broker that is not secured."""
-        if not self._secured:
+        if SECURED not in self._further:
             raise LocalStackError(f"{self.name} has no secured listener: start it with secured=True")
-        return f"{HOST}:{self._server.ports[2]}"
+        return self.bootstrap_of(SECURED.name)
+
+    def bootstrap_of(self, name: str) -> str:
+        """`bootstrap.servers` of one of the further listeners. Raises LocalStackError before the first start."""
+        names = [one.name for one in self._further]
+        return f"{HOST}:{self._server.ports[2 + names.index(name)]}"
 
     def start(self, timeout: timedelta = START_TIMEOUT) -> None:
         """Start the broker; it answers clients when this returns. The first start chooses ports; later starts keep them
@@ -182,11 +207,11 @@ class Broker:
         self._server.check()
 
     def _launch(self, ports: tuple[int, ...]) -> Process:
-        port, controller_port, *secured_port = ports
+        port, controller_port, *further = ports
         member = self._membership
         cluster_id = new_id() if member is None else member.cluster_id
         return self._kafka.launch(
-            {**DEFAULTS, **self._role(controller_port), **self._listeners(port, controller_port, *secured_port)}
+            {**DEFAULTS, **self._role(controller_port), **self._listeners(port, controller_port, further)}
             | self._config,
             cluster_id,
         )
@@ -204,7 +229,7 @@ class Broker:
             "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
         }
 
-    def _listeners(self, port: int, controller_port: int, secured_port: int | None = None) -> Mapping[str, str]:
+    def _listeners(self, port: int, controller_port: int, further: Sequence[int]) -> Mapping[str, str]:
         clients = [f"PLAINTEXT://{HOST}:{port}"]
         advertised, protocols = list(clients), ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
         if self._proxy_ports is not None:
@@ -212,10 +237,12 @@ class Broker:
             clients.append(f"PROXIED://{HOST}:{own_port}")
             advertised.append(f"PROXIED://{HOST}:{proxy_port}")
             protocols.append("PROXIED:PLAINTEXT")
-        if secured_port is not None:
-            clients.append(f"SECURED://{HOST}:{secured_port}")
+        configs: dict[str, str] = {}
+        for one, own_port in zip(self._further, further, strict=True):
+            clients.append(f"{one.name}://{HOST}:{own_port}")
             advertised.append(clients[-1])
-            protocols.append("SECURED:SASL_PLAINTEXT")
+            protocols.append(f"{one.name}:{one.protocol}")
+            configs |= {f"listener.name.{one.name.lower()}.{name}": value for name, value in one.config.items()}
         ours = [f"CONTROLLER://{HOST}:{controller_port}"] if self._membership is None else []
         return {
             "listeners": ",".join([*clients, *ours]),
@@ -223,7 +250,8 @@ class Broker:
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(protocols),
             "controller.listener.names": "CONTROLLER",
-            **(_AUTHORISED if secured_port is not None else {}),
+            **(_AUTHORISED if self._further else {}),
+            **configs,
         }
 
     def _answers(self) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from infra.local.broker import Broker
+from infra.local.broker import Broker, Listener
 from infra.local.cache import cache_dir, keep_copy
 from infra.local.class_sharing import class_archive
 from infra.local.cluster import BrokerCluster
@@ -55,6 +55,7 @@ class LocalStack:
         java_options: tuple[str, ...] = (),
         proxy_ports: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         secured: bool = False,
+        listeners: Sequence[Listener] = (),
         clusters: tuple[str, ...] = (),
     ) -> None:
         """`dir`: folder for data and logs; None: a new folder that is removed at the end.
@@ -62,7 +63,8 @@ class LocalStack:
         `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept folder may be used again: the
         brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
         `java_options`: those of every broker, such as "-Xmx2g". `proxy_ports`: ports of a region's proxy, `secured`: a
-        listener with ACLs for every broker; see Broker. `clusters`: further regions, with several brokers each.
+        listener with ACLs for every broker, `listeners`: further ones; see Broker. `clusters`: further regions, with
+        several brokers each.
         """
         every = (*regions, *clusters)
         if not every or len(set(every)) != len(every) or not all(_REGION.fullmatch(region) for region in every):
@@ -76,6 +78,7 @@ class LocalStack:
         self._java_options = java_options
         self._proxy_ports = dict(proxy_ports)
         self._secured = secured
+        self._listeners = tuple(listeners)
         self._abort = threading.Event()
         self._dir: Path | None = None
         self._owner: Supervisor | None = None
@@ -246,6 +249,7 @@ class LocalStack:
             java_options=self._java_options,
             proxy_ports=self._proxy_ports.get(region),
             secured=self._secured,
+            listeners=self._listeners,
         )
 
     def _cluster(self, region: str, runtime: KafkaRuntime) -> BrokerCluster:

@@ -2,11 +2,17 @@
 
 /healthz   200 while every loop turns, 503 when one did not for a minute: restart the process
 /readyz    200 when the work has started and nothing is stopped or wrong; else 503 with the subjects and reasons
+
+With a password, /metrics needs it. The others answer everybody with their status, since a probe of Kubernetes has no
+secret, and with the details only to who has the password: these have names of topics and reasons.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry
@@ -14,12 +20,40 @@ from prometheus_client.exposition import choose_encoder
 
 from formats.errors import ConfigError
 from infra.runtime.health import HealthSnapshot, HealthSource
-from infra.runtime.http_server import HttpServer, Response
+from infra.runtime.http_server import HttpServer, Request, Response
 from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
+from infra.runtime.server_tls import ServerTls
 
+LOOPBACK = "127.0.0.1"
+ASK_PASSWORD = ("WWW-Authenticate", 'Basic realm="replicator", charset="UTF-8"')
 STALLED_AFTER = timedelta(seconds=60)
 _JSON = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class BasicPassword:
+    """What HTTP's basic authentication has to say."""
+
+    username: str
+    password: str = field(repr=False)
+
+    def fits(self, authorization: str) -> bool:
+        """Whether a header `Authorization` has it. How long that takes does not depend on where they differ."""
+        scheme, _, given = authorization.partition(" ")
+        wanted = base64.b64encode(f"{self.username}:{self.password}".encode())
+        return hmac.compare_digest(given.strip().encode(), wanted) and scheme.lower() == "basic"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAccess:
+    """Without `tls`, the listener serves plain HTTP; without `password`, it shows everything to everybody."""
+
+    tls: ServerTls | None = None
+    password: BasicPassword | None = None
+
+
+EVERYBODY = ListenerAccess()
 
 
 class HealthServer(Closing):
@@ -33,15 +67,17 @@ class HealthServer(Closing):
         *,
         clock: Clock,
         metrics: Metrics | None = None,
+        access: ListenerAccess = EVERYBODY,
     ) -> None:
-        """Binds the port and serves. `listen`: "host:port"; port 0 chooses a free port. `metrics`: those of `registry`;
-        each scrape sets their gauge `ready`. Raises ConfigError."""
+        """Binds the port and serves. `listen`: "host:port", or a port of LOOPBACK; port 0 chooses a free port.
+        `metrics`: those of `registry`; each scrape sets their gauge `ready`. Raises ConfigError."""
         host, _, port = listen.rpartition(":")
+        self._password = access.password
         self._started_at = clock.now()
         self._registry, self._health, self._clock = registry, health, clock
         self._metrics = metrics or NoMetrics()
         try:
-            self._server = HttpServer(host.strip("[]"), int(port), self._respond)
+            self._server = HttpServer(host.strip("[]") or LOOPBACK, int(port), self._respond, tls=access.tls)
         except OSError as error:
             raise ConfigError([f"metrics.listen: cannot listen on {listen}: {error.strerror or error}"]) from error
 
@@ -60,16 +96,21 @@ class HealthServer(Closing):
         """Release the port and end every connection, in bounded time. May be called again."""
         self._server.close()
 
-    def _respond(self, path: str, accept: str) -> Response:
-        match path.partition("?")[0]:
+    def _respond(self, request: Request) -> Response:
+        is_known = self._password is None or self._password.fits(request.header("authorization"))
+        match request.path.partition("?")[0]:
+            case "/metrics" if not is_known:
+                return Response(401, "text/plain; charset=utf-8", b"a password is needed\n", (ASK_PASSWORD,))
             case "/metrics":
                 self._metrics.gauge("ready", float(self._health.snapshot().is_ready))
-                encode, content_type = choose_encoder(accept)
+                encode, content_type = choose_encoder(request.header("accept"))
                 return Response(200, content_type, encode(self._registry))
             case "/healthz":
-                return _json(*liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at))
+                status, detail = liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at)
+                return _json(status, detail if is_known else {"status": detail["status"]})
             case "/readyz":
-                return _json(*readiness(self._health.snapshot()))
+                status, detail = readiness(self._health.snapshot())
+                return _json(status, detail if is_known else {name: detail[name] for name in ("status", "ready")})
             case _:
                 return _json(404, {"paths": ["/metrics", "/healthz", "/readyz"]})
 

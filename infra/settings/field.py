@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from infra.settings.secrets import CREDENTIALS_IN_URL, has_credentials
 from infra.settings.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -165,10 +166,16 @@ def matching(expression: str, wanted: str) -> Callable[[str], str | None]:
     return lambda value: None if compiled.fullmatch(value) else f"must be {wanted}, not {value!r}"
 
 
-http_url = matching(r"https?://[^\s/]+\S*", 'a URL like "https://host:port"')
+_http_url = matching(r"https?://[^\s/]+\S*", 'a URL like "https://host:port"')
+
+
+def http_url(value: str) -> str | None:
+    return CREDENTIALS_IN_URL if has_credentials(value) else _http_url(value)
+
+
 listen_address = matching(
-    r"(\[[0-9a-fA-F:]+\]|[^\s:]+):(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4})",
-    '"host:port", such as "0.0.0.0:9090" (port 0 takes a free one)',
+    r"((\[[0-9a-fA-F:]+\]|[^\s:]+):)?(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4})",
+    '"host:port", such as "0.0.0.0:9090", or the port alone (port 0 takes a free one)',
 )
 region_name = matching(r"[A-Za-z0-9._-]{1,64}", "a region name (1 to 64 of A-Z a-z 0-9 . _ -)")
 topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)")

@@ -1,19 +1,37 @@
-"""The `[kafka]` section: librdkafka properties, passed through unchanged, except those this program depends on."""
+"""The `[kafka]` section: librdkafka properties, passed through unchanged, except those this program depends on, and how
+tokens for SASL/OAUTHBEARER are made.
+
+`auth` and what belongs to it are no properties of librdkafka. `KafkaSettings.properties` puts them among the properties
+all the same, as texts, so that they reach every client, also in a Spark task; `infra.kafka.client.connect` takes them
+out again where a client is created.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from infra.settings.field import dotted, enforce, setting
-from infra.settings.secrets import masked
+from formats.plugins import SIGN
+from infra.settings.field import dotted, enforce, not_blank, setting
+from infra.settings.secrets import CREDENTIALS_IN_URL, has_credentials, is_secret, masked
 
 Role = Literal["consumer", "producer", "admin"]
 ROLES: tuple[Role, ...] = ("consumer", "producer", "admin")
 SERVERS = "bootstrap.servers"
 MISSING_SERVERS = 'missing: addresses of brokers, such as "broker-1:9092,broker-2:9092"'
 
+AUTH, AUTH_REGION, AUTH_PROFILE = "auth", "auth_region", "auth_profile"
+AUTH_NAMES = (AUTH, AUTH_REGION, AUTH_PROFILE)
+MSK_IAM = "aws-msk-iam"
+PROTOCOL, MECHANISMS, BEARER = "security.protocol", ("sasl.mechanism", "sasl.mechanisms"), "OAUTHBEARER"
+
+# b-1.name.id.c2.kafka.us-east-1.amazonaws.com, boot-id.c3.kafka-serverless.us-east-1.amazonaws.com, vpce-… in between
+_MSK_HOST = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z]{2,}(?:-[a-z0-9]+)+)\.(?:amazonaws\.com|api\.aws)")
+NO_TOKENS = (
+    f'nothing makes tokens for "{BEARER}": set {AUTH}, or "sasl.oauthbearer.method" = "oidc" with what belongs to it'
+)
 _FALSE = frozenset({"false", "0", "f", "n", "no"})
 
 
@@ -63,6 +81,19 @@ _OWNED: Mapping[Role, Mapping[str, Callable[[str], str | None]]] = {
 }
 
 
+def _token_maker(value: str) -> str | None:
+    module, sign, name = value.partition(SIGN)
+    if value == MSK_IAM or (module and sign and name):
+        return None
+    return f'must be "{MSK_IAM}" or "package.module:Class", not {value!r}'
+
+
+def aws_region_of(servers: str) -> str:
+    """The AWS region in the names of brokers of Amazon MSK; empty when they have none, or different ones."""
+    found = {match["region"] for match in _MSK_HOST.finditer(servers)}
+    return found.pop() if len(found) == 1 else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
     """This region's cluster. `base` is for every client; each role's table overrides it. Values may hold secrets."""
@@ -79,6 +110,29 @@ class KafkaSettings:
     admin: Mapping[str, str] = field(
         default_factory=dict, metadata=setting("librdkafka properties of admin clients, over those of [kafka]")
     )
+    auth: str | None = field(
+        default=None,
+        metadata=setting(
+            f'what makes tokens for SASL/OAUTHBEARER: "{MSK_IAM}" (IAM access control of Amazon MSK; install the extra '
+            '"msk"), or a class of yours, "package.module:Class"; default: the sasl.* properties alone',
+            check=_token_maker,
+        ),
+    )
+    auth_region: str | None = field(
+        default=None,
+        metadata=setting(
+            f'AWS region of the cluster, for auth = "{MSK_IAM}"; default: the one in the names of "{SERVERS}"',
+            check=not_blank,
+        ),
+    )
+    auth_profile: str | None = field(
+        default=None,
+        metadata=setting(
+            f'AWS profile that signs the tokens of auth = "{MSK_IAM}", which may assume a role; default: credentials '
+            "as the AWS SDK finds them",
+            check=not_blank,
+        ),
+    )
 
     def __post_init__(self) -> None:
         enforce(self, [(dotted(path), what) for path, what in refused(self)])
@@ -89,8 +143,20 @@ class KafkaSettings:
         return self.base.get(SERVERS) or self.admin.get(SERVERS, "?")
 
     def properties(self, role: Role) -> dict[str, str]:
-        """A new dict: `base`, overridden by the role's own properties."""
-        return {**self.base, **self._of(role)}
+        """A new dict: `base`, overridden by the role's own properties. With `auth`, what `connect` needs is in it."""
+        given = {**self.base, **self._of(role)}
+        if self.auth is None:
+            return given
+        settings = {AUTH: self.auth, AUTH_REGION: self._region(given), AUTH_PROFILE: self.auth_profile}
+        return {
+            PROTOCOL: "SASL_SSL",
+            **({} if any(name in given for name in MECHANISMS) else {MECHANISMS[0]: BEARER}),
+            **given,
+            **{name: value for name, value in settings.items() if value},
+        }
+
+    def _region(self, given: Mapping[str, str]) -> str:
+        return self.auth_region or aws_region_of(given.get(SERVERS, ""))
 
     def _of(self, role: Role) -> Mapping[str, str]:
         match role:
@@ -103,7 +169,8 @@ class KafkaSettings:
 
     def __repr__(self) -> str:  # the generated one would print passwords
         tables = {name: masked(getattr(self, name)) for name in ("base", *ROLES)}
-        return f"KafkaSettings({', '.join(f'{name}={table}' for name, table in tables.items())})"
+        auth = "".join(f", {name}={getattr(self, name)!r}" for name in AUTH_NAMES if getattr(self, name) is not None)
+        return f"KafkaSettings({', '.join(f'{name}={table}' for name, table in tables.items())}{auth})"
 
 
 def refused(settings: KafkaSettings) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -120,8 +187,52 @@ def refused(settings: KafkaSettings) -> Iterator[tuple[tuple[str, ...], str]]:
             what = _refusal(role, name, value)
             if what is not None:
                 yield (role, name), what
+    yield from _beside_auth(settings)
+
+
+def _beside_auth(settings: KafkaSettings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What contradicts `auth`, or needs it."""
+    if settings.auth is None:
+        for role in ROLES:
+            if _lacks_tokens(settings.properties(role)):
+                name = next(one for one in MECHANISMS if one in settings.properties(role))
+                yield ((name,) if name in settings.base else (role, name)), NO_TOKENS
+        for name in (AUTH_REGION, AUTH_PROFILE):
+            if getattr(settings, name) is not None:
+                yield (name,), f"belongs to {AUTH}, which is not set: set it, or take this out"
+        return
+    tables = ((), settings.base), *(((role,), settings._of(role)) for role in ROLES)
+    for path, table in tables:
+        for name, value in table.items():
+            if (what := _contradiction(settings.auth, name, value)) is not None:
+                yield (*path, name), what
+    if settings.auth == MSK_IAM and not all(settings._region(settings.properties(role)) for role in ROLES):
+        yield (AUTH_REGION,), f'missing: no name in "{SERVERS}" says the AWS region of the cluster'
+
+
+def _lacks_tokens(properties: Mapping[str, str]) -> bool:
+    """Whether a client would wait for ever for a token that nothing makes."""
+    is_bearer = any(properties.get(name) == BEARER for name in MECHANISMS)
+    has_own = properties.get("sasl.oauthbearer.method", "default").lower() == "oidc"
+    is_unsecured = properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() not in _FALSE
+    return is_bearer and not has_own and not is_unsecured
+
+
+def _contradiction(auth: str, name: str, value: str) -> str | None:
+    """The reason why a property cannot be beside `auth`."""
+    if name in MECHANISMS:
+        return None if value == BEARER else f'must be "{BEARER}", or left out, since {AUTH} = "{auth}"'
+    if name == PROTOCOL:
+        allowed = ("sasl_ssl",) if auth == MSK_IAM else ("sasl_ssl", "sasl_plaintext")
+        listed = " or ".join(f'"{one.upper()}"' for one in allowed)
+        return None if value.lower() in allowed else f'must be {listed}, or left out, since {AUTH} = "{auth}"'
+    if name in ("sasl.username", "sasl.password") or name.startswith("sasl.oauthbearer."):
+        return f'has no effect with {AUTH} = "{auth}", which makes the tokens: take one of them out'
+    return None
 
 
 def _refusal(role: Role, name: str, value: str) -> str | None:
+    if has_credentials(value) and not is_secret(name):
+        return CREDENTIALS_IN_URL
     rule = _OWNED[role].get(name)
     return None if rule is None else rule(value)

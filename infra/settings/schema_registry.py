@@ -39,8 +39,6 @@ class SchemaRegistrySettings:
         enforce(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[Problem]:
-        if "@" in self.url:
-            yield "url", "must not contain a password: give username and password"
         if self.username is not None and self.password is None:
             yield "username", "needs password; give both, or neither"
         if self.password is not None and self.username is None:

@@ -18,6 +18,20 @@ _REFERENCE = re.compile(r"\$?\$\{([^}]*)\}?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+CREDENTIALS_IN_URL = "must not contain credentials: give them as settings of their own"
+_USER_INFO = re.compile(r"://[^/\s?#]*@")
+
+
+def has_credentials(text: str) -> bool:
+    """Whether it is a URL with a user or a password in front of the host."""
+    return _USER_INFO.search(text) is not None
+
+
+def without_credentials(text: str) -> str:
+    """The text with those masked, for printing."""
+    return _USER_INFO.sub(f"://{MASK}@", text)
+
+
 def is_secret(name: str) -> bool:
     """Whether a setting or a client property of this name holds a secret."""
     return _SECRET.search(name) is not None and _NOT_SECRET.search(name) is None

@@ -56,10 +56,11 @@ _CREDENTIALS = frozenset(
         "ExpiredToken",
         "InvalidToken",
         "TokenRefreshRequired",
-        "RequestTimeTooSkewed",
-        "AuthorizationHeaderMalformed",
     }
 )
+
+_SKEWED = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_ELSEWHERE = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 
 
 @contextmanager
@@ -107,13 +108,20 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
         return f"the bucket {bucket} does not exist: create it, or correct the bucket or the endpoint"
     if code in _CREDENTIALS:
         return "repair the credentials, the region, or this machine's clock"
+    if code in _SKEWED:
+        return "set this machine's clock (NTP): S3 refuses a request whose time is 15 minutes off"
+    if code in _ELSEWHERE or status(error) == 301:
+        return f"the bucket {bucket} is in another region: set region_name{_region_of(error)}, or correct the bucket"
     if code == "InvalidObjectState":
         return (
             "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` requests its retrieval, which "
             "takes hours"
         )
-    if code.startswith("KMS"):
-        return "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key, and enable the key"
+    if code.startswith("KMS") or "kms:" in str(error):  # a right that lacks is an AccessDenied that names it
+        return (
+            "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key to these credentials, "
+            "and enable the key"
+        )
     if status(error) == 403:
         permission = PERMISSIONS.get(operation, operation)
         hint = ""
@@ -121,3 +129,10 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
             hint = " and s3:ListBucket (without it S3 answers 403 where it means 404)"
         return f"allow {permission}{hint} on bucket {bucket} to these credentials"
     return ""
+
+
+def _region_of(error: ClientError) -> str:
+    """` to 'eu-west-1'`, if S3 says where the bucket is."""
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = headers.get("x-amz-bucket-region") or error.response.get("Error", {}).get("Region")
+    return f" to {str(region)!r}" if region else ""

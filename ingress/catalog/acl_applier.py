@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from formats.control.catalog import Catalog
 from formats.errors import TargetError
 from formats.policies.acls import LITERAL, TOPIC, AclBinding, WriteGrants, protecting
-from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
+from infra.contracts.catalog import CatalogAdmin, NoAuthorizer, OtherAccessControl
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
@@ -63,6 +63,8 @@ class AclApplier:
             return AclPlan()
         try:
             actual = self.admin.acls()
+        except OtherAccessControl as error:
+            return AclPlan(unprotected=(f"no ACL is created, and no destination protected: {error}",))
         except NoAuthorizer:
             return AclPlan()
         except TargetError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.topic_selection import TopicRule
 from infra.settings.field import dotted, of, settings_of
-from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
 from infra.settings.secrets import Path, references
 from replicator.config.convert import flattened
 from replicator.config.flows import RegionTables
@@ -121,12 +121,13 @@ def _kafka(settings: KafkaSettings, tree: Mapping[str, object]) -> Iterator[Sett
         properties = table.get(role, {}) if role != "base" else {k: v for k, v in table.items() if k not in ROLES}
         for name, value in properties.items():
             path = (name,) if role == "base" else (role, name)
+            field = fields[name if role == "base" and name in AUTH_NAMES else role]
             yield SettingExplanation(
                 name=dotted(("kafka", *path)),
                 value=toml_value(value),
                 origin=_written(written.get(".".join(path), _ABSENT)),
-                doc=of(fields[role]).doc,
-                reloads=of(fields[role]).reloads,
+                doc=of(field).doc,
+                reloads=of(field).reloads,
             )
 
 

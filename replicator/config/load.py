@@ -19,7 +19,7 @@ from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Invalid, Problem, dotted, of, outside_limits, settings_of, suggestion
-from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.secrets import Path as KeyPath
 from infra.settings.secrets import substitute
@@ -261,11 +261,12 @@ class _Reader:
             return None
         tables: dict[str, object] = {role: raw.get(role, {}) for role in ROLES}
         values = {role: self._properties(table, ("kafka", role)) for role, table in tables.items()}
-        base = self._properties({k: v for k, v in raw.items() if k not in ROLES}, ("kafka",))
+        own = self._values(KafkaSettings, {k: v for k, v in raw.items() if k in AUTH_NAMES}, ("kafka",), partial=True)
+        base = self._properties({k: v for k, v in raw.items() if k not in (*ROLES, *AUTH_NAMES)}, ("kafka",))
         for table, where in ((base, ("kafka",)), *((values[role], ("kafka", role)) for role in ROLES)):
             for name, what in self._check_client(table):
                 self.problem((*where, name), what)
-        return self._built(KafkaSettings, {"base": base, **values}, ("kafka",))
+        return self._built(KafkaSettings, {"base": base, **values, **(own or {})}, ("kafka",))
 
     def _properties(self, raw: object, path: KeyPath) -> dict[str, str]:
         """librdkafka properties as text. `a.b = 1` without quotes is nested tables in TOML, and means "a.b" here."""

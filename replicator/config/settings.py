@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from compaction.retention_settings import RetentionSettings
@@ -20,6 +21,10 @@ from ingress.settings import IngressSettings
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 
 
+def _without_colon(value: str) -> str | None:
+    return "must not contain a colon" if ":" in value else not_blank(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
     """Where this process can be watched."""
@@ -27,13 +32,42 @@ class MetricsSettings:
     listen: str | None = field(
         default=None,
         metadata=setting(
-            '"host:port" of /metrics, /healthz, /readyz; default: none',
+            '"host:port" of /metrics, /healthz, /readyz; a port alone is one of this machine only; default: none',
             check=listen_address,
+        ),
+    )
+    tls_cert: Path | None = field(
+        default=None,
+        metadata=setting(
+            "PEM file of the certificate, followed by those above it: listen serves TLS only; a renewed file is taken "
+            "over; default: plain HTTP"
+        ),
+    )
+    tls_key: Path | None = field(default=None, metadata=setting("PEM file of its key, which has no password"))
+    username: str | None = field(
+        default=None, metadata=setting("of HTTP's basic authentication; without a colon", check=_without_colon)
+    )
+    password: str | None = field(
+        default=None,
+        repr=False,
+        metadata=setting(
+            "required with username; only as ${ENV}. /metrics then asks for it, and /healthz and /readyz show details "
+            "only with it",
+            secret=True,
+            check=not_blank,
         ),
     )
 
     def __post_init__(self) -> None:
-        enforce(self)
+        enforce(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[Problem]:
+        for one, other in (("tls_cert", "tls_key"), ("username", "password")):
+            for name, needed in ((one, other), (other, one)):
+                if getattr(self, name) is not None and getattr(self, needed) is None:
+                    yield name, f"needs {needed}; give both, or neither"
+        if self.listen is None and (self.tls_cert is not None or self.username is not None):
+            yield "listen", "missing: what is secured is not served; set it, or take the rest of [metrics] out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

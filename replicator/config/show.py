@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from compaction.retention_settings import HeldOffsets
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import dotted, of, quoted, settings_of
-from infra.settings.kafka import ROLES, KafkaSettings
-from infra.settings.secrets import MASK, escape, is_secret
+from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
+from infra.settings.secrets import MASK, escape, is_secret, without_credentials
 from infra.settings.units import format_duration, format_size
 from replicator.config.settings import Config
 
@@ -69,7 +69,9 @@ def _plain(value: object) -> object:
             return [_plain(item) for item in value if not isinstance(item, TopicRule)]
         case Mapping():
             return {k: MASK if is_secret(k) and isinstance(v, str) and v else _plain(v) for k, v in value.items()}
-        case str() | int() | float() | date() | time():
+        case str():
+            return without_credentials(value)
+        case int() | float() | date() | time():
             return value
         case _:
             return table_of(value)  # type: ignore[arg-type]  # settings within settings
@@ -79,6 +81,7 @@ def kafka_table(kafka: KafkaSettings) -> Table:
     """The properties of every client, and a table for each role that has properties of its own."""
     table = _plain(kafka.base)
     assert isinstance(table, dict)
+    table = {name: getattr(kafka, name) for name in AUTH_NAMES if getattr(kafka, name) is not None} | table
     return table | {role: _plain(getattr(kafka, role)) for role in ROLES if getattr(kafka, role)}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import TargetError
 from formats.policies.acls import DENY, READ, WILDCARD, AclBinding, mirrored
-from infra.contracts.catalog import CatalogAdmin, NoAuthorizer
+from infra.contracts.catalog import CatalogAdmin, NoAuthorizer, OtherAccessControl
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 
@@ -40,6 +40,8 @@ class AclRestore:
         try:
             if self._existing is None:
                 self._existing = self.admin().acls()
+        except OtherAccessControl as error:
+            return RestoredAcls(why=str(error))
         except NoAuthorizer:
             return RestoredAcls(why="this cluster has no authorizer, and so no ACLs")
         new = sorted(wanted - self._existing)

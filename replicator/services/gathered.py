@@ -20,6 +20,7 @@ from infra.runtime.threaded_service import ThreadedService
 from replicator.config import SettingsFile
 from replicator.config.reload import EGRESS, INGRESS
 from replicator.services.flow_task import FlowTask
+from replicator.services.listener_access import access_of
 from replicator.services.preserving import check_preserving
 from replicator.services.reload import ConfigReloader
 
@@ -61,7 +62,8 @@ def gathered_service(
     config, flow = builder.config, builder.flow
     if config.metrics.listen is not None:
         registry = gathered_registry(metrics.registry, own_metrics, supervisor.metrics_by_task)
-        server = HealthServer(config.metrics.listen, registry, supervisor, clock=clock, metrics=metrics)
+        access = access_of(config.metrics)
+        server = HealthServer(config.metrics.listen, registry, supervisor, clock=clock, metrics=metrics, access=access)
         resources.callback(server.close)
         log.info("listening", extra={log_fields.ADDRESS: server.address})
     loops: dict[str, Callable[[], None]] = {flow: supervisor.run}

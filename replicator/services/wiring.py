@@ -35,6 +35,7 @@ from infra.storage.s3_glacier import S3Cold
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.sqs import SqsQueue, make_sqs_client
 from replicator.config import Config, S3Settings, SqsSettings
+from replicator.services.listener_access import access_of
 
 if TYPE_CHECKING:
     import boto3
@@ -67,7 +68,12 @@ class ServiceContext:
         self.metrics = PrometheusMetrics()
         if config.metrics.listen is not None:
             server = HealthServer(
-                config.metrics.listen, self.metrics.registry, self.health, clock=self.clock, metrics=self.metrics
+                config.metrics.listen,
+                self.metrics.registry,
+                self.health,
+                clock=self.clock,
+                metrics=self.metrics,
+                access=access_of(config.metrics),
             )
             self.resources.callback(server.close)
             # logged because the system may have chosen the port

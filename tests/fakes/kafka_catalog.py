@@ -6,6 +6,7 @@ catalog.configs["t"] = {"retention.ms": "1"}      configs of the topic itself; t
 catalog.refuses_configs["t"] = "why"          t's configs may not be described
 catalog.bindings.add(AclBinding(...))
 catalog.no_acls = "why"                       there is no authorizer
+catalog.other_access = "why"                  something else than ACLs decides who may do what
 catalog.sees_all = True                       it may list ACLs, and there is an authorizer
 catalog.keeps["t"] = "why"                    t may not be deleted
 catalog.refuses_acls = "why"                  ACLs may not be created
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
-from infra.contracts.catalog import NoAuthorizer, TopicShape
+from infra.contracts.catalog import NoAuthorizer, OtherAccessControl, TopicShape
 from infra.contracts.cluster import LogEnds, TopicPartition
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -38,6 +39,7 @@ class FakeCatalogAdmin:
     refuses_configs: dict[str, str] = field(default_factory=dict)
     bindings: set[AclBinding] = field(default_factory=set)
     no_acls: str = ""
+    other_access: str = ""
     refuses_acls: str = ""
     sees_all: bool = False
     keeps: dict[str, str] = field(default_factory=dict)
@@ -62,6 +64,8 @@ class FakeCatalogAdmin:
     def acls(self) -> frozenset[AclBinding]:
         if self.admin.away:
             raise BrokerUnavailable("acls: planned")
+        if self.other_access:
+            raise OtherAccessControl(self.other_access)
         if self.no_acls:
             raise NoAuthorizer(self.no_acls)
         return frozenset(self.bindings)

@@ -44,7 +44,10 @@ class SlowClients:
                             clients.append(opened.enter_context(self._connect()))
 
     def _connect(self) -> socket.socket:
-        made = socket.create_connection(self._address, timeout=PATIENCE_S)
+        made = None
+        while made is None:
+            with contextlib.suppress(ConnectionResetError):  # the server may end it before this call returns
+                made = socket.create_connection(self._address, timeout=PATIENCE_S)
         with contextlib.suppress(OSError):  # the server may be faster
             made.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         return made

@@ -18,6 +18,8 @@ class Answer:
 
     status: int
     code: str
+    message: str = "as the test says"
+    region: str = ""  # where the bucket is, if the answer says so
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,11 @@ class FaultyS3:
                 operation = named(self.command, self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 match proxy.take(operation):
-                    case Answer(status, code):
-                        error = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>".encode()
-                        self.reply(status, {"Content-Type": "application/xml"}, error)
+                    case Answer(status, code, message, region):
+                        where = f"<Region>{region}</Region>" if region else ""
+                        error = f"<Error><Code>{code}</Code><Message>{message}</Message>{where}</Error>".encode()
+                        more = {"x-amz-bucket-region": region} if region else {}
+                        self.reply(status, {"Content-Type": "application/xml", **more}, error)
                     case Hang():
                         proxy.hanging.wait(20)
                         self.close_connection = True

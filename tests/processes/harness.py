@@ -8,6 +8,7 @@ whatever becomes of the tests.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -119,7 +120,10 @@ class Worker:
         """Its file, as an editor does it: another one takes the place of the one before."""
         self.tables = tables
         # a free port, which the system picks; and `logged` reads JSON, also of a command that ends by itself
-        ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
+        ours = {
+            "metrics": {"listen": "127.0.0.1:0", **tables.get("metrics", {})},
+            "log": {"level": "info", **tables.get("log", {}), "format": "json"},
+        }
         of_several = {"cluster_defaults": ours} if "clusters" in tables else ours
         self.write_text(to_toml({**tables, **of_several}))
 
@@ -166,7 +170,7 @@ class Worker:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, seconds: float = PATIENCE.total_seconds()) -> tuple[int, str]:
         """Another command with this slot's configuration file: its exit code, and what it printed."""
         done = subprocess.run(
             [sys.executable, "-m", "replicator", *arguments, "--config", str(self._config)],
@@ -175,7 +179,7 @@ class Worker:
             check=False,
             cwd=ROOT,
             env=self._site.environment,
-            timeout=PATIENCE.total_seconds(),
+            timeout=seconds,
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -229,7 +233,7 @@ class Worker:
         except urllib.error.HTTPError as error:
             with error:
                 return error.read()
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, http.client.HTTPException):  # it may serve TLS only
             return b""
 
     def logged(self, event: str = "", *, since: int = 0) -> list[Mapping[str, Any]]:

@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import TargetRun
+from infra.kafka.client.connect import connect
 from infra.kafka.client.encode import SLICE_RECORDS
 from infra.kafka.client.lent_run import LentRun
 from infra.kafka.client.librdkafka import NativeFunction, addresses, compiled, handle, is_fit, is_open
@@ -40,9 +41,9 @@ def open_producer(properties: Mapping[str, object], logger: logging.Logger) -> t
     """A client, and what produces without a Python object per record; None where only the plain path can. Raises
     KafkaException."""
     if not is_fit() or PLUGINS in properties or ";" in compiled("produce").path:
-        return Producer(dict(properties), logger=logger), None
+        return connect(Producer, dict(properties), logger), None
     functions = _functions()
-    client = Producer({**properties, PLUGINS: compiled("produce").path}, logger=logger)
+    client = connect(Producer, {**properties, PLUGINS: compiled("produce").path}, logger)
     native = handle(client)
     return client, NativeProduce(client) if functions.attached() == native else None
 

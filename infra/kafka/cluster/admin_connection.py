@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -20,11 +21,14 @@ from confluent_kafka.admin import AdminClient
 
 from formats.errors import BrokerUnavailable, ConfigError
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, refresh_metadata
+from infra.kafka.client.broker_certificate import why_not_trusted
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNREACHABLE, error_of
 from infra.kafka.client.log import client_log
-from infra.kafka.cluster.unreachable import Unreachable, parse_failure
+from infra.kafka.cluster.unreachable import NOT_ACQUIRED, Unreachable, parse_failure
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import NEXT, REASON
+from infra.settings.kafka import AUTH, MSK_IAM
 
 T = TypeVar("T")
 POLL_SECONDS = 0.1
@@ -50,8 +54,10 @@ class AdminConnection:
         """`timeout`: for each call. `first_contact`: for calls before the first answer, when every broker is down.
         Raises ConfigError for properties that the client rejects."""
         self.timeout, self._first_contact = timeout, first_contact
-        self._unreachable = Unreachable(str(properties.get("bootstrap.servers", "?")))
+        self._servers = str(properties.get("bootstrap.servers", "?"))
+        self._unreachable = Unreachable(self._servers, partial(why_not_trusted, properties=properties))
         self._was_reached = False
+        self.has_acls = properties.get(AUTH) != MSK_IAM  # whether ACLs of Kafka can decide who may do what
         # the client calls `log` of its `logger`; neither this nor `error_cb` may raise
         self._config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._on_error}
         self._replacing = threading.Lock()
@@ -61,7 +67,7 @@ class AdminConnection:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
 
     def _connect(self) -> None:
-        self.client = AdminClient(self._config, logger=self)
+        self.client = connect(AdminClient, self._config, logger=self)
         self._is_new = Deadline(REPLACED_AFTER)
 
     def _unanswered(self) -> None:
@@ -143,7 +149,8 @@ class AdminConnection:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable.all_down()
         elif error.code() in BROKER_ERRORS:
-            self._failed(error.str())  # the same text as the log line, which `log_level` may suppress
+            text = error.str()  # the same text as the log line, which `log_level` may suppress
+            self._failed(f"{self._servers}: {text}" if text.startswith(NOT_ACQUIRED) else text)
 
     def _failed(self, text: str) -> bool:
         failure = parse_failure(text)

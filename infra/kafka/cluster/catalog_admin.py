@@ -25,14 +25,16 @@ from confluent_kafka.admin import ConfigSource as ClientSource  # type: ignore[a
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import GROUP, TOPIC, AclBinding
 from formats.policies.topic_configs import ConfigChange, ConfigSource, ConfigValue
-from infra.contracts.catalog import NoAuthorizer, TopicShape
+from infra.contracts.catalog import NoAuthorizer, OtherAccessControl, TopicShape
 from infra.kafka.client.errors import describe_error, error_of, translate
 from infra.kafka.cluster.admin import ABSENT, KNOWN_WITHIN, POLL_INTERVAL, topic_id_of
 from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.scram_users import may_describe_cluster
 from infra.runtime.lifecycle import Deadline, Stop
+from infra.settings.kafka import AUTH, MSK_IAM
 
 T = TypeVar("T")
+NO_ACLS = f'access to this cluster is controlled by AWS IAM ({AUTH} = "{MSK_IAM}"), and not by ACLs of Kafka'
 BATCH = 500  # topics of one request: a broker answers with every config of each
 AUTHORIZER = "authorizer.class.name"  # a broker's config
 _SOURCES = {
@@ -93,6 +95,7 @@ class KafkaCatalogAdmin:
         return found
 
     def acls(self) -> frozenset[AclBinding]:
+        self._require_acls("describe the ACLs")
         # librdkafka drops the error of this answer (seen with 2.16): without an authorizer, and without the right,
         # it lists nothing; only a creation fails by then
         found: set[AclBinding] = set()
@@ -119,7 +122,7 @@ class KafkaCatalogAdmin:
     def sees_all_acls(self) -> bool:
         # the brokers first: librdkafka 2.16 aborts the process when the answer to describe_cluster names no live broker
         # (see `KafkaAdmin.cluster_id`), and where there is no authorizer the question is not asked at all
-        return self._has_authorizer() and may_describe_cluster(self._connection)
+        return self._connection.has_acls and self._has_authorizer() and may_describe_cluster(self._connection)
 
     def _has_authorizer(self) -> bool:
         operation = "ask a broker for its authorizer"
@@ -175,6 +178,7 @@ class KafkaCatalogAdmin:
         refused: dict[AclBinding, str] = {}
         if not ours:
             return refused
+        self._require_acls("create ACLs")
         for binding, future in self._connection.client.create_acls(list(ours), request_timeout=self._seconds).items():
             operation = f"create the ACL {ours[binding]}"
             try:
@@ -189,6 +193,7 @@ class KafkaCatalogAdmin:
         filters = [_client_binding(AclBindingFilter, one) for one in bindings]
         if not filters:
             return
+        self._require_acls("delete ACLs")
         for future in self._connection.client.delete_acls(filters, request_timeout=self._seconds).values():
             self._answer(future, "delete ACLs", needs="ALTER on the cluster")
 
@@ -213,6 +218,10 @@ class KafkaCatalogAdmin:
             if deadline.expired or self._stop.wait(POLL_INTERVAL):
                 return False
         return shape is not None
+
+    def _require_acls(self, operation: str) -> None:
+        if not self._connection.has_acls:
+            raise OtherAccessControl(f"{operation}: {NO_ACLS}")
 
     def _answer(self, future: Future[T], operation: str, *, needs: str) -> T:
         try:

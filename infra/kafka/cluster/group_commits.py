@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.groups import GroupIsActive
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import error_of, translate
-from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import outsider_properties
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline, Stop
@@ -68,9 +68,7 @@ class KafkaGroupCommits:
             answers.append(error or next((one.error for one in partitions if one.error is not None), None))
 
         try:
-            client = Consumer(
-                {**outsider_properties(self._consumer, group_id), "on_commit": committed}, logger=client_log
-            )
+            client = connect(Consumer, {**outsider_properties(self._consumer, group_id), "on_commit": committed})
         except KafkaException as error:
             raise translate(error, operation) from error
         try:

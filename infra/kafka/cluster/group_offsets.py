@@ -11,9 +11,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import BrokerUnavailable
 from infra.contracts.cluster import Committed, TopicPartition
+from infra.kafka.client.connect import connect
 from infra.kafka.client.epochs import epoch_of
 from infra.kafka.client.errors import UNREACHABLE, error_of, translate
-from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline, Stop
 
 POLL_INTERVAL = timedelta(milliseconds=20)
@@ -46,7 +46,7 @@ class GroupOffsets:
         operation = f"read the committed offsets of group {self._group_id}"
         with self._lock:
             if self._client is None:
-                self._client = Consumer(dict(self._properties), logger=client_log)
+                self._client = connect(Consumer, dict(self._properties))
                 self._is_new = Deadline(REPLACED_AFTER)
             try:
                 requested = [ClientPartition(p.topic, p.partition) for p in partitions]

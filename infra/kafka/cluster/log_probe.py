@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.log_point import LogPoint
 from formats.records.milliseconds import time_of_ms
 from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
+from infra.kafka.client.connect import connect
 from infra.kafka.client.epochs import parse_truncation
 from infra.kafka.client.errors import PARTITION_EOF, translate
-from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
@@ -82,7 +82,8 @@ class KafkaLogProbe:
         if not positions:
             return
         waiting, deadline = {TopicPartition(p.topic, p.partition) for p in positions}, Deadline(self._read_within)
-        consumer = Consumer(
+        consumer = connect(
+            Consumer,
             {
                 **for_bounded_reads(lookup_properties(self._properties)),
                 "group.id": f"replicator.probe.{uuid.uuid4().hex}",
@@ -92,7 +93,6 @@ class KafkaLogProbe:
                 "enable.partition.eof": end_counts,
                 "queued.max.messages.kbytes": 1024,
             },
-            logger=client_log,
         )
         try:
             consumer.assign(positions)

@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import TargetError
 from infra.contracts.cluster import Occupancy, TopicPartition, Watermarks
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import describe_error, translate
-from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, lookup_properties, reader_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
@@ -45,14 +45,14 @@ class KafkaTargetRecords:
         return found
 
     def _read(self, marks: Mapping[TopicPartition, Watermarks]) -> Mapping[TopicPartition, Occupancy]:
-        reader = Consumer(
+        reader = connect(
+            Consumer,
             {
                 **reader_properties(for_bounded_reads(lookup_properties(self._properties))),
                 "queued.max.messages.kbytes": 1024,
                 "fetch.max.bytes": 4 << 20,
                 "max.partition.fetch.bytes": 64 << 10,  # larger records are delivered nevertheless
             },
-            logger=client_log,
         )
         found: dict[TopicPartition, Occupancy] = {}
         deadline = Deadline(self._read_within)

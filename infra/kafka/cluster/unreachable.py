@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
+
+from infra.kafka.client.broker_certificate import DEFAULT_ADVICE, NOT_VERIFIED, advice_on
 
 MIN_WAIT = timedelta(seconds=1)
 """The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
@@ -29,6 +32,7 @@ _FAILURE = re.compile(
     re.DOTALL,
 )
 
+NOT_ACQUIRED = "Failed to acquire SASL OAUTHBEARER token"  # how an error about no broker begins
 _FIRST_REQUEST = (
     "the connection is opened and then closed: security.protocol may not be that of this listener (TLS or SASL "
     "expected), or the broker is shutting down"
@@ -37,19 +41,39 @@ _CLOSED_IN_HANDSHAKE = (
     "the connection was closed during the TLS handshake: the listener is plaintext (correct security.protocol, or the "
     "port), or the broker is shutting down"
 )
+_NO_CERTIFICATE = (
+    "the broker wants a certificate of this client: set ssl.certificate.location and ssl.key.location to one that it "
+    "trusts"
+)
+_REFUSED_CERTIFICATE = (
+    "the broker does not accept this client's certificate: it has expired, or the broker does not trust who signed it; "
+    "renew the files of ssl.certificate.location and ssl.key.location, or correct the broker's truststore"
+)
 _PERMANENT: tuple[tuple[str, str], ...] = (
     ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
     (
         "connecting to a PLAINTEXT broker listener",
         "security.protocol is TLS, but the listener is plaintext: correct security.protocol, or the port",
     ),
-    ("certificate could not be verified", "set ssl.ca.location to the CA of the broker's certificate"),
+    (NOT_VERIFIED, DEFAULT_ADVICE),
+    ("alert bad certificate", _NO_CERTIFICATE),
+    ("alert certificate required", _NO_CERTIFICATE),
+    ("alert certificate expired", _REFUSED_CERTIFICATE),
+    ("alert certificate revoked", _REFUSED_CERTIFICATE),
+    ("alert certificate unknown", _REFUSED_CERTIFICATE),
+    ("alert unknown ca", _REFUSED_CERTIFICATE),
     ("SSL handshake failed", "correct the ssl.* properties, or security.protocol"),
     ("Unsupported SASL mechanism", "correct sasl.mechanism, or enable it on the broker's listener"),
     (
         "not valid in current SASL state",
         "security.protocol is SASL, but the listener does not use SASL: correct security.protocol, or the port",
     ),
+    (
+        "invalid_token",
+        "the broker refuses the token: it has ended, or was made for another cluster or by somebody it does not trust; "
+        "correct auth or sasl.oauthbearer.* in [kafka], or this machine's clock",
+    ),
+    (NOT_ACQUIRED, "see the log line token_not_made; correct auth or sasl.oauthbearer.* in [kafka]"),
     ("SASL", "correct sasl.username, sasl.password and sasl.mechanism, or the user on the broker"),
 )
 """Text in the client's line, and the remedy; the first match counts."""
@@ -103,9 +127,10 @@ def _advice_on_disconnect(reason: str, state: str | None) -> str:
 class Unreachable:
     """Connection state of one client. Times are seconds of one monotonic clock. Safe to call from several threads."""
 
-    def __init__(self, servers: str) -> None:
-        """`servers`: as configured, for the message when the client has reported no failure."""
-        self._servers = servers
+    def __init__(self, servers: str, why_not_trusted: Callable[[str], str] = lambda _broker: "") -> None:
+        """`servers`: as configured, for the message when the client has reported no failure. `why_not_trusted`: what is
+        wrong with the certificate of a broker; it may block for some seconds, and is asked for a message only."""
+        self._servers, self._why_not_trusted = servers, why_not_trusted
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[Failure, float]] = {}
         self._all_down = False
@@ -149,6 +174,11 @@ class Unreachable:
     def _text(self) -> str:
         if not self._failures:
             return f"no answer from {self._servers}: check hosts and ports, and that no firewall drops packets"
-        known = [str(failure) for failure, _ in self._failures.values()]
+        known = [str(self._explained(failure)) for failure, _ in self._failures.values()]
         more = [f"and {len(known) - MAX_LISTED} more"] if len(known) > MAX_LISTED else []
         return " | ".join([*known[:MAX_LISTED], *more])
+
+    def _explained(self, failure: Failure) -> Failure:
+        if NOT_VERIFIED not in failure.reason or not (why := self._why_not_trusted(failure.broker)):
+            return failure
+        return replace(failure, reason=f"TLS: the broker's certificate is not trusted: {why}", advice=advice_on(why))

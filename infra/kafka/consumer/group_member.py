@@ -31,8 +31,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.errors import OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, GroupListener
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
-from infra.kafka.client.log import client_log
 from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.client.properties import lookup_properties
 from infra.runtime.lifecycle import Deadline
@@ -75,7 +75,7 @@ class Membership:
         self._subscribe_later = False
         self._properties, self._on_commit = dict(properties), on_commit
         self._lost_brokers = LostBrokers(
-            lambda: Consumer(lookup_properties(self._properties), logger=client_log), self._properties
+            lambda: connect(Consumer, lookup_properties(self._properties)), self._properties
         )
         self._clients = 0  # created so far
         self.before_close: Callable[[], None] = lambda: None  # called when `client` is about to be closed
@@ -86,7 +86,7 @@ class Membership:
         config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self._on_error)}
         if self._on_commit is not None:
             config["on_commit"] = self._guarded(self._on_commit)
-        self.client = Consumer(config, logger=client_log)
+        self.client = connect(Consumer, config)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

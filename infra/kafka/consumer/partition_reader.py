@@ -6,7 +6,7 @@ The group id is random and nothing is committed, so that other consumers of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -21,9 +21,9 @@ from formats.records.statistics import edges, total_bytes, within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.librdkafka import is_fit
-from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import for_bounded_reads, reader_properties
 from infra.kafka.consumer import decode, decode_native
 from infra.kafka.consumer.decode import Event, Item
@@ -71,15 +71,17 @@ def read_runs(
         return
     wanted = OffsetRange(start, next_offset - 1)
     given: dict[str, Any] = {**properties}
-    consumer = Consumer(
+    consumer = connect(
+        Consumer,
         {
             **reader_properties(for_bounded_reads(given)),
             "isolation.level": isolation_level,
             "queued.max.messages.kbytes": MEMORY_KBYTES,
+            "error_cb": lambda _error: None,  # what a message or a call does not say does not end a read
         },
-        logger=client_log,
     )
-    with closing(consumer), _queue_of(consumer, partition) as queue:
+    gone: list[KafkaError] = []  # errors in our queue: the partition is not in its topic any more
+    with closing(consumer), _queue_of(consumer, partition, gone.append) as queue:
         consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
         at, deadline = start, Deadline(patience)
         while at < next_offset:
@@ -100,6 +102,8 @@ def read_runs(
                         part = _trimmed(run, wanted)
                         if part is not None:
                             yield part
+            if gone:
+                raise TargetError(f"read {partition} from offset {at}: {describe_error(gone[0])}")
             if at > before:  # errors, and ends of the partition at the same offset, are no progress
                 deadline = Deadline(patience)
             elif deadline.expired:
@@ -110,13 +114,15 @@ def read_runs(
 
 
 @contextmanager
-def _queue_of(consumer: Consumer, partition: TopicPartition) -> Iterator[MessageQueue | None]:
+def _queue_of(
+    consumer: Consumer, partition: TopicPartition, on_error: Callable[[KafkaError], None]
+) -> Iterator[MessageQueue | None]:
     """Where the partition is forwarded to, before it is assigned: nothing of it is ever in the client's queue. None if
     this process is not fit for it."""
     if not is_fit():
         yield None
         return
-    with closing(MessageQueue(consumer)) as queue:
+    with closing(MessageQueue(consumer, on_error)) as queue:
         queue.forward(partition.topic, partition.partition)
         yield queue
 

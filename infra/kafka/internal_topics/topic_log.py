@@ -29,8 +29,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from formats.errors import BrokerUnavailable
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNREACHABLE, describe_error, error_of, translate
-from infra.kafka.client.log import client_log
 from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.client.properties import reader_properties
 from infra.runtime.lifecycle import Deadline
@@ -126,12 +126,12 @@ class TopicLog:
         log.info("log_reconnected", extra={TOPIC: self._topic})
 
     def _connect(self) -> None:
-        self._admin = AdminClient({**CONNECTED, **self._properties}, logger=client_log)
+        self._admin = connect(AdminClient, {**CONNECTED, **self._properties})
         self._consumer = self._reader()
         self._lost_brokers = LostBrokers(self._reader, self._properties)
 
     def _reader(self) -> Consumer:
-        return Consumer(reader_properties(self._properties), logger=client_log)
+        return connect(Consumer, reader_properties(self._properties))
 
     def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
         """Continue `fetch` at `positions`; records fetched before are dropped."""

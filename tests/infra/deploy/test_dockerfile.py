@@ -28,7 +28,7 @@ class TestWhatItSays:
 
     def test_dependencies_are_those_that_were_tested(self) -> None:
         (install,) = (one for one in STAGES["build"].all("RUN") if "pip install" in one)
-        assert "--constraint constraints.txt ." in install
+        assert "--constraint constraints.txt '.[msk]'" in install
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_a_target_runs_without_rights_of_root(self, target: str) -> None:

@@ -74,8 +74,12 @@ EVERYTHING = {
 class TestWhatItNames:
     def test_settings_exist(self) -> None:
         known = {entry.name for entry in entries()}
-        assert set(re.findall(r"dig [^\n]*?\"(\w+_\w+)\"", TEMPLATES)) == {"spool_dir", "shutdown_timeout"}
-        assert {"spool_dir", "shutdown_timeout", "listen"} <= known
+        assert set(re.findall(r"dig [^\n]*?\"(\w+_\w+)\"", TEMPLATES)) == {
+            "spool_dir",
+            "shutdown_timeout",
+            "tls_cert",
+        }
+        assert {"spool_dir", "shutdown_timeout", "tls_cert", "listen"} <= known
 
     def test_defaults_that_it_repeats_are_the_programs(self) -> None:
         (default,) = (one.default for one in fields(EgressSettings) if one.name == "shutdown_timeout")
@@ -180,7 +184,27 @@ class TestRendered:
         for one in of_kind(objects, "PodMonitor"):
             assert one["apiVersion"] == "monitoring.coreos.com/v1"
             (endpoint,) = one["spec"]["podMetricsEndpoints"]
-            assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "30s"}
+            assert endpoint == {"port": "metrics", "path": "/metrics", "scheme": "http", "interval": "30s"}
+
+    def test_probes_and_prometheus_ask_over_tls_if_the_file_has_a_certificate(self, tmp_path: Path) -> None:
+        folder = "/etc/replicator-files"
+        secured = f'listen = "0.0.0.0:9090"\ntls_cert = "{folder}/tls.crt"\ntls_key = "{folder}/tls.key"'
+        config = CONFIG.replace('listen = "0.0.0.0:9090"', secured)
+        assert config != CONFIG
+        login = {"basicAuth": {"username": {"name": "login", "key": "username"}}}
+        values = {**EVERYTHING, "files": "certificates", "podMonitor": {"enabled": True, "endpoint": login}}
+        objects = render(config, values=values, folder=tmp_path)
+        for one in of_kind(objects, "StatefulSet"):
+            pod = one["spec"]["template"]["spec"]
+            (container,) = pod["containers"]
+            probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+            assert {probe["scheme"] for probe in probes} == {"HTTPS"}
+            assert {"name": "files", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
+            assert {"name": "files", "secret": {"secretName": "certificates", "defaultMode": 0o440}} in pod["volumes"]
+        for one in of_kind(objects, "PodMonitor"):
+            (endpoint,) = one["spec"]["podMetricsEndpoints"]
+            assert endpoint["scheme"] == "https"
+            assert endpoint["basicAuth"] == login["basicAuth"]
 
     def test_what_watches_and_guards_a_set_finds_its_pods(self, tmp_path: Path) -> None:
         objects = render(CONFIG, values=EVERYTHING, folder=tmp_path)

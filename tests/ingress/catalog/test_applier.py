@@ -267,6 +267,17 @@ def test_an_acl_that_was_there_before_is_not_ours() -> None:
     assert world.catalog_admin.bindings == {COPY_READ}
 
 
+def test_a_target_whose_access_is_not_by_acls_gets_none_and_that_is_reported() -> None:
+    world = World()
+    world.catalog_admin.other_access = "describe the ACLs: AWS IAM decides"
+    world.publish_catalog(source_topic(), acls=[READ])
+    process = delivered(world)
+    assert reports_of(world, process) == [
+        "no ACL is created, and no destination protected: describe the ACLs: AWS IAM decides"
+    ]
+    assert process.ready
+
+
 def test_a_removal_at_the_source_removes_nothing() -> None:
     world = World()
     world.publish_catalog(source_topic())

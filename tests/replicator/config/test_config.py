@@ -277,7 +277,7 @@ class TestProblems:
                 "\"stop\" or \"continue\", not 'stpo' (did you mean 'stop'?)",
             ),
             ('[log]\nlevel = "INFO"', 'log.level: must be "debug" or "info" or "warning" or "error", not \'INFO\''),
-            ('[metrics]\nlisten = "9090"', 'metrics.listen: must be "host:port"'),
+            ('[metrics]\nlisten = "somewhere"', 'metrics.listen: must be "host:port"'),
             ('[metrics]\nlisten = "a:65536"', 'metrics.listen: must be "host:port"'),
             ("[sync]", "sync.destination: missing"),
             ('[sync.destination]\nbucket = "source-bucket"', "sync.destination: is the bucket and prefix of [s3]"),
@@ -487,3 +487,30 @@ class TestShowAndSchema:
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
         bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n[schema_registry]\nurl = "http://r"\n'
         assert config == parse(bare)
+
+
+class TestMetricsListener:
+    @pytest.mark.parametrize(
+        ("lines", "problem"),
+        [
+            ('listen = "9464"\ntls_cert = "a.pem"', "metrics.tls_cert: needs tls_key; give both, or neither"),
+            ('listen = "9464"\nusername = "p"', "metrics.username: needs password; give both, or neither"),
+            ('listen = "9464"\nusername = "p:q"\npassword = "${P}"', "metrics.username: must not contain a colon"),
+            (
+                'username = "p"\npassword = "${P}"',
+                "metrics.listen: missing: what is secured is not served; set it, or take the rest of [metrics] out",
+            ),
+            (
+                'listen = "9464"\nusername = "p"\npassword = "literal"',
+                'metrics.password: is a secret and must not be in the file; write "${PASSWORD}" and set that',
+            ),
+        ],
+    )
+    def test_what_secures_it_is_whole(self, lines: str, problem: str) -> None:
+        assert problem in problems(f"{SMALL}\n[metrics]\n{lines}\n", {"P": "secret"})
+
+    def test_its_password_is_not_shown(self) -> None:
+        text = f'{SMALL}\n[metrics]\nlisten = "9464"\nusername = "p"\npassword = "${{P}}"\n'
+        config = parse(text, environment={"P": "planted"})
+        assert config.metrics.password == "planted"
+        assert "planted" not in repr(config) + to_toml(to_tables(config))

@@ -203,6 +203,15 @@ def test_a_cluster_without_an_authorizer_has_no_acls_and_that_is_no_failure(capl
     assert [record.message for record in caplog.records] == ["acls_not_created"], "found out too late for the plan"
 
 
+def test_a_cluster_whose_access_is_not_by_acls_gets_none_and_the_plan_says_why() -> None:
+    world = archived()
+    world.publish_catalog(source_topic(), acls=[acl("alice", "READ")])
+    cluster = FakeCatalogAdmin(world.admin, other_access="describe the ACLs: AWS IAM decides")
+    found = plan(world, acls="archive", acl_admin=cluster)
+    assert only(found).acls == RestoredAcls(why="describe the ACLs: AWS IAM decides")
+    assert not found.refused
+
+
 def test_acls_that_the_source_did_not_describe() -> None:
     world = archived()
     world.publish_catalog(source_topic(), acls=None)

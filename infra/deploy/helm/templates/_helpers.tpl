@@ -20,6 +20,11 @@
 {{- regexFind "[0-9]+$" $listen -}}
 {{- end -}}
 
+{{/* With a certificate, the port answers over TLS only. A probe does not verify it. */}}
+{{- define "replicator.scheme" -}}
+{{- if dig "metrics" "tls_cert" "" . }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
 {{/* Arguments: the settings, and the name of the section. More than shutdown_timeout and the 6 s in which clients and processes end. */}}
 {{- define "replicator.grace" -}}
 {{- $text := dig (index . 1) "shutdown_timeout" "10s" (index . 0) -}}
@@ -113,6 +118,9 @@ envFrom:
 - {name: config, mountPath: /etc/replicator, readOnly: true}
 - {name: spool, mountPath: /var/lib/replicator}
 - {name: tmp, mountPath: /tmp}
+{{- if .Values.files }}
+- {name: files, mountPath: /etc/replicator-files, readOnly: true}
+{{- end }}
 {{- end -}}
 
 {{/* Arguments: the root, and the values of the component. */}}
@@ -120,6 +128,9 @@ envFrom:
 - {name: config, configMap: {name: {{ include "replicator.name" (index . 0) }}}}
 - {name: spool, emptyDir: {sizeLimit: {{ (index . 1).spoolSize }}}}
 - {name: tmp, emptyDir: {sizeLimit: 256Mi}}
+{{- with (index . 0).Values.files }}
+- {name: files, secret: {secretName: {{ . | quote }}, defaultMode: 288}}
+{{- end }}
 {{- end -}}
 
 {{- define "replicator.placement" -}}

@@ -93,7 +93,43 @@ LINES = [
         "sasl.password",
         True,
     ),
+    (
+        "ssl://127.0.0.1:1",
+        "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42 (after 7ms in "
+        "state APIVERSION_QUERY)",
+        "set ssl.certificate.location and ssl.key.location",
+        True,
+    ),
+    (
+        "ssl://127.0.0.1:1",
+        "Receive failed: error:0A000416:SSL routines::ssl/tls alert certificate unknown: SSL alert number 46 (after "
+        "7ms in state APIVERSION_QUERY)",
+        "does not accept this client's certificate",
+        True,
+    ),
+    (
+        "sasl_ssl://127.0.0.1:1",
+        'SASL authentication error: {"status":"invalid_token"} (after 447ms in state AUTH_REQ)',
+        "the broker refuses the token",
+        True,
+    ),
 ]
+
+
+def test_a_certificate_that_is_not_trusted_has_its_reason() -> None:
+    known = Unreachable("b:1", lambda broker: "certificate has expired" if broker == "b:1" else "")
+    for broker in ("b:1", "c:1"):
+        reason = "SSL handshake failed: error: broker certificate could not be verified, verify that ssl.ca.location"
+        failure = parse_failure(f"{broker}/bootstrap: {reason}")
+        assert failure is not None
+        known.failed(failure, 0.0)
+    known.all_down()
+    first, second = known.text().split(" | ")
+    assert first == (
+        "b:1: TLS: the broker's certificate is not trusted: certificate has expired; "
+        "renew the certificate on the broker"
+    )
+    assert second.endswith("; set ssl.ca.location to the CA of the broker's certificate")
 
 
 @pytest.mark.parametrize(
