@@ -91,9 +91,8 @@ def test_a_driver_that_is_killed_before_java_has_answered_leaves_its_folder_alon
     submit = home / "bin" / "spark-submit"
     submit.write_text(f"#!/bin/sh\ntouch {home}/began\nexec cat\n", encoding="ascii")  # and never answers
     submit.chmod(0o755)
-    process = subprocess.Popen(
-        [sys.executable, "-c", START], env={**os.environ, "SPARK_HOME": str(home)}, stdin=subprocess.DEVNULL
-    )
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    process = subprocess.Popen([sys.executable, "-c", START], env=environment, stdin=subprocess.DEVNULL, text=True)
     try:
         assert wait_until((home / "began").exists, timedelta(seconds=60))
     finally:

@@ -208,7 +208,7 @@ def test_by_spark_submit(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_standalone_cluster_refuses_to_run_the_driver() -> None:
-    """Whatever the command, and before it looks for the master: docs/spark.md says what to do instead."""
+    """Whatever the command, and before it asks for the master: docs/spark.md says what to do instead."""
     command = [
         *(str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--master", "spark://127.0.0.1:1"),
         *("--deploy-mode", "cluster", str(ROOT / "replicator" / "__main__.py"), "compact", "--once"),

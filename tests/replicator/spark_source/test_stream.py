@@ -179,7 +179,7 @@ def test_a_trigger_reads_what_there_is(stored: Stored) -> None:
     assert reader.latestOffset(end, EVERYTHING) == end
 
 
-def test_new_partitions_are_looked_for_now_and_then(stored: Stored) -> None:
+def test_new_partitions_are_listed_now_and_then(stored: Stored) -> None:
     stored.put(PLAIN, (0, 9))
     reader = stored.reader()
     start = reader.initialOffset()
