@@ -79,6 +79,14 @@ def test_what_is_missing_is_waited_for_and_then_named(stored: Stored) -> None:
     assert (late.advance.next_offset, late.lost) == (30, [OffsetRange(10, 19)])
 
 
+def test_the_oldest_segment_behind_what_is_missing_counts(stored: Stored) -> None:
+    stored.put((0, 9), (20, 29))
+    stored.now += TIMEOUT - timedelta(seconds=1)
+    stored.put((30, 39))
+    with pytest.raises(ArchivedDataLost):
+        stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN + TIMEOUT)
+
+
 def test_the_end_is_not_missing(stored: Stored) -> None:
     stored.put((0, 9))
     found = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN + 10 * TIMEOUT)
