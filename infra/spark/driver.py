@@ -32,7 +32,7 @@ from pyspark.java_gateway import launch_gateway
 from formats.errors import SparkUnavailable
 from infra.runtime.java import find_java
 from infra.runtime.process_exit import on_exit
-from infra.spark.driver_folder import driver_folder
+from infra.spark.driver_folder import driver_folder, temporary_files_in
 from infra.spark.java_output import JavaOutput
 from infra.spark.packages import pack
 
@@ -130,7 +130,7 @@ class SparkDriver:
         properties = _properties(self._settings, folder)
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
         try:
-            gateway = self._launch(conf, str(java.home))
+            gateway = self._launch(conf, str(java.home), folder)
             self._java = java_process = gateway.proc
             stack.callback(self._end_java, gateway, java_process)
             stack.enter_context(on_exit(java_process.kill))  # its workers end with it
@@ -168,11 +168,11 @@ class SparkDriver:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
         return context
 
-    def _launch(self, conf: SparkConf, java_home: str) -> Any:
+    def _launch(self, conf: SparkConf, java_home: str, folder: Path) -> Any:
         variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}
         if bind := conf.get("spark.driver.bindAddress"):
             variables["SPARK_LOCAL_IP"] = bind  # the address of Spark's web UI, for which there is no property
-        with self._output.writer() as writer, _environment(variables):
+        with self._output.writer() as writer, _environment(variables), temporary_files_in(folder):
             return launch_gateway(conf, {"stdout": writer, "stderr": writer, "start_new_session": self._own_session})  # type: ignore[no-untyped-call]
 
     def _end_java(self, gateway: Any, java: subprocess.Popen[bytes]) -> None:

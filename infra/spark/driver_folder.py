@@ -34,6 +34,17 @@ def driver_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """What this process creates in its temporary folder meanwhile is in `folder` instead. PySpark's launcher makes a
+    folder of its own there, which stays if the process is killed before Java has answered."""
+    before, tempfile.tempdir = tempfile.gettempdir(), str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def sweep(root: Path) -> None:
     """Remove the folders below `root` whose driver has ended. Folders that cannot be removed are left, without an
     error."""

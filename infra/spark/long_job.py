@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,12 +26,12 @@ from pyspark.errors import PySparkException
 from formats.errors import SparkUnavailable, TasksNotStarted
 from infra.runtime import log_fields
 from infra.runtime.health import Health, HealthSnapshot
-from infra.runtime.lifecycle import Clock, Deadline, Stop
-from infra.runtime.metrics import Metrics
+from infra.runtime.lifecycle import Deadline
 from infra.runtime.retry import Backoff
 from infra.runtime.workers.attempt import ServiceBuilder, WorkerJob
 from infra.runtime.workers.gathered import gather
 from infra.runtime.workers.roster import Roster
+from infra.runtime.workers.supervisor_parts import SupervisorParts
 from infra.runtime.workers.task_port import TaskPort
 from infra.spark.driver import SparkDriver, SparkSettings
 from infra.spark.executors import attempts_on_leaving, registered, request_others
@@ -74,10 +74,7 @@ class LongJob:
     tasks: int | None  # None: as many as the cluster has cores, at most MOST_TASKS
     builder: ServiceBuilder
     drain_within: timedelta
-    clock: Clock
-    metrics: Metrics
-    stop: Stop
-    resources: ExitStack
+    parts: SupervisorParts
     health: Health = field(default_factory=Health)  # problems of the driver's own, beside those of Spark and the tasks
     _port: TaskPort | None = None
     _changed: bytes | None = None  # settings, pickled, since the first change
@@ -90,13 +87,13 @@ class LongJob:
     def __post_init__(self) -> None:
         if self.tasks is not None and self.tasks < 1:
             raise ValueError(f"at least one task is needed, not {self.tasks}")
-        self._turned_at = self.clock.now()
+        self._turned_at = self.parts.clock.now()
 
     def run(self) -> None:
         """Raises JavaMissing, SparkUnavailable, ConfigError and TasksNotStarted at the first start."""
         failures = 0
-        while not self.stop.is_set():
-            began_at = self.clock.now()
+        while not self.parts.stop.is_set():
+            began_at = self.parts.clock.now()
             try:
                 driver = SparkDriver(long_settings(self.settings, self.tasks), own_session=True)
                 try:
@@ -106,12 +103,12 @@ class LongJob:
             except SparkUnavailable as error:
                 if self._port is None or not self._port.has_connected:
                     raise
-                if self.clock.now() - began_at >= STEADY:
+                if self.parts.clock.now() - began_at >= STEADY:
                     failures = 0
                 pause = PAUSES.delay(failures)
                 failures += 1
                 self._problem = f"the job ended, and the next one begins after {pause.total_seconds():.0f} s: {error}"
-                self.metrics.count("spark_failed_jobs")
+                self.parts.metrics.count("spark_failed_jobs")
                 log.error("spark_job_failed", extra={log_fields.ERROR: str(error)})
                 self._pause(pause)
 
@@ -128,7 +125,7 @@ class LongJob:
         problem = self._problem or ("" if self._port is not None else "Spark is starting")
         found = gather(
             states,
-            self.clock.now(),
+            self.parts.clock.now(),
             driver_turn=self._turned_at,
             missing=partial(waits_for_executors, spark_error=self._spark_error),
             problems={SPARK: problem} if problem else {},
@@ -161,7 +158,7 @@ class LongJob:
         try:
             while job.runs:
                 self._turn(port)
-                if self.stop.is_set() and deadline is None:
+                if self.parts.stop.is_set() and deadline is None:
                     deadline = Deadline(self.drain_within)
                     port.drain("the driver was asked to stop")
                 if deadline is not None and deadline.expired:
@@ -182,7 +179,7 @@ class LongJob:
     def _wanted(self, driver: SparkDriver) -> int:
         if self.tasks is None:
             self.tasks = max(1, min(self._cores(driver), MOST_TASKS))
-        self.metrics.gauge("spark_tasks", self.tasks)
+        self.parts.metrics.gauge("spark_tasks", self.tasks)
         return self.tasks
 
     def _cores(self, driver: SparkDriver) -> int:
@@ -192,7 +189,7 @@ class LongJob:
             before, cores = cores, registered(driver.context)
             if cores and cores == before:
                 break
-            if self.stop.wait(timedelta(seconds=2)):
+            if self.parts.stop.wait(timedelta(seconds=2)):
                 break
         return int(driver.context.defaultParallelism)
 
@@ -201,8 +198,8 @@ class LongJob:
             host = self.settings.properties.get("spark.driver.bindAddress") or _conf(driver, "spark.driver.host")
             port = int(self.settings.properties.get(PORT, "0"))
             setting = "spark.driver.bindAddress"
-            self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.clock, setting=setting)
-            self.resources.callback(self._port.close)
+            self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.parts.clock, setting=setting)
+            self.parts.resources.callback(self._port.close)
             if self._changed is not None:
                 self._port.change_settings(self._changed)
         return self._port
@@ -215,19 +212,19 @@ class LongJob:
             raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
 
     def _turn(self, port: TaskPort) -> None:
-        self._turned_at = self.clock.now()
-        self.metrics.gauge("spark_running_tasks", sum(state.hello is not None for state in port.states()))
+        self._turned_at = self.parts.clock.now()
+        self.parts.metrics.gauge("spark_running_tasks", sum(state.hello is not None for state in port.states()))
         if port.error is not None:
             raise port.error
         lost = port.lost
         if lost > self._counted:
-            self.metrics.count("spark_lost_attempts", lost - self._counted)
+            self.parts.metrics.count("spark_lost_attempts", lost - self._counted)
             self._counted = lost
 
     def _pause(self, pause: timedelta) -> None:
         deadline = Deadline(pause)
-        while not deadline.expired and not self.stop.wait(min(deadline.left, timedelta(seconds=1))):
-            self._turned_at = self.clock.now()
+        while not deadline.expired and not self.parts.stop.wait(min(deadline.left, timedelta(seconds=1))):
+            self._turned_at = self.parts.clock.now()
 
 
 def waits_for_executors(working: int, wanted: int, *, spark_error: str) -> str:

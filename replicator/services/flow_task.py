@@ -8,7 +8,7 @@ import logging
 import pickle
 import sys
 from dataclasses import dataclass, field, replace
-from typing import Literal, TextIO, assert_never, cast
+from typing import TYPE_CHECKING, Literal, TextIO, assert_never, cast
 
 from infra.runtime import log_fields
 from infra.runtime.logs import configure
@@ -16,6 +16,10 @@ from infra.runtime.workers.attempt import WatchedService
 from infra.spark.java_output import PASSED_ON
 from replicator.config import Config, MetricsSettings
 from replicator.services.wiring import ServiceContext, for_workers
+
+if TYPE_CHECKING:
+    from egress.settings import EgressSettings
+    from ingress.settings import IngressSettings
 
 Flow = Literal["egress", "ingress"]
 INSTANCE = "group.instance.id"
@@ -106,10 +110,15 @@ def configured_instance(config: Config) -> str:
 
 def instance_base(config: Config, flow: Flow) -> str:
     """The configured `group.instance.id`, else the group's id."""
+    return configured_instance(config) or section_of(config, flow).group_id
+
+
+def section_of(config: Config, flow: Flow) -> EgressSettings | IngressSettings:
+    """Raises ConfigError without one."""
     section = config.egress if flow == "egress" else config.ingress
     if section is None:
-        raise config.without(flow, "")
-    return configured_instance(config) or section.group_id
+        raise config.without(flow, f"; add [{flow}]")
+    return section
 
 
 class _TaskField(logging.Filter):

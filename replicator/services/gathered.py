@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from datetime import timedelta
 from typing import Protocol
 
@@ -12,17 +11,19 @@ from infra.runtime import log_fields
 from infra.runtime.gathered_metrics import gathered_registry
 from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.health_server import HealthServer
-from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import MetricName
-from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
-from replicator.config import SettingsFile
+from infra.runtime.workers.supervisor_parts import SupervisorParts
+from replicator.config import Config, SettingsFile
 from replicator.config.reload import EGRESS, INGRESS
-from replicator.services.flow_task import FlowTask
+from replicator.services.flow_task import Flow, FlowTask, section_of
 from replicator.services.listener_access import access_of
 from replicator.services.preserving import check_preserving
 from replicator.services.reload import ConfigReloader
+from replicator.services.wiring import GRACE
+
+HEARING = timedelta(seconds=2)  # until the last process has the order to drain, and this one its end
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +46,17 @@ class TaskSupervisor(Protocol):
     def metrics_by_task(self) -> Mapping[int, str]: ...
 
 
+def drains_within(config: Config, flow: Flow) -> timedelta:
+    """Until every process has drained after an order. Raises ConfigError without a section of the flow."""
+    return section_of(config, flow).shutdown_timeout + GRACE + HEARING
+
+
 def gathered_service(
     supervisor: TaskSupervisor,
     builder: FlowTask,
     *,
     own_metrics: tuple[MetricName, ...],
-    metrics: PrometheusMetrics,
-    clock: Clock,
-    stop: Stop,
-    resources: ExitStack,
+    parts: SupervisorParts,
     grace: timedelta,
     file: SettingsFile | None,
 ) -> Service:
@@ -61,10 +64,12 @@ def gathered_service(
     configuration is from; its changes go to the processes."""
     config, flow = builder.config, builder.flow
     if config.metrics.listen is not None:
-        registry = gathered_registry(metrics.registry, own_metrics, supervisor.metrics_by_task)
+        registry = gathered_registry(parts.metrics.registry, own_metrics, supervisor.metrics_by_task)
         access = access_of(config.metrics)
-        server = HealthServer(config.metrics.listen, registry, supervisor, clock=clock, metrics=metrics, access=access)
-        resources.callback(server.close)
+        server = HealthServer(
+            config.metrics.listen, registry, supervisor, clock=parts.clock, metrics=parts.metrics, access=access
+        )
+        parts.resources.callback(server.close)
         log.info("listening", extra={log_fields.ADDRESS: server.address})
     loops: dict[str, Callable[[], None]] = {flow: supervisor.run}
     reloader = None
@@ -76,7 +81,8 @@ def gathered_service(
             apply=lambda changed: supervisor.change_settings(builder.changed(changed)),
             check=check_preserving,
             health=supervisor.health,
-            stop=stop,
+            stop=parts.stop,
         )
         loops["config"] = reloader.run
-    return ThreadedService(loops, stop, resources, grace=grace, reload=reloader.request if reloader else None)
+    reload = reloader.request if reloader else None
+    return ThreadedService(loops, parts.stop, parts.resources, grace=grace, reload=reload)

@@ -7,25 +7,21 @@ service.start(); …; service.stop(); service.join(timedelta(seconds=30))
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from datetime import timedelta
 
-from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.metrics import MetricName
-from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.service import Service
+from infra.runtime.workers.supervisor_parts import SupervisorParts
 from infra.spark.driver import SUBMITTED, SparkSettings
 from infra.spark.long_job import LongJob
 from replicator.config import Config, SettingsFile
 from replicator.services.compaction import spark_settings
 from replicator.services.flow_task import Flow, FlowTask, instance_base
-from replicator.services.gathered import gathered_service
-from replicator.services.wiring import GRACE
+from replicator.services.gathered import drains_within, gathered_service
 
 DRIVERS_OWN: tuple[MetricName, ...] = (
     *("ready", "spark_tasks", "spark_running_tasks", "spark_lost_attempts", "spark_failed_jobs"),
 )
-HEARING = timedelta(seconds=2)  # until the last task has heard of the drain, and the driver of its end
 JAVA_ENDS = timedelta(seconds=10)
 
 
@@ -40,35 +36,19 @@ def build_on_spark(
     """A service whose N tasks on Spark each run `flow`. `tasks`: None: as many as the cluster has cores. `spark`: by
     default the settings of [compaction]. `file`: where `config` is from; its changes go to the tasks. Raises
     ConfigError; the run raises JavaMissing, SparkUnavailable and TasksNotStarted."""
-    section = config.egress if flow == "egress" else config.ingress
-    if section is None:
-        raise config.without(flow, f"; add [{flow}]")
+    drain_within, parts = drains_within(config, flow), SupervisorParts()
     settings = spark or spark_settings(config)
     # the workers of a local master share the output of the Java that this process has started
     passes_logs = settings.is_local and SUBMITTED not in os.environ
     base = instance_base(config, flow)
     builder = FlowTask(flow=flow, config=config, passes_logs=passes_logs, instance_base=base)
     builder.config_of(0)  # its problems belong to the start
-    drain_within = section.shutdown_timeout + GRACE + HEARING
-    clock, metrics, stop, resources = SystemClock(), PrometheusMetrics(), Stop(), ExitStack()
-    job = LongJob(
-        settings=settings,
-        tasks=tasks,
-        builder=builder,
-        drain_within=drain_within,
-        clock=clock,
-        metrics=metrics,
-        stop=stop,
-        resources=resources,
-    )
+    job = LongJob(settings=settings, tasks=tasks, builder=builder, drain_within=drain_within, parts=parts)
     return gathered_service(
         job,
         builder,
         own_metrics=DRIVERS_OWN,
-        metrics=metrics,
-        clock=clock,
-        stop=stop,
-        resources=resources,
+        parts=parts,
         grace=drain_within + JAVA_ENDS,
         file=file,
     )

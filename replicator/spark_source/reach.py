@@ -58,7 +58,7 @@ class ReachFinder:
                 found, infos, is_cut = self._past_recorded(source, at, until)
                 if found.next_offset == at and found.missing is not None:
                     missing = found.missing
-                    if not self._is_late(infos, missing, now):
+                    if not self._is_late(infos, now):
                         break
                     if self.fail_on_data_loss:
                         raise ArchivedDataLost(source, missing)
@@ -89,6 +89,6 @@ class ReachFinder:
         listing = all_ahead(self.archive.segments, source, at)
         return advance([info.segment for info in listing.infos], recorded, at, until), listing.infos, listing.is_cut
 
-    def _is_late(self, infos: Sequence[SegmentInfo], missing: OffsetRange, now: datetime | None) -> bool:
-        behind = [info.stored_at for info in infos if info.segment.offsets.start > missing.start]
-        return now is None or (bool(behind) and now - min(behind) >= self.lost_segment_timeout)
+    def _is_late(self, behind: Sequence[SegmentInfo], now: datetime | None) -> bool:
+        """`behind`: all segments that were listed, at least one: a hole is known by what follows it."""
+        return now is None or now - min(info.stored_at for info in behind) >= self.lost_segment_timeout

@@ -148,10 +148,10 @@ class SegmentsReader(DataSourceReader):
         found = (step for step in steps if isinstance(step, SegmentSlice))
         yield from read_splits(source, found, sizes, self._options.max_partition_bytes)
 
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        split = partition.value
+    def read(self, partition: InputPartition | None) -> Iterator[RecordBatch]:
+        split = None if partition is None else partition.value
         if not isinstance(split, ReadSplit):
-            return  # the empty partition that Spark adds if the plan has none
+            return  # what Spark adds if the plan has no partition: an empty one, or until PySpark 4.1 none at all
         with opened(self._config) as archive:
             reader = SplitReader(archive, RecordFilter(timestamps=self._wanted.timestamps))
             for batch in reader.batches(split):

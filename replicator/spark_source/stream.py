@@ -8,9 +8,10 @@ The second step repeats after a crash, with the same records, whatever was merge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.offset_for_time import TimeFinder
 from infra.archive.read import SplitReader
-from infra.runtime.lifecycle import Deadline
+from infra.runtime.lifecycle import Clock, SystemClock
+from replicator.config import Config
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
 from replicator.spark_source.archived import archived_sources
 from replicator.spark_source.opened import log_gaps, opened
@@ -42,18 +44,26 @@ FIND_EVERY = timedelta(seconds=15)  # new topics, incarnations and partitions
 class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives in a Python process of the driver as long as the query; `read` is pickled to executors."""
 
-    def __init__(self, options: ReadOptions, columns: pa.Schema = TABLE) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        columns: pa.Schema = TABLE,
+        *,
+        open_archive: Callable[[Config], AbstractContextManager[Archive]] = opened,
+        clock: Clock | None = None,
+    ) -> None:
         self._options = options
+        self._open, self._clock = open_archive, clock or SystemClock()
         self._config = for_workers(options.config)
         self._columns = columns
         self._is_bounded = False
         # of a query with the trigger availableNow, once its first batch is planned
         self._bound: StreamPositions | None = None
-        self._found_within: Deadline | None = None  # None: topics and partitions were not listed yet
+        self._found_at: datetime | None = None  # when topics and partitions were listed last
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802, Spark's name
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
-        with opened(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
+        with self._open(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
             found = {}
             for source in archived_sources(archive.segments, self._options):
                 start = self._start(archive, pool, source)
@@ -71,7 +81,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises ArchivedDataLost, StoreUnavailable."""
         known = decode(self._options.wanted.region, start)
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        with opened(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
+        with self._open(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
             if self._is_bounded and self._bound is None:
                 self._bound = self._latest(archive, pool, self._with_new(archive, known), None)
             if self._bound is None:
@@ -82,7 +92,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises ArchivedDataLost if a part of the batch was deleted since it was planned first, StoreUnavailable."""
         region = self._options.wanted.region
         found: list[InputPartition] = []
-        with opened(self._config) as archive:
+        with self._open(self._config) as archive:
             finder = self._finder(archive)
             for source, offsets in unread(decode(region, start), decode(region, end)).items():
                 reached = finder.reach(source, offsets.start, until=offsets.next_offset, now=None)
@@ -95,7 +105,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         split = partition.value
         if isinstance(split, ReadSplit):
-            with opened(self._config) as archive:
+            with self._open(self._config) as archive:
                 for batch in SplitReader(archive).batches(split):
                     yield chosen(table_of(batch, split.source), self._columns)
 
@@ -109,10 +119,10 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _latest(
         self, archive: Archive, pool: ThreadPoolExecutor, known: StreamPositions, max_bytes: int | None
     ) -> dict[SourcePartition, Position]:
-        finder, now, bound = self._finder(archive), datetime.now(UTC), self._bound
+        finder, now, bound = self._finder(archive), self._clock.now(), self._bound
 
         def reach(source: SourcePartition) -> ArchiveReach:
-            until = INT64_MAX if bound is None else bound[source].next_offset if source in bound else 0
+            until = INT64_MAX if bound is None else bound[source].next_offset  # which has all that is known
             start = known[source].next_offset
             return finder.reach(source, start, until=until, now=now, max_bytes=max_bytes)
 
@@ -120,17 +130,17 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {source: one.advance.next_offset for source, one in reached.items()}
         if max_bytes is not None:
             sizes = {s: sum(size_of(part, one.sizes) for part in one.advance.slices) for s, one in reached.items()}
-            for source, share in shares({s: size for s, size in sizes.items() if size}, max_bytes).items():
+            for source, share in shares(sizes, max_bytes).items():
                 ends[source] = within(reached[source].advance, reached[source].sizes, share)
         return {source: Position(known[source].first, ends[source]) for source in known}
 
     def _with_new(self, archive: Archive, known: StreamPositions) -> dict[SourcePartition, Position]:
         """`known`, and the source partitions that appeared since: those are read from their begin. Listing topics and
         partitions costs requests for each, so it is not repeated at each trigger."""
-        found = dict(known)
-        if self._found_within is not None and not self._found_within.expired:
+        found, now = dict(known), self._clock.now()
+        if self._found_at is not None and now - self._found_at < FIND_EVERY:
             return found
-        self._found_within = Deadline(FIND_EVERY)
+        self._found_at = now
         for source in archived_sources(archive.segments, self._options):
             if source not in found:
                 start = self._earliest(archive, source)
@@ -158,6 +168,6 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not infos:
             return 0 if begin is None else begin.offset
         first = infos[0].segment.offsets.start
-        age = datetime.now(UTC) - min(one.stored_at for one in infos)
+        age = self._clock.now() - min(one.stored_at for one in infos)
         is_late = age >= self._options.stream.lost_segment_timeout
         return first if begin is None or is_late or begin.offset > first else begin.offset

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,13 @@ from formats.control.gap import RecordedGap
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
-from infra.runtime.lifecycle import Deadline
 from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.config import from_mapping
 from replicator.services.compaction import Compaction, in_process
 from replicator.spark_source.options import OF_A_READ, parse_options
 from replicator.spark_source.source import KAFKA_COLUMNS, register
-from replicator.spark_source.stream import SegmentsStreamReader
+from replicator.spark_source.stream import FIND_EVERY, SegmentsStreamReader
+from tests.fakes.surroundings import HandClock
 from tests.formats.sample_records import ORIGIN, batch_of
 from tests.integration.on_spark import QUICK
 from tests.integration.test_spark_source import ROWS, Archive, archive_of_orders
@@ -146,7 +145,8 @@ def test_from_the_latest_on(spark: SparkSession, archive: Archive) -> None:
 
 
 def test_new_incarnations_are_found_at_the_first_trigger_and_then_now_and_then(archive: Archive) -> None:
-    reader = SegmentsStreamReader(parse_options(archive.options(), refused=OF_A_READ))
+    clock = HandClock()
+    reader = SegmentsStreamReader(parse_options(archive.options(), refused=OF_A_READ), clock=clock)
     start = reader.initialOffset()
     store(archive, SourcePartition("a", "orders", 0, "a1b2c3"), 0)
     first = reader.latestOffset(start, ReadAllAvailable())
@@ -155,7 +155,7 @@ def test_new_incarnations_are_found_at_the_first_trigger_and_then_now_and_then(a
     store(archive, archive.source(0), 4 * ROWS)
     second = reader.latestOffset(first, ReadAllAvailable())
     assert second == first | {"orders": first["orders"] | {"0": {"first": 0, "next": 5 * ROWS}}}
-    reader._found_within = Deadline(timedelta())
+    clock.advance(FIND_EVERY.total_seconds())
     third = reader.latestOffset(second, ReadAllAvailable())
     assert third == second | {"orders@d4e5f6": {"0": {"first": 0, "next": ROWS}}}
     # another process of the driver, which plans the batch between two positions again

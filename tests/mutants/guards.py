@@ -33,6 +33,9 @@ ARCHIVE: Stage = ("tests/infra/archive",)
 DRILL: Stage = ("tests/processes/test_drill.py",)
 MESSAGES: Stage = ("tests/formats/messages",)
 SEQUENCER: Stage = ("tests/stateful/test_sequencer.py", "tests/stateful/test_sequencer_steps.py")
+STREAM: Stage = ("tests/replicator/spark_source",)
+STREAM_POSITIONS: Stage = ("tests/replicator/spark_source/test_stream_positions.py",)
+STREAM_SPARK: Stage = ("tests/integration/test_spark_stream.py",)
 SHARED: tuple[Stage, ...] = (
     ("tests/formats", *ARCHIVE),
     ("tests/egress", "tests/ingress"),
@@ -102,6 +105,9 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("replicator/verify/*.py", _row("verify", *RESTORE, broker=(RESTORE_BROKER,))),
     ("replicator/drill.py", _row("verify", ("tests/replicator/test_drill_on_fakes.py",), broker=(DRILL,))),
     ("replicator/spark_source/rows.py", _row("formats", ARCHIVE)),
+    ("replicator/spark_source/positions.py", _row("spark", STREAM_POSITIONS, STREAM)),
+    ("replicator/spark_source/reach.py", _row("spark", STREAM)),
+    ("replicator/spark_source/stream.py", _row("spark", STREAM, broker=(STREAM_SPARK,))),
 )
 
 

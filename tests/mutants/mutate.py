@@ -84,6 +84,8 @@ def mutants(module: str, text: str) -> list[Mutant]:
     found = []
     for function, line, change in sorted(finder.found, key=lambda one: (one[2].start, one[2].end, one[2].kind)):
         before = text[change.start : change.end]
+        if before == change.after:
+            continue  # two equal arguments, swapped
         words = "\n".join((module, function, change.kind, before, change.after))
         seen[words] += 1
         name = hashlib.sha256(f"{words}\n{seen[words]}".encode()).hexdigest()[:8]

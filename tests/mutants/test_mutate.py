@@ -46,6 +46,7 @@ def planted(body: str, kind: str = "") -> list[str]:
         ("handler removed", "try:\n    a()\nexcept E:\n    raise F", []),
         ("arguments", "x = f(a, b.c, 1)", ["x = f(b.c, a, 1)"]),
         ("arguments", "x = isinstance(a, b)", []),
+        ("arguments", "x = f(a, a)", []),
         ("min, any", "x = min(a)", ["x = max(a)"]),
         ("other end", "x = a[-1]", ["x = a[0]"]),
         ("early return", "a = 1\nb = 2", ["return\na = 1\nb = 2"]),

@@ -15,19 +15,19 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.errors import ReplicatorError
 from infra.runtime import log_fields
 from infra.runtime.health import Health, HealthSnapshot
-from infra.runtime.lifecycle import Clock, Deadline, Stop
-from infra.runtime.metrics import Metrics
+from infra.runtime.lifecycle import Deadline
 from infra.runtime.retry import Backoff
 from infra.runtime.workers.attempt import ServiceBuilder, WorkerJob
 from infra.runtime.workers.gathered import gather
 from infra.runtime.workers.roster import Roster
+from infra.runtime.workers.supervisor_parts import SupervisorParts
 from infra.runtime.workers.task_port import TaskPort
 
 LOOPBACK = "127.0.0.1"
@@ -74,10 +74,7 @@ class WorkerProcesses:
     count: int
     builder: ServiceBuilder
     drain_within: timedelta
-    clock: Clock
-    metrics: Metrics
-    stop: Stop
-    resources: ExitStack
+    parts: SupervisorParts
     start: StartChild = start_child
     health: Health = field(default_factory=Health)  # problems of the parent's own, beside those of the children
     _port: TaskPort = field(init=False)
@@ -87,19 +84,19 @@ class WorkerProcesses:
     _has_worked: bool = False  # any child, ever
 
     def __post_init__(self) -> None:
-        self._turned_at = self.clock.now()
-        self._port = TaskPort(Roster(self.count), host=LOOPBACK, port=0, clock=self.clock)
-        self.resources.callback(self._port.close)
+        self._turned_at = self.parts.clock.now()
+        self._port = TaskPort(Roster(self.count), host=LOOPBACK, port=0, clock=self.parts.clock)
+        self.parts.resources.callback(self._port.close)
         self._port.job_begins(1)
         self._children = [_Child() for _ in range(self.count)]
-        self.metrics.gauge("worker_processes", self.count)
+        self.parts.metrics.gauge("worker_processes", self.count)
 
     def run(self) -> None:
         """Raises ProcessesNotStarted, and what ended the thread that supervises the children."""
         try:
-            while not self.stop.is_set():
+            while not self.parts.stop.is_set():
                 self._turn()
-                self.stop.wait(TURN)
+                self.parts.stop.wait(TURN)
             self._drain()
         finally:
             self._end_rest()
@@ -111,7 +108,7 @@ class WorkerProcesses:
     # --- what can be seen
 
     def snapshot(self) -> HealthSnapshot:
-        found = gather(self._port.states(), self.clock.now(), driver_turn=self._turned_at, missing=self._missing)
+        found = gather(self._port.states(), self.parts.clock.now(), driver_turn=self._turned_at, missing=self._missing)
         return replace(found, problems={**self.health.snapshot().problems, **found.problems})
 
     def metrics_by_task(self) -> Mapping[int, str]:
@@ -125,13 +122,13 @@ class WorkerProcesses:
     # --- the thread of run
 
     def _turn(self) -> None:
-        now = self._turned_at = self.clock.now()
+        now = self._turned_at = self.parts.clock.now()
         for task, child in enumerate(self._children):
             self._reap(task, child, now)
             if child.process is None and (child.not_before is None or now >= child.not_before):
                 self._start(task, child, now)
         states = self._port.states()
-        self.metrics.gauge("running_worker_processes", sum(state.hello is not None for state in states))
+        self.parts.metrics.gauge("running_worker_processes", sum(state.hello is not None for state in states))
         self._has_worked |= any(state.health is not None and state.health.is_started for state in states)
         if not self._has_worked and min(child.failures for child in self._children) >= TRIES:  # an operator is there
             reasons = [state.error for state in states if state.error] or ["the log of the processes has the reason"]
@@ -139,7 +136,7 @@ class WorkerProcesses:
         if self._port.error is not None:
             raise self._port.error
         if (lost := self._port.lost) > self._counted:
-            self.metrics.count("lost_worker_processes", lost - self._counted)
+            self.parts.metrics.count("lost_worker_processes", lost - self._counted)
             self._counted = lost
 
     def _start(self, task: int, child: _Child, now: datetime) -> None:
@@ -170,7 +167,7 @@ class WorkerProcesses:
         self._port.drain("the parent stops")
         deadline = Deadline(self.drain_within)
         while any(self._running()) and not deadline.expired:
-            self._turned_at = self.clock.now()
+            self._turned_at = self.parts.clock.now()
             for process in self._running():
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(min(TURN, deadline.left).total_seconds())

@@ -19,7 +19,7 @@ from infra.runtime import health_server
 from infra.settings.units import format_duration
 from replicator.config import parse
 from replicator.config.reference import entries
-from replicator.services.processes import HEARING
+from replicator.services.gathered import HEARING
 from replicator.services.wiring import GRACE
 from replicator.terminal.output import DIFFERENCES
 from tests.infra.deploy.helm import CHART, ROOT, refusal, render, strict_reader

@@ -16,8 +16,8 @@ import pytest
 from egress.settings import EgressSettings
 from infra.runtime.service import RELOAD, SIGNALS
 from ingress.settings import IngressSettings
+from replicator.services.gathered import HEARING
 from replicator.services.on_spark import JAVA_ENDS
-from replicator.services.processes import HEARING
 from replicator.services.wiring import GRACE
 
 FOLDER = Path(__file__).parents[3] / "infra" / "deploy" / "systemd"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from infra.local.waiting import wait_until
 from infra.spark.driver_folder import LOCK, PREFIX, driver_folder, sweep
 
 HOLD = """
 import sys
+from infra.local.waiting import wait_until
 from infra.spark.driver_folder import driver_folder
 with driver_folder() as folder:
     (folder / "blockmgr").mkdir()
@@ -32,6 +36,12 @@ def hold() -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
+
+
+START = """
+from infra.spark.driver import SparkDriver, SparkSettings
+SparkDriver(SparkSettings(master="local[1]"))
+"""
 
 
 def ended(process: subprocess.Popen[str]) -> None:
@@ -70,3 +80,24 @@ def test_a_folder_without_a_released_lock_is_left(root: Path) -> None:
     (root / f"{PREFIX}file").touch()
     sweep(root)
     assert len(list(root.iterdir())) == 3
+
+
+def test_a_driver_that_is_killed_before_java_has_answered_leaves_its_folder_alone(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """PySpark's launcher makes a folder, too, and waits for Java to write there where it listens."""
+    home = tmp_path_factory.mktemp("spark")
+    (home / "bin").mkdir()
+    submit = home / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\ntouch {home}/began\nexec cat\n", encoding="ascii")  # and never answers
+    submit.chmod(0o755)
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    process = subprocess.Popen([sys.executable, "-c", START], env=environment, stdin=subprocess.DEVNULL, text=True)
+    try:
+        assert wait_until((home / "began").exists, timedelta(seconds=60))
+    finally:
+        ended(process)
+    (left,) = root.iterdir()
+    assert left.name.startswith(PREFIX)
+    sweep(root)
+    assert list(root.iterdir()) == []

@@ -206,6 +206,18 @@ def test_by_spark_submit(tmp_path: Path) -> None:
             submitted.kill()
 
 
+@pytest.mark.long
+def test_a_standalone_cluster_refuses_to_run_the_driver() -> None:
+    """Whatever the command, and before it asks for the master: docs/spark.md says what to do instead."""
+    command = [
+        *(str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--master", "spark://127.0.0.1:1"),
+        *("--deploy-mode", "cluster", str(ROOT / "replicator" / "__main__.py"), "compact", "--once"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "not supported for python applications on standalone clusters" in done.stderr, done.stderr
+    assert done.returncode != 0
+
+
 def _python_of(file: str) -> int:
     """The process that runs with a configuration file, and is no Java."""
     found = []

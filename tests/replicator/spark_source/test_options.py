@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from formats.errors import ConfigError
 from formats.int_range import IntRange
@@ -12,6 +13,8 @@ from formats.read_splits import ArchiveQuery
 from formats.segment import OffsetRange
 from infra.settings.units import MIB
 from replicator.spark_source.options import parse_options
+from replicator.spark_source.rows import TABLE
+from replicator.spark_source.source import SegmentsReader
 
 CONFIG = 'region = "a"\n[s3]\nbucket = "archive"\n'
 
@@ -95,3 +98,9 @@ def test_every_problem_at_once() -> None:
 def test_the_configuration_itself_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         parse_options({"config": str(tmp_path / "none.toml")})
+
+
+def test_nothing_is_read_of_the_partition_that_spark_adds_to_an_empty_plan(config: str) -> None:
+    reader = SegmentsReader(parse_options({"config": config}), TABLE)
+    assert list(reader.read(InputPartition(None))) == []
+    assert list(reader.read(None)) == [], "PySpark 4.1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -14,6 +14,8 @@ from formats.int_range import INT64_MAX
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.archive import Archive
+from infra.archive.forward_listing import MAX_AFTER
+from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.spark_source.reach import ArchivedDataLost, ReachFinder
 
@@ -23,14 +25,25 @@ TIMEOUT = timedelta(minutes=10)
 BYTES = 100  # of each segment
 
 
+class CountingStore(MemoryObjectStore):
+    """Counts the keys that it lists."""
+
+    listed = 0
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        for info in super().list(prefix, start_after=start_after, limit=limit):
+            self.listed += 1
+            yield info
+
+
 @dataclass
 class Stored:
     now: datetime = BEGAN
-    objects: MemoryObjectStore = field(init=False)
+    objects: CountingStore = field(init=False)
     archive: Archive = field(init=False)
 
     def __post_init__(self) -> None:
-        self.objects = MemoryObjectStore(now=lambda: self.now)
+        self.objects = CountingStore(now=lambda: self.now)
         self.archive = Archive.of(self.objects, "", ParquetFormat())
 
     def put(self, *ranges: tuple[int, int], level: int = 0) -> None:
@@ -66,6 +79,14 @@ def test_what_is_missing_is_waited_for_and_then_named(stored: Stored) -> None:
     assert (late.advance.next_offset, late.lost) == (30, [OffsetRange(10, 19)])
 
 
+def test_the_oldest_segment_behind_what_is_missing_counts(stored: Stored) -> None:
+    stored.put((0, 9), (20, 29))
+    stored.now += TIMEOUT - timedelta(seconds=1)
+    stored.put((30, 39))
+    with pytest.raises(ArchivedDataLost):
+        stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN + TIMEOUT)
+
+
 def test_the_end_is_not_missing(stored: Stored) -> None:
     stored.put((0, 9))
     found = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN + 10 * TIMEOUT)
@@ -77,6 +98,14 @@ def test_a_recorded_gap_is_passed_at_once(stored: Stored) -> None:
     stored.gap(10, 19)
     found = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN)
     assert (found.advance.next_offset, found.advance.recorded) == (30, [OffsetRange(10, 19)])
+
+
+def test_a_gap_that_is_recorded_in_part_is_passed_so_far(stored: Stored) -> None:
+    stored.put((0, 9), (20, 29))
+    stored.gap(10, 14)
+    found = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN)
+    assert (found.advance.next_offset, found.advance.recorded) == (15, [OffsetRange(10, 14)])
+    assert (found.advance.missing, found.lost) == (OffsetRange(15, 19), [])
 
 
 @pytest.mark.parametrize(
@@ -114,3 +143,26 @@ def test_a_trigger_lists_no_further_than_its_bytes(stored: Stored) -> None:
     assert 30 <= reached.advance.next_offset < 50_000
     everything = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN)
     assert everything.advance.next_offset == 50_000, "more than a page of a listing"
+
+
+def test_a_trigger_of_one_byte_goes_on(stored: Stored) -> None:
+    stored.put((0, 9))
+    assert stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN, max_bytes=1).advance.next_offset > 0
+
+
+def test_a_page_of_a_listing_that_has_enough_is_the_last(stored: Stored) -> None:
+    stored.put(*((start, start + 9) for start in range(0, 2 * MAX_AFTER * 10, 10)))
+    reached = stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN, max_bytes=MAX_AFTER * BYTES)
+    assert reached.advance.next_offset == MAX_AFTER * 10
+
+
+def test_what_lies_behind_the_position_is_listed_in_full_only_to_prove_a_loss(stored: Stored) -> None:
+    stored.put(*((start, start + 9) for start in range(0, 50_000, 10)))
+    stored.objects.listed = 0
+    for position in (49_900, 50_000):  # at the end nothing is new
+        assert stored.finder().reach(SOURCE, position, until=INT64_MAX, now=BEGAN).advance.next_offset == 50_000
+    assert stored.objects.listed < 5_000
+    stored.put((50_010, 50_019))
+    stored.objects.listed = 0
+    assert stored.finder().reach(SOURCE, 49_900, until=INT64_MAX, now=BEGAN).advance.next_offset == 50_000
+    assert stored.objects.listed > 5_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.coverage import SegmentSlice
 from formats.segment import OffsetRange, Segment, SourcePartition
-from replicator.spark_source.positions import Position, advance, decode, encode, shares, unread, within
+from replicator.spark_source.positions import Position, advance, decode, encode, shares, size_of, unread, within
 
 SOURCE = SourcePartition("a", "orders", 0)
 LATER = SourcePartition("a", "orders", 0, "a1b2c3")
@@ -41,6 +42,20 @@ def test_it_passes_what_is_recorded_as_a_gap_and_no_more() -> None:
     assert (whole.next_offset, whole.recorded, whole.missing) == (30, [OffsetRange(10, 19)], None)
     part = advance(segments, [OffsetRange(10, 14)], 0, 100)
     assert (part.next_offset, part.recorded, part.missing) == (15, [OffsetRange(10, 14)], OffsetRange(15, 19))
+
+
+def test_of_a_longer_recorded_gap_it_passes_what_no_segment_has() -> None:
+    found = advance([segment(0, 9), segment(20, 29)], [OffsetRange(5, 24)], 0, 100)
+    assert (found.next_offset, found.recorded) == (30, [OffsetRange(10, 19)])
+    assert [part.offsets for part in found.slices] == [OffsetRange(0, 9), OffsetRange(20, 29)]
+
+
+def test_no_part_of_a_segment_is_for_nothing() -> None:
+    """Else a trigger with a limit might read for ever."""
+    whole = segment(0, 9)
+    sizes = [size_of(SegmentSlice(whole, OffsetRange(0, end)), {whole: 20}) for end in (9, 4, 0)]
+    assert sizes == [20, 10, 2]
+    assert size_of(SegmentSlice(whole, OffsetRange(0, 0)), {whole: 3}) == 1
 
 
 def test_a_share_ends_at_a_segment_or_inside_one_that_is_larger() -> None:

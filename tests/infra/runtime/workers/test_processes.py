@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from infra.local.waiting import wait_until
-from infra.runtime.lifecycle import Stop, SystemClock
-from infra.runtime.metrics import NoMetrics
+from infra.runtime.lifecycle import Stop
 from infra.runtime.workers.processes import ProcessesNotStarted, WorkerProcesses
+from infra.runtime.workers.supervisor_parts import SupervisorParts
 from tests.fakes.waiting_task import Waiting
 from tests.processes.test_on_spark import is_gone
 
@@ -47,10 +47,7 @@ def running(builder: Waiting, count: int = 2) -> Iterator[Running]:
             count=count,
             builder=builder,
             drain_within=timedelta(seconds=20),
-            clock=SystemClock(),
-            metrics=NoMetrics(),
-            stop=stop,
-            resources=resources,
+            parts=SupervisorParts(stop=stop, resources=resources),
         )
 
         def run() -> None:
@@ -108,15 +105,13 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 PARENT = """\
 import sys, threading
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from infra.runtime.lifecycle import Stop, SystemClock
-from infra.runtime.metrics import NoMetrics
 from infra.runtime.workers.processes import WorkerProcesses
+from infra.runtime.workers.supervisor_parts import SupervisorParts
 from tests.fakes.waiting_task import Waiting
 WorkerProcesses(count=2, builder=Waiting(folder=Path(sys.argv[1])), drain_within=timedelta(seconds=9),
-                clock=SystemClock(), metrics=NoMetrics(), stop=Stop(), resources=ExitStack()).run()
+                parts=SupervisorParts()).run()
 """
 
 
