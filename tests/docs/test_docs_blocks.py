@@ -25,6 +25,7 @@ from replicator import main
 from replicator.config import parse
 from replicator.config.across import between_files
 from replicator.config.flows_form import is_flows, regions_of
+from tests.docs import operator_tools
 from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
 from tests.infra.deploy.template import read as read_template
 
@@ -33,7 +34,7 @@ NOT_RUN = "not run: "
 FILE = "file: "  # that a reader saves the block as
 WITHOUT_CHECK = frozenset({"text"})  # pictures and output
 REPLICATOR = typer.main.get_command(main.app)
-CONSOLE = "$ "
+CONSOLE, SUBMIT = "$ ", "$SUBMIT"  # the latter: what a page calls its spark-submit
 OF_SHELL = (">", "2>", "&")  # with which a command ends
 ONE_BUCKET = '\n[s3]\nbucket = "any"\n'
 
@@ -49,6 +50,8 @@ def check(block: Block) -> None:
     if block.mark.startswith(NOT_RUN):
         if len(block.mark) < len(NOT_RUN) + 5:
             raise Wrong("not run, without a reason")
+        if block.language == "sh":
+            check_own_commands(block)
         return
     if block.language in WITHOUT_CHECK:
         if any(line.startswith(("$ ", "replicator ")) for line in block.text.splitlines()):
@@ -109,6 +112,14 @@ def check_shell(block: Block) -> None:
             check_command(line)
 
 
+def check_own_commands(block: Block) -> None:
+    """Of a block that is not run: where it starts the program, by itself or by `$SUBMIT`, with what that takes."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and (words[0] == SUBMIT or Path(words[0]).name == "replicator"):
+            parse_arguments(words[1:])
+
+
 def check_console(block: Block) -> None:
     lines = [line.removeprefix(CONSOLE) for line in block.text.splitlines() if line.startswith(CONSOLE)]
     if not lines:
@@ -136,12 +147,24 @@ def check_command(line: str) -> None:
                 raise Wrong(f"no block is {name}: say so with <!-- {FILE}{name} -->")
         case ["aws", "cloudformation", "deploy", *arguments]:
             check_stack(arguments)
+        case ["aws" | "kafka-topics.sh" | "kafka-configs.sh", *_]:
+            check_tool(words)
+        case ["curl", "-s", address] if address.startswith("http://"):
+            pass
         case ["eval", substitution] if substitution.startswith("$("):
             check_command(substitution[2:-1])
         case ["kill" | "wait", *jobs] if all(job.startswith("%") for job in jobs):
             pass
         case _:
             raise Wrong(f"nothing checks {words[0]!r}: say why with <!-- {NOT_RUN}… -->")
+
+
+def check_tool(words: list[str]) -> None:
+    """As the stand-ins take it, with which runbooks are played."""
+    try:
+        operator_tools.check(words)
+    except operator_tools.UnknownUse as error:
+        raise Wrong(str(error)) from error
 
 
 def check_stack(arguments: list[str]) -> None:
@@ -323,6 +346,12 @@ def test_a_planted_mistake_is_found(language: str, text: str, message: str) -> N
 def test_a_planted_mistake_in_prose_is_found(words: str) -> None:
     with pytest.raises(Wrong):
         names_exist(words.split())
+
+
+@pytest.mark.parametrize("line", ["$SUBMIT egres --spark", "/opt/bin/replicator egress --confg a.toml"])
+def test_a_planted_mistake_in_what_is_not_run_is_found(line: str) -> None:
+    with pytest.raises(Wrong, match="No such"):
+        check(Block(page="planted.md", line=1, language="sh", text=f"other\n{line}\n", mark=f"{NOT_RUN}elsewhere"))
 
 
 def test_an_excuse_needs_a_reason() -> None:
