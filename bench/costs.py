@@ -3,7 +3,7 @@
     python -m bench.sizing --cost --partitions 1000 --mb-per-second 100
 
 One source region, whose bucket is copied to one target region. Quantities come from `bench.deployment`, prices from
-`bench.prices`; both are inputs. What is left out stands in `docs/cost.md`. Kafka, machines and Spark are no lines of it.
+`bench.prices`; both are inputs. What is left out stands in `docs/cost.md`. Kafka, machines and Spark are not on it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class Bill:
         yield line("LIST of egress", lists, put)
         if self._merges:
             yield line("compaction: GET of level 0", self._small_gets, get)
-            yield line("compaction: PUT of level 1", self._merged_puts, self.source.of("put", self.choices.merged_class))
+            yield line(
+                "compaction: PUT of level 1", self._merged_puts, self.source.of("put", self.choices.merged_class)
+            )
             yield from self._proof("source", "compaction", self.source)
 
     def _replication(self) -> Iterator[Line]:
@@ -178,7 +180,9 @@ class Bill:
         yield line("transfer of level 0", self._small_bytes / GB, "GB", self.source.of("transfer"))
         if self._merges:
             yield line("transfer of level 1", self._merged_bytes / GB, "GB", self.source.of("transfer"))
-        yield line("PUT of copies of level 0 and control objects", self._small_per_month + self._control_puts, "requests", put)
+        yield line(
+            "PUT of copies of level 0 and control objects", self._small_per_month + self._control_puts, "requests", put
+        )
         if self._merges:
             price = self.target.of("put", self.choices.merged_class)
             yield line("PUT of copies of level 1", self._merged_puts, "requests", price)
@@ -220,7 +224,9 @@ class Bill:
             ("source", self.source, 2 * written + proofs),  # to store an object, and to replicate it
             ("target", self.target, written + self._small_gets + proofs),
         ):
-            yield Line(where=where, what="KMS: requests", quantity=calls * share, unit="requests", price=prices.of("kms"))
+            yield Line(
+                where=where, what="KMS: requests", quantity=calls * share, unit="requests", price=prices.of("kms")
+            )
             yield Line(where=where, what="KMS: a key", quantity=1, unit="keys", price=prices.of("key"))
 
 

@@ -3,8 +3,8 @@
     python -m bench.sizing --partitions 100000 --topics 5000 --mb-per-second 10000
 
 Nothing is measured here but the size of control objects, which the real encoders write. `Deployment` has the inputs and
-their units; `docs/scale.md` has the output for one of them, and `bench.costs` what it costs. How often a segment is sealed follows from the rules of
-`egress.partition`: tests play the real core against `segments_per_second`.
+their units; `docs/scale.md` has the output for one of them, and `bench.costs` what it costs. How often a segment is
+sealed follows from the rules of `egress.partition`: tests play the real core against `segments_per_second`.
 """
 
 from __future__ import annotations

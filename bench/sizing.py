@@ -78,7 +78,9 @@ def _price(text: str) -> tuple[str, float]:
 def bill_text(bill: Bill) -> Iterator[str]:
     lines = list(bill.lines())
     rows = [(one.where, one.what, _number(one.quantity), one.unit, _dollars(one.dollars)) for one in lines]
-    yield from _table(("where", "what", "a month", "of", "US dollars"), [*rows, ("", "together", "", "", _dollars(bill.dollars))])
+    yield from _table(
+        ("where", "what", "a month", "of", "US dollars"), [*rows, ("", "together", "", "", _dollars(bill.dollars))]
+    )
     yield ""
     yield from _table(
         ("with one thing changed", "US dollars a month"),

@@ -10,7 +10,7 @@ import pytest
 
 from bench.costs import Bill, Choices, alternatives
 from bench.deployment import FOOTER_BYTES, MONTH_SECONDS, Deployment
-from bench.prices import GB, PRICES, SOURCES, UNITS, prices_of
+from bench.prices import AS_OF, GB, PRICES, SOURCES, UNITS, prices_of
 from bench.sizing import main
 from infra.settings.units import MIB
 
@@ -103,7 +103,9 @@ class TestPrices:
     def test_a_region_without_a_list_is_whole_once_its_prices_are_given(self) -> None:
         given = {f"ap-south-1.{name}": 1.0 for name in PRICES["us-east-1"]}
         assert prices_of("ap-south-1", given).of("storage", "STANDARD") == 1.0
-        with pytest.raises(ValueError, match=r"ap-south-1 is not known: give transfer,.*--price ap-south-1.NAME=AMOUNT"):
+        with pytest.raises(
+            ValueError, match=r"ap-south-1 is not known: give transfer,.*--price ap-south-1.NAME=AMOUNT"
+        ):
             prices_of("ap-south-1", {})
 
     @pytest.mark.parametrize(
@@ -134,8 +136,6 @@ def test_the_page_shows_what_the_script_prints(capsys: pytest.CaptureFixture[str
 
 
 def test_the_page_names_the_date_and_the_pages_of_the_prices() -> None:
-    from bench.prices import AS_OF
-
     page = PAGE.read_text(encoding="utf-8")
     assert AS_OF in page
     assert all(source in page for source in SOURCES.values())

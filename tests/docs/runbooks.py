@@ -3,10 +3,10 @@
     page ─ section ─┬ ```sh       runs as it is, and ends with 0
                     └ ```console  each line behind "$ " runs; what follows it is its answer
 
-`<!-- exit code 3 -->`, or `<!-- exit code 0 or 3 -->`, before a block is how its last command ends. In an answer, `…` alone in a line stands for any
-lines, and within a line for any text; times, ages, sizes, ids and column widths are not compared. A page says `orders`
-and `us-east-1`: `names` says what these are on the stack of the test, and is applied the other way round to what is
-printed.
+`<!-- exit code 3 -->`, or `<!-- exit code 0 or 3 -->`, before a block is how its last command ends. In an answer, `…`
+alone in a line stands for any lines, and within a line for any text; times, ages, sizes, ids and column widths are not
+compared. A page says `orders` and `us-east-1`: `names` says what these are on the stack of the test, and is applied the
+other way round to what is printed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two regions under the names that the pages use, and an operator's desk: the files, and a shell in which a page runs.
 
-    us-east-1: orders ──egress──> bucket ──> queue ──ingress──> eu-west-1: us.orders
+us-east-1: orders ──egress──> bucket ──> queue ──ingress──> eu-west-1: us.orders
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 SOURCE, TARGET = "us-east-1", "eu-west-1"
 QUICK = {"heartbeat_interval": "1s", "watermark_interval": "1s"}
+
+
+def shell_environment(site: Site) -> Mapping[str, str]:
+    """Of an operator: our command, those of Kafka and AWS, and the embedded S3 and SQS."""
+    install(site.folder / "bin")
+    path = os.pathsep.join([str(site.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    kept = {name: value for name, value in site.environment.items() if not name.startswith("REPLICATOR_")}
+    return {**kept, "PATH": path, "AWS_ENDPOINT_URL": site.stack.moto.endpoint_url, "COLUMNS": "400"}
 
 
 class Desk:
@@ -62,7 +70,12 @@ class Desk:
             SOURCE,
             tables,
         )
-        delivered = {"region": SOURCE, "topic": self.flow.topic, "destination_topic": "us.{topic}", **(source or {})}
+        if source and "replication_policy" in source:
+            self.flow.target = f"{SOURCE}.{self.flow.topic}"
+            named: Mapping[str, Any] = {}
+        else:
+            named = {"destination_topic": "us.{topic}"}
+        delivered = {"region": SOURCE, "topic": self.flow.topic, **named, **(source or {})}
         self.ingress = self._named(
             site.ingress(
                 TARGET, delivered, bucket=self.bucket, queue=self.queue, kafka=kafka.get(TARGET), **(ingress or {})
@@ -76,7 +89,7 @@ class Desk:
         self.book = Book(
             page=RUNBOOKS / page if isinstance(page, str) else page,
             folder=self.folder,
-            environment=self._environment(),
+            environment=shell_environment(site),
             names={
                 "orders": self.flow.topic,
                 "segments-us-east-1": site.bucket,
@@ -105,12 +118,6 @@ class Desk:
         worker.tables = {**worker.tables, "region": region, **(tables or {}).get(region, {})}
         return worker
 
-    def _environment(self) -> Mapping[str, str]:
-        install(self.site.folder / "bin")
-        path = os.pathsep.join([str(self.site.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-        kept = {name: value for name, value in self.site.environment.items() if not name.startswith("REPLICATOR_")}
-        return {**kept, "PATH": path, "AWS_ENDPOINT_URL": self.site.stack.moto.endpoint_url, "COLUMNS": "400"}
-
     def files(self) -> None:
         """As the services have them, without what a test needs."""
         for worker, region in ((self.egress, SOURCE), (self.ingress, TARGET)):
@@ -132,14 +139,16 @@ class Desk:
 
     # --- records
 
-    def produce(self, count: int, *, first: int = 0, partitions: int | None = None) -> None:
-        """So many in each partition."""
-        drafts = [
+    def drafts(self, count: int, *, first: int = 0) -> list[Draft]:
+        """So many for each partition, the same ones each time."""
+        return [
             Draft(partition, b"customer-%d" % (n % 10), b"order %d" % n, (), EPOCH_MS + n)
-            for partition in range(partitions or self.flow.partitions)
+            for partition in range(self.flow.partitions)
             for n in range(first, first + count)
         ]
-        produce_all(self.site.bootstrap(A), self.flow.topic, drafts)
+
+    def produce(self, count: int, *, first: int = 0) -> None:
+        produce_all(self.site.bootstrap(A), self.flow.topic, self.drafts(count, first=first))
 
     def archived(self) -> bool:
         """Whether the source's bucket has all that the source has."""

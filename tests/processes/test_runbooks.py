@@ -51,7 +51,6 @@ def test_lag(site: Site) -> None:
         desk.produce(50, first=150)
         seen = desk.play("3. Egress is behind")
         assert re.search(r"source us-east-1: heartbeat \d+s ago; 0 records behind its logs", seen)
-        assert seen.count('"Key": "data/us-east-1/_control/v1/heartbeat/') >= 2
         desk.egress.start()
         desk.wait_for_delivery(400)
         desk.wait("watermarks", lambda: desk.lag() == 0)
@@ -241,7 +240,9 @@ def test_failover(site: Site) -> None:
             desk.play("3. Fail over")
             at_b = site.committed(B, group, target, 2)[0]
             assert desk.value_at(B, target, at_b) == b"order 40"
-            commit({"bootstrap.servers": site.bootstrap(B)}, group, {TopicPartition(target, 0): Committed(at_b + 9, "")})
+            commit(
+                {"bootstrap.servers": site.bootstrap(B)}, group, {TopicPartition(target, 0): Committed(at_b + 9, "")}
+            )
         finally:
             site.stack.brokers[A].restore()
         desk.egress.start()
