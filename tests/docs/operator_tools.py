@@ -11,6 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,8 @@ def aws_call(words: Sequence[str]) -> tuple[str, OperationModel, Mapping[str, An
     if words[1] not in names:
         raise UnknownUse(f"aws {words[0]} has no {words[1]}")
     operation = model.operation_model(names[words[1]])
-    members = operation.input_shape.members if operation.input_shape else {}
+    shape = operation.input_shape
+    members = shape.members if shape is not None else {}
     options = {f"--{xform_name(name, '-')}": name for name in members}
     given: dict[str, Any] = {}
     for option, value in zip(words[2::2], words[3::2], strict=True):
@@ -60,7 +63,7 @@ def aws_call(words: Sequence[str]) -> tuple[str, OperationModel, Mapping[str, An
             raise UnknownUse(f"aws {words[0]} {words[1]} has no {option}")
         kind = members[options[option]].type_name
         given[options[option]] = _value(kind, value)
-    if missing := [name for name in (operation.input_shape.required_members if members else []) if name not in given]:
+    if missing := [name for name in (shape.required_members if shape is not None else ()) if name not in given]:
         raise UnknownUse(f"aws {words[0]} {words[1]} needs {missing}")
     return service, operation, given
 
@@ -119,6 +122,7 @@ def kafka_options(tool: str, words: Sequence[str]) -> argparse.Namespace:
 def kafka(tool: str, words: Sequence[str]) -> None:
     options = kafka_options(tool, words)
     admin = AdminClient({"bootstrap.servers": options.bootstrap_server, "log_level": 0})
+    done: Mapping[Any, Future[Any]]
     if tool == "kafka-topics.sh":
         done = admin.create_partitions([NewPartitions(options.topic, options.partitions)])
     elif options.entity_type == "topics":
@@ -139,7 +143,7 @@ def kafka(tool: str, words: Sequence[str]) -> None:
 KAFKA_TOOLS = ("kafka-topics.sh", "kafka-configs.sh")
 TOOLS: Mapping[str, Callable[[Sequence[str]], None]] = {
     "aws": aws,
-    **{tool: (lambda words, tool=tool: kafka(tool, words)) for tool in KAFKA_TOOLS},
+    **{tool: partial(kafka, tool) for tool in KAFKA_TOOLS},
 }
 
 

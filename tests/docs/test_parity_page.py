@@ -20,15 +20,57 @@ from tests.docs.markdown import ROOT, cells, read
 
 PAGE = ROOT / "docs" / "parity.md"
 GO_FIELDS = frozenset(
-    """
-    LocalRegion AWSSession AWSConfig S3Bucket S3KeyPrefix SegmentFormat KafkaBrokers KafkaTopics KafkaConsumerGroup
-    Sources SQSQueueName KafkaSegmentEventsTopic KafkaSegmentEventsRetention KafkaCheckpointTopic KafkaProducerBatchSize
-    KafkaProducerBatchDelay Topics CronSchedule CronLocation Parallelism CreatedBy MaxSegmentMessages MaxSegmentSize
-    MaxSegmentAge Region Topic DestinationTopic LostSegmentTimeout LateSegmentRetries FirstSegmentDelay MinLevel MaxLevel
-    MinSegmentAge MinSegmentCount MinSegmentSize MaxSegmentCount BatchSize Delete DefaultEgressKafkaConsumerGroup
-    DefaultIngressKafkaConsumerGroup DefaultCompactionKafkaConsumerGroup DefaultS3KeyPrefix DefaultTopicConfig
-    DefaultSourceConfig DefaultConfig NewEgress NewIngress NewCompaction Compact
-    """.split()
+    {
+        "LocalRegion",
+        "AWSSession",
+        "AWSConfig",
+        "S3Bucket",
+        "S3KeyPrefix",
+        "SegmentFormat",
+        "KafkaBrokers",
+        "KafkaTopics",
+        "KafkaConsumerGroup",
+        "Sources",
+        "SQSQueueName",
+        "KafkaSegmentEventsTopic",
+        "KafkaSegmentEventsRetention",
+        "KafkaCheckpointTopic",
+        "KafkaProducerBatchSize",
+        "KafkaProducerBatchDelay",
+        "Topics",
+        "CronSchedule",
+        "CronLocation",
+        "Parallelism",
+        "CreatedBy",
+        "MaxSegmentMessages",
+        "MaxSegmentSize",
+        "MaxSegmentAge",
+        "Region",
+        "Topic",
+        "DestinationTopic",
+        "LostSegmentTimeout",
+        "LateSegmentRetries",
+        "FirstSegmentDelay",
+        "MinLevel",
+        "MaxLevel",
+        "MinSegmentAge",
+        "MinSegmentCount",
+        "MinSegmentSize",
+        "MaxSegmentCount",
+        "BatchSize",
+        "Delete",
+        "DefaultEgressKafkaConsumerGroup",
+        "DefaultIngressKafkaConsumerGroup",
+        "DefaultCompactionKafkaConsumerGroup",
+        "DefaultS3KeyPrefix",
+        "DefaultTopicConfig",
+        "DefaultSourceConfig",
+        "DefaultConfig",
+        "NewEgress",
+        "NewIngress",
+        "NewCompaction",
+        "Compact",
+    }
 )
 """Every field, variable and function that the documentation of the Go kafka-replicator names."""
 HERE, DEFAULT, THERE = "here", "default here", "there"

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from infra.contracts.cluster import TopicPartition
-from infra.local.aws import create_bucket_with_queue
+from infra.local.aws import REGION, create_bucket_with_queue
 from tests.docs.operator_tools import install
 from tests.docs.runbooks import RUNBOOKS, Book
 from tests.infra.cluster import Cluster
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SOURCE, TARGET = "us-east-1", "eu-west-1"
+ARN = f"arn:aws:sqs:{REGION}:123456789012"  # of queues of the embedded SQS
 QUICK = {"heartbeat_interval": "1s", "watermark_interval": "1s"}
 
 
@@ -95,6 +96,7 @@ class Desk:
                 "segments-us-east-1": site.bucket,
                 "segments-eu-west-1": self.bucket,
                 "segments-eu-west-1-events": self.queue,
+                f"arn:aws:sqs:{TARGET}:123456789012:segments-eu-west-1-events": f"{ARN}:{self.queue}",
                 "https://sqs.eu-west-1.amazonaws.com/123456789012/segments-eu-west-1-events": self.queue_url,
                 "kafka.us-east-1:9092": site.bootstrap(A),
                 "kafka.eu-west-1:9092": site.bootstrap(B),

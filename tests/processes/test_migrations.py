@@ -107,7 +107,7 @@ def test_from_the_ancestor(site: Site) -> None:
     book.play("2. Its ingress stops")
     ingress.start()
     produce_all(site.bootstrap(A), TOPIC, drafts[count:])
-    with closing(judge.Reader(site.bootstrap(B), copy, 1)) as reader:
+    with closing(judge.Reader(site.bootstrap(B), copy, 1, isolation="read_committed")) as reader:
 
         def arrived() -> int:
             reader.read()
