@@ -7,10 +7,11 @@ broker or to the service as the tool does, and refuses every option that it does
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -46,8 +47,8 @@ class UnknownUse(Exception):
 
 def aws_call(words: Sequence[str]) -> tuple[str, OperationModel, Mapping[str, Any]]:
     """Service, operation and its parameters, checked by the service's own model. Raises UnknownUse."""
-    if len(words) < 2 or len(words) % 2:
-        raise UnknownUse(f"aws {' '.join(words)}: SERVICE OPERATION and pairs of option and value")
+    if len(words) < 2:
+        raise UnknownUse(f"aws {' '.join(words)}: SERVICE OPERATION, and options with their values")
     service = "s3" if words[0] == "s3api" else words[0]
     model = botocore.session.get_session().get_service_model(service)
     names = {xform_name(name, "-"): name for name in model.operation_names}
@@ -58,26 +59,37 @@ def aws_call(words: Sequence[str]) -> tuple[str, OperationModel, Mapping[str, An
     members = shape.members if shape is not None else {}
     options = {f"--{xform_name(name, '-')}": name for name in members}
     given: dict[str, Any] = {}
-    for option, value in zip(words[2::2], words[3::2], strict=True):
+    for option, values in _options(words[2:]):
         if option not in options:
             raise UnknownUse(f"aws {words[0]} {words[1]} has no {option}")
         kind = members[options[option]].type_name
-        given[options[option]] = _value(kind, value)
+        if len(values) != 1 and kind != "list":
+            raise UnknownUse(f"aws {words[0]} {words[1]}: {option} takes one value, not {values}")
+        given[options[option]] = _value(kind, values)
     if missing := [name for name in (shape.required_members if shape is not None else ()) if name not in given]:
         raise UnknownUse(f"aws {words[0]} {words[1]} needs {missing}")
     return service, operation, given
 
 
-def _value(kind: str, text: str) -> Any:
+def _options(words: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Each with the values behind it."""
+    starts = [n for n, word in enumerate(words) if word.startswith("--")]
+    for start, end in itertools.pairwise([*starts, len(words)]):
+        yield words[start], words[start + 1 : end]
+    if words and not words[0].startswith("--"):
+        raise UnknownUse(f"a value without an option: {words[0]}")
+
+
+def _value(kind: str, values: Sequence[str]) -> Any:
     match kind:
         case "list":
-            return json.loads(text) if text.startswith("[") else text.split()
+            return json.loads(values[0]) if values[0].startswith("[") else list(values)
         case "structure" | "map":
-            return json.loads(text)
+            return json.loads(values[0])
         case "integer" | "long":
-            return int(text)
+            return int(values[0])
         case _:
-            return text
+            return values[0]
 
 
 def aws(words: Sequence[str]) -> None:

@@ -94,6 +94,7 @@ class TestTools:
         "line",
         [
             "aws sqs get-queue-attributes --queue-url u --attribute-names All",
+            "aws sqs get-queue-attributes --queue-url u --attribute-names VisibilityTimeout MessageRetentionPeriod",
             "aws s3api get-bucket-notification-configuration --bucket b",
             "kafka-topics.sh --bootstrap-server h:1 --alter --topic t --partitions 3",
             "kafka-configs.sh --bootstrap-server h:1 --alter --entity-type topics --entity-name t --add-config a=b",
@@ -108,6 +109,8 @@ class TestTools:
             "aws sqs get-queue-attribute --queue-url u",
             "aws sqs get-queue-attributes --queue u",
             "aws sqs get-queue-attributes --attribute-names All",
+            "aws sqs get-queue-attributes u --attribute-names All",
+            "aws sqs get-queue-attributes --queue-url u v",
             "aws s3api list-objects-v2 --bucket b --max-items 1",
             "kafka-topics.sh --bootstrap-server h:1 --alter --topic t",
             "kafka-configs.sh --bootstrap-server h:1 --describe --entity-type topics --entity-name t",
