@@ -109,7 +109,7 @@ class TestPrices:
             prices_of("ap-south-1", {})
 
     @pytest.mark.parametrize(
-        ("option", "said"),
+        ("option", "expected"),
         [
             ("eu-west-1.putt.STANDARD=1", "there is no price ['putt.STANDARD']"),
             ("eu-west-1.queue=cheap", "REGION.NAME=US-DOLLARS"),
@@ -117,11 +117,11 @@ class TestPrices:
             ("eu-north-1.queue=1", "it begins with a region of the bill"),
         ],
     )
-    def test_a_wrong_option_is_refused(self, option: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_wrong_option_is_refused(self, option: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             main(["--cost", "--price", option])
         assert caught.value.code == 2
-        assert said in capsys.readouterr().err
+        assert expected in capsys.readouterr().err
 
 
 def test_the_page_shows_what_the_script_prints(capsys: pytest.CaptureFixture[str]) -> None:

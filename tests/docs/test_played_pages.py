@@ -63,7 +63,7 @@ class TestBook:
         assert one.real("orders us.orders orders-2") == "site-1.t us.site-1.t orders-2"
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "expected"),
         [
             ("```console\n$ echo a\nb\n```\n", "the page shows"),
             ("```console\n$ exit 3\n```\n", "exit code 3, not"),
@@ -71,8 +71,8 @@ class TestBook:
             ("```sh\nfalse\ntrue\n```\n", "exit code 1, not"),
         ],
     )
-    def test_another_answer_or_end_is_found(self, text: str, said: str, tmp_path: Path) -> None:
-        with pytest.raises(Differs, match=said):
+    def test_another_answer_or_end_is_found(self, text: str, expected: str, tmp_path: Path) -> None:
+        with pytest.raises(Differs, match=expected):
             book(tmp_path, text).play("One")
 
     def test_of_several_commands_the_mark_is_about_the_last(self, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SOURCE, TARGET = "us-east-1", "eu-west-1"
 ARN = f"arn:aws:sqs:{REGION}:123456789012"  # of queues of the embedded SQS
+PATIENCE = timedelta(minutes=5)  # commands of a page are processes, on the same cores as the services
 QUICK = {"heartbeat_interval": "1s", "watermark_interval": "1s"}
 
 
@@ -172,7 +174,7 @@ class Desk:
         return next(message.value() for message in found if (message.offset() or 0) >= offset)
 
     def wait(self, what: str, check: Callable[[], bool]) -> None:
-        self.site.wait(what, check)
+        self.site.wait(what, check, PATIENCE)
 
     def wait_for_delivery(self, count: int) -> None:
         self.wait(f"{count} records in {self.flow.target}", lambda: self.flow.delivered() >= count)

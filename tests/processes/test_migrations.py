@@ -20,7 +20,7 @@ from tests.formats.messages.test_foreign_positions import ancestor
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
 from tests.processes import judge
-from tests.processes.desk import Desk, shell_environment
+from tests.processes.desk import PATIENCE, Desk, shell_environment
 from tests.processes.harness import A, B, to_toml
 from tests.processes.traffic import EPOCH_MS, KEEPS_EVERYTHING, Draft, create_topic, produce_all
 
@@ -113,8 +113,8 @@ def test_from_the_ancestor(site: Site) -> None:
             reader.read()
             return reader.count()
 
-        site.wait("every record", lambda: arrived() == count + 40)
-    site.wait("watermarks", lambda: ingress.metrics().value("source_lag_records") == 0)
+        site.wait("every record", lambda: arrived() == count + 40, PATIENCE)
+    site.wait("watermarks", lambda: ingress.metrics().value("source_lag_records") == 0, PATIENCE)
     book.play("It is over when")
     assert book.left() == set()
     found = [record.value for record in judge.read_topic(site.bootstrap(B), copy, 1)[0].records]
