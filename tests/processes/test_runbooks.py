@@ -147,10 +147,10 @@ def test_lost_notifications(site: Site) -> None:
         assert "QueueConfigurations" not in with_queue.get_bucket_notification_configuration(Bucket=desk.bucket)
         desk.play("2. Does the bucket notify")
         desk.play("3. Does the queue keep them")
-        received = desk.ingress.metrics().value("notifications")
+        received = desk.ingress.metrics().value("segment_stage_seconds", stage="queue")
         desk.produce(10, first=20)
         desk.wait_for_delivery(60)
-        assert desk.ingress.metrics().value("notifications") > received
+        assert desk.ingress.metrics().value("segment_stage_seconds", stage="queue") > received
         desk.wait("watermarks", lambda: desk.lag() == 0)
         desk.play(OVER)
         with_queue.close()
