@@ -136,7 +136,8 @@ class Desk:
     def play(self, heading: str) -> str:
         """With the addresses at which the services are now."""
         for name, worker in (("egress.us-east-1:9464", self.egress), ("ingress.eu-west-1:9464", self.ingress)):
-            if worker.expected and worker.logged("listening"):
+            if worker.expected:
+                self.wait("an answer", lambda one=worker: bool(one.readiness()))  # type: ignore[misc]
                 host, port = worker.address
                 self.book.names[name] = f"{host}:{port}"
         return self.book.play(heading)
