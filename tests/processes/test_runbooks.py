@@ -223,7 +223,8 @@ def run_by_cron(desk: Desk) -> None:
 
 def test_failover(site: Site) -> None:
     groups = {"groups": ["^.*shop$"], "group_interval": "1s"}
-    with Desk(site, ROOT / "docs" / "failover.md", egress=groups) as desk:
+    flows_back = {TARGET: {"egress": {"group_id": f"{site.name}.back", "topics": {f"{site.name}.payments": {}}}}}
+    with Desk(site, ROOT / "docs" / "failover.md", egress=groups, tables=flows_back) as desk:
         group, place = f"{site.name}.shop", TopicPartition(desk.flow.topic, 0)
         target = desk.flow.target
         desk.egress.start()
@@ -246,8 +247,8 @@ def test_failover(site: Site) -> None:
         finally:
             site.stack.brokers[A].restore()
         desk.egress.start()
-        desk.play("5. Hand the groups over, in B")
-        desk.play("6. Take them back, in A")
+        assert "handed over, generation 1" in desk.play("5. Hand the groups over, in B")
+        assert "taken back" in desk.play("6. Take them back, in A")
         at_a = site.committed(A, group, desk.flow.topic, 2)[0]
         assert desk.value_at(A, desk.flow.topic, at_a) == desk.value_at(B, target, at_b + 9)
 
