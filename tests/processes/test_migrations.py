@@ -123,7 +123,8 @@ def test_from_the_ancestor(site: Site) -> None:
     assert found[:delivered] == [b"theirs %d" % n for n in range(delivered)]
     assert found[delivered:count] == [after_its_losses(record)["value"] for record in truth()[delivered:]]
     assert found[count:] == [draft.value for draft in drafts[count:]]
-    AdminClient({"bootstrap.servers": site.bootstrap(A)}).delete_topics([TOPIC])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": site.bootstrap(A)})
+    admin.delete_topics([TOPIC])[TOPIC].result(30)
 
 
 def files_of(page: Path) -> Mapping[str, str]:
