@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import re
 import shlex
 import tomllib
@@ -131,6 +132,7 @@ def check_console(block: Block) -> None:
 def check_command(line: str) -> None:
     words = shlex.split(line)
     words = words[: next((n for n, word in enumerate(words) if word in OF_SHELL), len(words))]
+    words = list(itertools.dropwhile(re.compile("[A-Z][A-Z0-9_]*=").match, words))  # variables for this command
     match words:
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -150,6 +152,8 @@ def check_command(line: str) -> None:
         case ["aws" | "kafka-topics.sh" | "kafka-configs.sh", *_]:
             check_tool(words)
         case ["curl", "-s", address] if address.startswith("http://"):
+            pass
+        case ["tail", "-n", "1", _] | ["grep", _, _]:
             pass
         case ["eval", substitution] if substitution.startswith("$("):
             check_command(substitution[2:-1])
@@ -316,6 +320,8 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "sh", f"{stack} BucketName=b", "missing ['ArchiveRegion']"
     yield "sh", f"{stack} Bucket=b", "unknown ['Bucket']"
     yield "sh", "kubectl get pods", "nothing checks 'kubectl'"
+    yield "sh", "KAFKA_USER=a replicator statu", "No such command"
+    yield "sh", "aws sqs purge-queues --queue-url u", "has no purge-queues"
     yield "sh", "replicator egres > egress.log &", "No such command"
     yield "sh", 'eval "$(replicator local envs)"', "No such command"
     yield "sh", "python nothing.py", "no block is nothing.py"
