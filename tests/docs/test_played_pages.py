@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from tests.docs import operator_tools
-from tests.docs.markdown import ROOT, read
-from tests.docs.runbooks import RUNBOOKS, Book, Differs, answers, commands
+from tests.docs.markdown import ROOT, blocks, read
+from tests.docs.runbooks import EXIT_CODE, RUNBOOKS, Book, Differs, answers, commands
 
 PAGES = sorted(page for page in RUNBOOKS.glob("*.md") if page.name != "index.md")
+PLAYED = [*PAGES, *(ROOT / "docs" / name for name in ("failover.md", "migrate-ancestor.md", "migrate-mirrormaker.md"))]
 ALERTS = ROOT / "infra" / "deploy" / "prometheus" / "alerts.yml"
 
 
@@ -129,6 +130,12 @@ class TestPages:
         assert "**Why" in text
         assert "## It is over when" in text
         assert list(commands(page)), "a runbook without a command"
+
+    @pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.stem)
+    def test_a_block_that_may_fail_has_one_command(self, page: Path) -> None:
+        """The shell ends with the first that fails, so that a second one would not run."""
+        may_fail = [block for block in blocks(page) if block.mark.startswith(EXIT_CODE) and block.language == "sh"]
+        assert [str(block) for block in may_fail if len(block.text.splitlines()) != 1] == []
 
     def test_each_is_in_the_index_whose_alerts_exist(self) -> None:
         index = read(RUNBOOKS / "index.md")
