@@ -1,10 +1,10 @@
-"""What a deployment asks of S3, SQS, Kafka and processors, and what it costs: arithmetic on the settings' defaults.
+"""What a deployment asks of S3, SQS, Kafka and processors: arithmetic on the settings' defaults.
 
     python -m bench.sizing --partitions 100000 --topics 5000 --mb-per-second 10000
 
 Nothing is measured here but the size of control objects, which the real encoders write. `Deployment` has the inputs and
-their units; `docs/scale.md` has the output for one of them. How often a segment is sealed follows from the rules of
-`egress.partition`: tests play the real core against `segments_per_second`.
+their units; `docs/scale.md` has the output for one of them, and `bench.costs` what it costs. How often a segment is
+sealed follows from the rules of `egress.partition`: tests play the real core against `segments_per_second`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,6 @@ SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLE_CONFIGS = ("retention.ms", "cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """US dollars. List prices change and differ by region: these are inputs."""
-
-    put: float = 0.005 / 1_000  # PUT, COPY, POST, LIST
-    get: float = 0.000_4 / 1_000
-    storage: float = 0.023  # a GB and month
-    transfer: float = 0.02  # a GB between regions
-    queue: float = 0.40 / 1_000_000  # a request of SQS
-
-
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
     """One source region and one target region. Bytes are of keys, values and headers before compression."""
@@ -65,7 +54,6 @@ class Deployment:
     relist: timedelta = timedelta(minutes=5)
     refresh: timedelta = REFRESH
     topic_settings: EgressTopicSettings = field(default_factory=EgressTopicSettings)
-    prices: Prices = field(default_factory=Prices)
 
     def __post_init__(self) -> None:
         if not 0 < self.topics <= self.partitions:
@@ -178,27 +166,6 @@ class Deployment:
     @property
     def stored_bytes_per_month(self) -> float:
         return self.bytes_per_second / self.stored_ratio * MONTH_SECONDS
-
-    def costs(self) -> dict[str, float]:
-        """US dollars a month, once `retention_days` are stored in both regions."""
-        prices, gigabytes = self.prices, self.stored_bytes_per_month / 1e9
-        merged = self.stored_bytes_per_month / (8 * MIB)
-        return {
-            "segments written": self.puts_per_second * MONTH_SECONDS * prices.put,
-            "segments replicated": self.segments_per_second * MONTH_SECONDS * prices.put + gigabytes * prices.transfer,
-            "segments delivered": self.gets_per_second * MONTH_SECONDS * prices.get,
-            "notifications": self.queue_requests_per_second * MONTH_SECONDS * prices.queue,
-            "listings of the timer": self.lists_per_second * MONTH_SECONDS * prices.put,
-            "control objects": 2 * self._control_puts() * MONTH_SECONDS * prices.put,
-            "one merge of everything": self.segments_per_second * MONTH_SECONDS * prices.get
-            + 2 * merged * prices.get
-            + self.stored_bytes_per_month / self.part_size * prices.put,
-            "storage": 2 * gigabytes * self.retention_days / 30 * prices.storage,
-        }
-
-    def _control_puts(self) -> float:
-        """A second: heartbeat, watermarks, and a change of the catalogue each day."""
-        return 1 / 5 + 1 / self.refresh.total_seconds() + 1 / 86_400
 
     def loads(self) -> dict[str, tuple[float, float, str]]:
         """What is used of each limit: (used, limit, setting or remedy)."""

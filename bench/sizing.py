@@ -1,9 +1,10 @@
-"""Prints what a deployment asks of S3, SQS, Kafka and processors, what is full first, and what it costs a month.
+"""Prints what a deployment asks of S3, SQS, Kafka and processors, and what is full first; or what it costs a month.
 
     python -m bench.sizing --partitions 100000 --topics 5000 --mb-per-second 10000
+    python -m bench.sizing --cost --partitions 1000 --source-region us-east-1 --target-region eu-west-1
 
-The arithmetic is `bench.deployment`'s. Every option is an input of it; the output is text for a terminal and for
-`docs/scale.md`.
+The arithmetic is `bench.deployment`'s and `bench.costs`'. Every option is an input of it; the output is text for a
+terminal, for `docs/scale.md` and for `docs/cost.md`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from bench.deployment import Deployment
+from bench.costs import Bill, Choices, alternatives
+from bench.deployment import MONTH_SECONDS, Deployment
+from bench.prices import CLASSES, STANDARD, UNITS, prices_of
 from egress.settings import EgressTopicSettings
 
+DEFAULT_SOURCE, DEFAULT_TARGET = "us-east-1", "eu-west-1"
 AGES = (1, 10, 60, 300, 1_800)  # seconds: rows of the table of segment ages
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = _options().parse_args(arguments)
+    parser = _options()
+    options = parser.parse_args(arguments)
     deployment = Deployment(
         partitions=options.partitions,
         topics=options.topics,
@@ -34,7 +39,66 @@ def main(arguments: Sequence[str] | None = None) -> None:
         relist=timedelta(seconds=options.relist_seconds),
         topic_settings=EgressTopicSettings(max_segment_age=timedelta(seconds=options.segment_age_seconds)),
     )
-    print("\n".join(text(deployment)))
+    if not options.cost:
+        print("\n".join(text(deployment)))
+        return
+    try:
+        bill = _bill(deployment, options)
+    except ValueError as error:
+        parser.error(str(error))
+    print("\n".join(bill_text(bill)))
+
+
+def _bill(deployment: Deployment, options: argparse.Namespace) -> Bill:
+    """Raises ValueError."""
+    prices = dict(_price(one) for one in options.price)
+    regions = (options.source_region, options.target_region)
+    if strange := [name for name in prices if not name.startswith(tuple(f"{region}." for region in regions))]:
+        raise ValueError(f"--price {strange[0]}: it begins with a region of the bill, {regions[0]}. or {regions[1]}.")
+    choices = Choices(
+        compaction=timedelta(hours=options.compaction_hours) if options.compaction_hours else None,
+        noncurrent_days=options.noncurrent_days,
+        merged_class=options.merged_class,
+        time_control=options.time_control,
+        kms=options.kms,
+    )
+    source, target = (prices_of(region, prices) for region in regions)
+    return Bill(deployment=deployment, choices=choices, source=source, target=target)
+
+
+def _price(text: str) -> tuple[str, float]:
+    """Raises ValueError."""
+    name, _, amount = text.partition("=")
+    try:
+        return name, float(amount)
+    except ValueError:
+        raise ValueError(f"--price {text}: REGION.NAME=US-DOLLARS, such as eu-west-1.put.STANDARD=0.0051") from None
+
+
+def bill_text(bill: Bill) -> Iterator[str]:
+    lines = list(bill.lines())
+    rows = [(one.where, one.what, _number(one.quantity), one.unit, _dollars(one.dollars)) for one in lines]
+    yield from _table(
+        ("where", "what", "a month", "of", "US dollars"), [*rows, ("", "together", "", "", _dollars(bill.dollars))]
+    )
+    yield ""
+    yield from _table(
+        ("with one thing changed", "US dollars a month"),
+        [(name, _dollars(other.dollars)) for name, other in alternatives(bill)],
+    )
+    yield ""
+    names = list(bill.source.amounts)
+    yield from _table(
+        ("price, US dollars", "for", bill.source.region, bill.target.region),
+        [
+            (name, UNITS[name.partition(".")[0]], f"{bill.source.amounts[name]:g}", f"{bill.target.amounts[name]:g}")
+            for name in names
+        ],
+    )
+
+
+def _dollars(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def text(deployment: Deployment) -> Iterator[str]:
@@ -59,10 +123,6 @@ def text(deployment: Deployment) -> Iterator[str]:
         [(name, _number(used), _number(limit), f"{used / limit:.2f}", remedy) for name, (used, limit, remedy) in loads],
     )
     yield ""
-    costs = deployment.costs()
-    rows = [(name, f"{dollars:,.0f}") for name, dollars in (*costs.items(), ("together", sum(costs.values())))]
-    yield from _table(("US dollars a month", ""), rows)
-    yield ""
     yield from _table(
         ("max_segment_age", "segments a second", "stored bytes each", "PUT, US dollars a month"),
         [_age_row(deployment, seconds) for seconds in AGES],
@@ -72,7 +132,7 @@ def text(deployment: Deployment) -> Iterator[str]:
 def _age_row(deployment: Deployment, seconds: int) -> tuple[str, ...]:
     rule = replace(deployment.topic_settings, max_segment_age=timedelta(seconds=seconds))
     other = replace(deployment, topic_settings=rule)
-    written = other.costs()["segments written"]
+    written = other.puts_per_second * MONTH_SECONDS * prices_of(DEFAULT_SOURCE, {}).of("put", STANDARD)
     return f"{seconds:,} s", _number(other.segments_per_second), _bytes(other.segment_bytes), f"{written:,.0f}"
 
 
@@ -110,6 +170,17 @@ def _options() -> argparse.ArgumentParser:
     add("--cpu-seconds-per-million", type=float, default=default.cpu_seconds_per_million, help="docs/performance.md")
     add("--relist-seconds", type=float, default=default.relist.total_seconds())
     add("--segment-age-seconds", type=float, default=default.topic_settings.max_segment_age.total_seconds())
+    cost = parser.add_argument_group("with --cost")
+    add = cost.add_argument
+    add("--cost", action="store_true", help="print what it costs a month instead")
+    add("--source-region", default=DEFAULT_SOURCE, help="whose prices")
+    add("--target-region", default=DEFAULT_TARGET)
+    add("--price", action="append", default=[], metavar="REGION.NAME=AMOUNT", help="in place of a listed price")
+    add("--compaction-hours", type=float, default=24, help="between two runs; 0: no compaction")
+    add("--noncurrent-days", type=float, default=Choices().noncurrent_days, help="NoncurrentDays of the templates")
+    add("--merged-class", choices=CLASSES, default=STANDARD, help="storage class of merged segments")
+    add("--time-control", action="store_true", help="S3's replication time control")
+    add("--kms", choices=("none", "bucket-key", "object"), default="none")
     return parser
 
 

@@ -35,7 +35,8 @@ class Block:
 def pages() -> Sequence[Path]:
     """Every page that a reader may copy from. Decisions are of their time, and are left alone."""
     guides = [ROOT / name for name in GUIDES]
-    return [*guides, *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "decisions" / "index.md"]
+    docs = ROOT / "docs"
+    return [*guides, *sorted(docs.glob("*.md")), *sorted(docs.glob("runbooks/*.md")), docs / "decisions" / "index.md"]
 
 
 def read(page: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import re
 import shlex
 import tomllib
@@ -25,6 +26,7 @@ from replicator import main
 from replicator.config import parse
 from replicator.config.across import between_files
 from replicator.config.flows_form import is_flows, regions_of
+from tests.docs import operator_tools
 from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
 from tests.infra.deploy.template import read as read_template
 
@@ -33,7 +35,7 @@ NOT_RUN = "not run: "
 FILE = "file: "  # that a reader saves the block as
 WITHOUT_CHECK = frozenset({"text"})  # pictures and output
 REPLICATOR = typer.main.get_command(main.app)
-CONSOLE = "$ "
+CONSOLE, SUBMIT = "$ ", "$SUBMIT"  # the latter: what a page calls its spark-submit
 OF_SHELL = (">", "2>", "&")  # with which a command ends
 ONE_BUCKET = '\n[s3]\nbucket = "any"\n'
 
@@ -49,6 +51,8 @@ def check(block: Block) -> None:
     if block.mark.startswith(NOT_RUN):
         if len(block.mark) < len(NOT_RUN) + 5:
             raise Wrong("not run, without a reason")
+        if block.language == "sh":
+            check_own_commands(block)
         return
     if block.language in WITHOUT_CHECK:
         if any(line.startswith(("$ ", "replicator ")) for line in block.text.splitlines()):
@@ -109,6 +113,14 @@ def check_shell(block: Block) -> None:
             check_command(line)
 
 
+def check_own_commands(block: Block) -> None:
+    """Of a block that is not run: where it starts the program, by itself or by `$SUBMIT`, with what that takes."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and (words[0] == SUBMIT or Path(words[0]).name == "replicator"):
+            parse_arguments(words[1:])
+
+
 def check_console(block: Block) -> None:
     lines = [line.removeprefix(CONSOLE) for line in block.text.splitlines() if line.startswith(CONSOLE)]
     if not lines:
@@ -120,6 +132,7 @@ def check_console(block: Block) -> None:
 def check_command(line: str) -> None:
     words = shlex.split(line)
     words = words[: next((n for n, word in enumerate(words) if word in OF_SHELL), len(words))]
+    words = list(itertools.dropwhile(re.compile("[A-Z][A-Z0-9_]*=").match, words))  # variables for this command
     match words:
         case ["make", *targets]:
             known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -136,12 +149,26 @@ def check_command(line: str) -> None:
                 raise Wrong(f"no block is {name}: say so with <!-- {FILE}{name} -->")
         case ["aws", "cloudformation", "deploy", *arguments]:
             check_stack(arguments)
+        case ["aws" | "kafka-topics.sh" | "kafka-configs.sh", *_]:
+            check_tool(words)
+        case ["curl", "-s", address] if address.startswith("http://"):
+            pass
+        case ["tail", "-n", "1", _] | ["grep", _, _]:
+            pass
         case ["eval", substitution] if substitution.startswith("$("):
             check_command(substitution[2:-1])
         case ["kill" | "wait", *jobs] if all(job.startswith("%") for job in jobs):
             pass
         case _:
             raise Wrong(f"nothing checks {words[0]!r}: say why with <!-- {NOT_RUN}… -->")
+
+
+def check_tool(words: list[str]) -> None:
+    """As the stand-ins take it, with which runbooks are played."""
+    try:
+        operator_tools.check(words)
+    except operator_tools.UnknownUse as error:
+        raise Wrong(str(error)) from error
 
 
 def check_stack(arguments: list[str]) -> None:
@@ -293,6 +320,8 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield "sh", f"{stack} BucketName=b", "missing ['ArchiveRegion']"
     yield "sh", f"{stack} Bucket=b", "unknown ['Bucket']"
     yield "sh", "kubectl get pods", "nothing checks 'kubectl'"
+    yield "sh", "KAFKA_USER=a replicator statu", "No such command"
+    yield "sh", "aws sqs purge-queues --queue-url u", "has no purge-queues"
     yield "sh", "replicator egres > egress.log &", "No such command"
     yield "sh", 'eval "$(replicator local envs)"', "No such command"
     yield "sh", "python nothing.py", "no block is nothing.py"
@@ -323,6 +352,12 @@ def test_a_planted_mistake_is_found(language: str, text: str, message: str) -> N
 def test_a_planted_mistake_in_prose_is_found(words: str) -> None:
     with pytest.raises(Wrong):
         names_exist(words.split())
+
+
+@pytest.mark.parametrize("line", ["$SUBMIT egres --spark", "/opt/bin/replicator egress --confg a.toml"])
+def test_a_planted_mistake_in_what_is_not_run_is_found(line: str) -> None:
+    with pytest.raises(Wrong, match="No such"):
+        check(Block(page="planted.md", line=1, language="sh", text=f"other\n{line}\n", mark=f"{NOT_RUN}elsewhere"))
 
 
 def test_an_excuse_needs_a_reason() -> None:

@@ -19,6 +19,60 @@ from replicator.main import app
 from tests.docs.markdown import ROOT, cells, read
 
 PAGE = ROOT / "docs" / "parity.md"
+GO_FIELDS = frozenset(
+    {
+        "LocalRegion",
+        "AWSSession",
+        "AWSConfig",
+        "S3Bucket",
+        "S3KeyPrefix",
+        "SegmentFormat",
+        "KafkaBrokers",
+        "KafkaTopics",
+        "KafkaConsumerGroup",
+        "Sources",
+        "SQSQueueName",
+        "KafkaSegmentEventsTopic",
+        "KafkaSegmentEventsRetention",
+        "KafkaCheckpointTopic",
+        "KafkaProducerBatchSize",
+        "KafkaProducerBatchDelay",
+        "Topics",
+        "CronSchedule",
+        "CronLocation",
+        "Parallelism",
+        "CreatedBy",
+        "MaxSegmentMessages",
+        "MaxSegmentSize",
+        "MaxSegmentAge",
+        "Region",
+        "Topic",
+        "DestinationTopic",
+        "LostSegmentTimeout",
+        "LateSegmentRetries",
+        "FirstSegmentDelay",
+        "MinLevel",
+        "MaxLevel",
+        "MinSegmentAge",
+        "MinSegmentCount",
+        "MinSegmentSize",
+        "MaxSegmentCount",
+        "BatchSize",
+        "Delete",
+        "DefaultEgressKafkaConsumerGroup",
+        "DefaultIngressKafkaConsumerGroup",
+        "DefaultCompactionKafkaConsumerGroup",
+        "DefaultS3KeyPrefix",
+        "DefaultTopicConfig",
+        "DefaultSourceConfig",
+        "DefaultConfig",
+        "NewEgress",
+        "NewIngress",
+        "NewCompaction",
+        "Compact",
+    }
+)
+"""Every field, variable and function that the documentation of the Go kafka-replicator names."""
 HERE, DEFAULT, THERE = "here", "default here", "there"
 
 
@@ -133,6 +187,23 @@ def test_it_names_the_setting_that_a_property_is_imported_to() -> None:
             rule = KEYS.get(SPELLINGS.get(name, name))
             if rule is not None and rule.treatment is Treatment.MAPPED and rule.reason in SETTINGS:
                 assert rule.reason in row.spans(HERE), f"line {row.line}: {name}"
+
+
+def go_names(page: Path) -> set[str]:
+    """The names in the first column of the Go program's tables, without the type before the dot."""
+    text = read(page).partition("## kafka-replicator (Go): functions")[2].partition("\n## ")[0]
+    firsts = [cells(line)[0] for line in text.splitlines() if line.startswith("|")]
+    return {span.rpartition(".")[2].removesuffix("()") for one in firsts for span in re.findall(r"`([^`]+)`", one)}
+
+
+def test_every_field_of_the_go_program_is_on_it() -> None:
+    assert sorted(GO_FIELDS - go_names(PAGE)) == []
+
+
+def test_a_field_that_is_missing_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "parity.md"
+    page.write_text(read(PAGE).replace("`CronLocation`", "`CronPlace`"), encoding="utf-8")
+    assert GO_FIELDS - go_names(page) == {"CronLocation"}
 
 
 @pytest.mark.parametrize(
