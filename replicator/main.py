@@ -21,6 +21,7 @@ from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.client import client_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
+from replicator.commands.console import console
 from replicator.commands.drill import drill
 from replicator.commands.failback import failback_app
 from replicator.commands.failover import failover_app
@@ -65,7 +66,7 @@ _add(
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
 )
-_add(INSPECT, interruptible()(status), interruptible()(plan), rights)
+_add(INSPECT, interruptible()(status), console, interruptible()(plan), rights)
 app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
 app.add_typer(client_app, name="client", rich_help_panel=INSPECT)
 app.add_typer(offsets_app, name="offsets", rich_help_panel=INSPECT)

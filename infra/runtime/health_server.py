@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from formats.errors import ConfigError
 from infra.runtime.health import HealthSnapshot, HealthSource
-from infra.runtime.http_server import HttpServer, Response
+from infra.runtime.http_server import HttpServer, Request, Response
 from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
 
@@ -60,11 +60,11 @@ class HealthServer(Closing):
         """Release the port and end every connection, in bounded time. May be called again."""
         self._server.close()
 
-    def _respond(self, path: str, accept: str) -> Response:
-        match path.partition("?")[0]:
+    def _respond(self, request: Request) -> Response:
+        match request.path.partition("?")[0]:
             case "/metrics":
                 self._metrics.gauge("ready", float(self._health.snapshot().is_ready))
-                encode, content_type = choose_encoder(accept)
+                encode, content_type = choose_encoder(request.header("accept"))
                 return Response(200, content_type, encode(self._registry))
             case "/healthz":
                 return _json(*liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at))

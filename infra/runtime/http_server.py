@@ -18,7 +18,7 @@ import select
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -42,34 +42,54 @@ _NO_DESCRIPTOR_WAIT = timedelta(milliseconds=100)
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The head of a GET or a HEAD. Nothing in it is checked."""
+
+    path: str  # with its query, as the client sent it
+    headers: Sequence[tuple[str, str]] = ()  # names in small letters, in the order sent
+    peer: str = ""  # address of the other end of the connection
+
+    def header(self, name: str) -> str:
+        """All values of a header, joined by commas; empty when it was not sent."""
+        return ", ".join(self.values(name))
+
+    def values(self, name: str) -> Sequence[str]:
+        return [value for known, value in self.headers if known == name]
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     status: int
     content_type: str
     body: bytes
+    headers: Sequence[tuple[str, str]] = ()  # more of them; the server's own are added
 
 
 @dataclass(slots=True, eq=False)
 class _Client:
     socket: socket.socket
+    peer: str
     deadline: Deadline
     received: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None  # the unsent rest of the response
 
 
 class HttpServer(Closing):
-    """Serves on a thread of its own until it is closed. `respond` gets the path and the Accept header."""
+    """Serves on a thread of its own until it is closed. `respond` is called on that thread."""
 
     def __init__(
         self,
         host: str,
         port: int,
-        respond: Callable[[str, str], Response],
+        respond: Callable[[Request], Response],
         *,
         request_within: timedelta = REQUEST_WITHIN,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """`host` may be an IPv6 address; port 0 chooses a free port. Raises OSError when it cannot bind the port."""
-        self._respond, self._request_within = respond, request_within
+        """`host` may be an IPv6 address; port 0 chooses a free port. `headers` are those of every response, also of a
+        refused request. Raises OSError when it cannot bind the port."""
+        self._respond, self._request_within, self._headers = respond, request_within, headers
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.socket(family)
         try:
@@ -140,7 +160,7 @@ class HttpServer(Closing):
         """Accept all pending connections. Their requests have usually arrived already."""
         for _ in range(_ACCEPTS):
             try:
-                accepted, _ = self._listener.accept()
+                accepted, address = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:  # no free file descriptor, or the client has disconnected
@@ -153,7 +173,7 @@ class HttpServer(Closing):
             accepted.setblocking(False)
             if len(self._clients) >= CONNECTIONS:
                 self._make_room(selector)
-            client = self._clients[accepted] = _Client(accepted, Deadline(self._request_within))
+            client = self._clients[accepted] = _Client(accepted, str(address[0]), Deadline(self._request_within))
             selector.register(accepted, selectors.EVENT_READ, client)
             self._proceed(selector, client)
 
@@ -186,7 +206,7 @@ class HttpServer(Closing):
         answering = [c for c in self._clients.values() if c.answer is not None]
         if len(answering) >= ANSWERS:
             self._end(selector, answering[0])
-        client.answer = memoryview(self._answer(head if is_whole else None))
+        client.answer = memoryview(self._answer(head if is_whole else None, client.peer))
         client.received.clear()
         selector.modify(client.socket, selectors.EVENT_WRITE, client)
 
@@ -198,22 +218,31 @@ class HttpServer(Closing):
             client.socket.recv(_CHUNK)
         client.socket.close()
 
-    def _answer(self, head: bytes | None) -> bytes:
+    def _answer(self, head: bytes | None, peer: str) -> bytes:
         if head is None:
-            return _bytes(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), has_body=True)
+            return self._bytes(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), has_body=True)
         line, *fields = head.decode("latin-1").splitlines() or [""]
         method, path, *_ = *line.split(" "), "", ""
         if not path:
-            return _bytes(_plain(HTTPStatus.BAD_REQUEST), has_body=True)
+            return self._bytes(_plain(HTTPStatus.BAD_REQUEST), has_body=True)
         if method not in _METHODS:
-            return _bytes(_plain(HTTPStatus.METHOD_NOT_ALLOWED), has_body=True)
-        accept = [value for name, _, value in (f.partition(":") for f in fields) if name.strip().lower() == "accept"]
+            allow = ("Allow", ", ".join(_METHODS))
+            return self._bytes(_plain(HTTPStatus.METHOD_NOT_ALLOWED, allow), has_body=True)
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in (f.partition(":") for f in fields)]
         try:
-            answer = self._respond(path, ", ".join(accept).strip())
+            answer = self._respond(Request(path=path, headers=headers, peer=peer))
         except Exception:  # the failure of one response must not end the server
             log.exception("http_answer_failed")
             answer = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _bytes(answer, has_body=method == "GET")
+        return self._bytes(answer, has_body=method == "GET")
+
+    def _bytes(self, answer: Response, *, has_body: bool) -> bytes:
+        more = "".join(f"{name}: {value}\r\n" for name, value in (*self._headers, *answer.headers))
+        head = (
+            f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
+            f"Content-Length: {len(answer.body)}\r\n{more}Connection: close\r\n\r\n"
+        )
+        return head.encode("latin-1") + (answer.body if has_body else b"")
 
 
 def _head(received: bytearray) -> tuple[bytes, bool]:
@@ -222,13 +251,5 @@ def _head(received: bytearray) -> tuple[bytes, bool]:
     return (bytes(received[: min(ends)]), True) if ends else (b"", False)
 
 
-def _plain(status: HTTPStatus) -> Response:
-    return Response(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
-
-
-def _bytes(answer: Response, *, has_body: bool) -> bytes:
-    head = (
-        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + (answer.body if has_body else b"")
+def _plain(status: HTTPStatus, *headers: tuple[str, str]) -> Response:
+    return Response(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode(), headers)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from replicator.config import Config, SettingsFile
 
+from infra.settings.units import format_rounded_size
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.region_option import HINT, REGION_VARIABLE, add_region_option, region_option
 
@@ -61,6 +62,10 @@ class _Commands(typer.core.TyperGroup):
 
 class _Panels(_Commands):
     """As `_Commands`, grouped by `rich_help_panel`, without blank lines, so that the help fits one screen."""
+
+    def format_help_text(self, _ctx: Any, formatter: Any) -> None:
+        for line in (self.help or "").replace("\b\n", "").splitlines():
+            formatter.write(f"  {line}\n")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self.format_commands(ctx, formatter)
@@ -255,12 +260,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    return format_rounded_size(size_bytes)
 
 
 def complain(text: str) -> None:

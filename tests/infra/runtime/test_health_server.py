@@ -229,7 +229,7 @@ def test_every_client_is_ended_at_its_deadline() -> None:
     """A client that sends too slowly, one that sends nothing, and one that does not read its response."""
     short = timedelta(seconds=0.5)
     large = Response(200, "text/plain", b"x" * (32 << 20))  # more than any system's socket buffers hold
-    with HttpServer("127.0.0.1", 0, lambda _path, _accept: large, request_within=short) as server:
+    with HttpServer("127.0.0.1", 0, lambda _request: large, request_within=short) as server:
         where = (server.host, server.port)
         began = time.monotonic()
         with ExitStack() as opened:
