@@ -109,7 +109,7 @@ def incarnation_picture(one: Mapping[str, Any], marks: Sequence[tuple[str, str, 
             )
             for block in level["blocks"]
         ]
-        what = f"{count(level['segments'])} segments, {size(level['bytes'])}"
+        what = f"{segments_text(level['segments'])}, {size(level['bytes'])}"
         rows.append(_row(f"level {level['level']}", what, shapes, places, scale))
     holes = [
         element(
@@ -167,8 +167,12 @@ def _row(
 
 
 def _block_text(level: int, block: Mapping[str, Any]) -> str:
-    segments = "1 segment" if block["segments"] == 1 else f"{count(block['segments'])} segments"
-    return f"level {level}, {block['start']} to {block['end']}: {segments}, {size(block['bytes'])}"
+    what = f"{segments_text(block['segments'])}, {size(block['bytes'])}"
+    return f"level {level}, {block['start']} to {block['end']}: {what}"
+
+
+def segments_text(number: int) -> str:
+    return "1 segment" if number == 1 else f"{count(number)} segments"
 
 
 class _Scale:

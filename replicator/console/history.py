@@ -20,8 +20,8 @@ from replicator.console.state import FlowKind
 MOST = 120
 UNKNOWN = -1
 
-LagKey = tuple[FlowKind, SourcePartition, str]
-"""A partition of a flow; the last is its destination."""
+LagKey = tuple[FlowKind, SourcePartition | None, str]
+"""A partition of a flow, and its destination; without a partition: the whole flow."""
 
 
 @dataclass(slots=True)
@@ -33,9 +33,10 @@ class LagHistory:
     _lags: dict[LagKey, array[int]] = field(default_factory=dict)
 
     def add(self, now: datetime, lags: Mapping[LagKey, int | None]) -> None:
-        """A partition that is not in `lags` any more is forgotten. A time that is not later than the last is not
-        added."""
+        """A partition that is not in `lags` any more is forgotten. A time that is not later than the last is not added.
+        The sum of each flow is added here."""
         at = round(now.timestamp() * 1000)
+        lags = {**lags, **sums(lags)}
         times, columns = self._times, self._lags
         if times and at <= times[-1]:
             return
@@ -63,3 +64,18 @@ class LagHistory:
             known = [column[n] for column in columns if column[n] != UNKNOWN]
             found.append((datetime.fromtimestamp(at / 1000, UTC), sum(known) if known else None))
         return found
+
+
+def whole(flow: FlowKind) -> LagKey:
+    return flow, None, ""
+
+
+def sums(lags: Mapping[LagKey, int | None]) -> Mapping[LagKey, int | None]:
+    """Of each flow; None where the lag of none of its partitions is known."""
+    found: dict[LagKey, int | None] = {}
+    for (flow, source, _), lag in lags.items():
+        if source is not None:
+            before = found.setdefault(whole(flow), None)
+            if lag is not None:
+                found[whole(flow)] = (before or 0) + lag
+    return found

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from infra.archive.proofs import Proof
-from replicator.console.history import LagHistory, LagKey
+from replicator.console.history import LagHistory, LagKey, whole
 from replicator.console.segment_map import IncarnationMap, PartitionSegments
 from replicator.console.state import Condition, ConsoleState, FlowKind, FlowState, PartitionRow, ReadPart
 
@@ -39,12 +39,12 @@ class PageQuery:
     number: int = 1  # of the page, from 1
 
 
-def overview(state: ConsoleState, now: datetime) -> ConsolePage:
+def overview(state: ConsoleState, history: LagHistory, now: datetime) -> ConsolePage:
     topics = _topics(state.rows)
     problems = all_problems(state)
     return {
         **frame(state, now, "overview"),
-        "flows": [_flow(kind, part, now) for kind, part in state.flows if part.is_configured],
+        "flows": [_flow(kind, part, history, now) for kind, part in state.flows if part.is_configured],
         "problems": problems[:FIRST],
         "problem_count": len(problems),
         "topics": [_topic_summary(rows) for rows in sorted(topics.values(), key=_worst_first)[:FIRST]],
@@ -170,7 +170,11 @@ def key_of(row: PartitionRow) -> LagKey:
 
 
 def lag_over_time(history: LagHistory, rows: Iterable[PartitionRow]) -> Sequence[tuple[str, int | None]]:
-    return [(at.isoformat(timespec="seconds"), lag) for at, lag in history.read([key_of(row) for row in rows])]
+    return _series(history, [key_of(row) for row in rows])
+
+
+def _series(history: LagHistory, keys: Sequence[LagKey]) -> Sequence[tuple[str, int | None]]:
+    return [(at.isoformat(timespec="seconds"), lag) for at, lag in history.read(keys)]
 
 
 def map_json(found: PartitionSegments, now: datetime) -> Mapping[str, Any]:
@@ -303,7 +307,7 @@ def _partition(row: PartitionRow, now: datetime) -> Mapping[str, Any]:
     }
 
 
-def _flow(kind: FlowKind, part: ReadPart[FlowState], now: datetime) -> Mapping[str, Any]:
+def _flow(kind: FlowKind, part: ReadPart[FlowState], history: LagHistory, now: datetime) -> Mapping[str, Any]:
     found = part.value
     if found is None:
         return {"flow": kind.value, "is_read": False}
@@ -316,6 +320,7 @@ def _flow(kind: FlowKind, part: ReadPart[FlowState], now: datetime) -> Mapping[s
         "conditions": _counts(found.rows, lambda row: row.condition.value),
         **_lag(found.rows),
         "problems": len(found.problems),
+        "lag_over_time": _series(history, [whole(kind)]),
         "sources": [
             {
                 "region": one.region,

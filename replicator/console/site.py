@@ -94,7 +94,7 @@ class ConsoleSite:
         state, asked = self.source.state, _asked(query)
         match [unquote(part) for part in path.split("/")[1:]]:
             case [""]:
-                return pages.overview(state, now)
+                return pages.overview(state, self.source.history, now)
             case ["topics"]:
                 return pages.topics_page(state, now, asked)
             case ["topics", region, topic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from replicator.console.charts import incarnation_picture, lag_chart, sparkline
+from replicator.console.charts import incarnation_picture, lag_chart, segments_text, sparkline
 from replicator.console.layout import (
     chip,
     data_table,
@@ -84,13 +84,13 @@ def topic_view(page: Mapping[str, Any]) -> View:
             element("a", one["partition"], href=topic_path(region, topic, one["partition"])),
             chip(one["condition"]),
             one["flow"],
-            one["path"] if one["path"] != topic else DASH,
+            _incarnation_id(one["path"]),
             offset(one["position"]),
             offset(one["source_end"]),
             fragment(sparkline(one["lag_over_time"]), count(one["lag"])),
             age(one["lag_seconds"]),
             count(one["gaps"]),
-            _proven(one["proven"]),
+            element("span", _proven(one["proven"]), class_="together"),
         ]
         for one in page["partitions"]
     ]
@@ -151,13 +151,14 @@ def _flow_card(flow: Mapping[str, Any]) -> Markup:
         element("h3", flow["flow"]),
         definition_list(
             ("lag", element("b", count(flow["lag"]), class_="large")),
-            ("behind", age(flow["lag_seconds"])),
+            *([] if flow["lag_seconds"] is None else [("behind", age(flow["lag_seconds"]))]),
             ("topics", count(flow["topics"])),
             ("partitions", count(flow["partitions"])),
             ("members", f"{count(group['members'])} in {group['id']} ({group['state']})"),
         ),
         element("p", *states),
         element("ul", *sources) if sources else None,
+        lag_chart(flow["lag_over_time"], f"Records behind, {flow['flow']}"),
         class_="card",
     )
 
@@ -178,6 +179,12 @@ def _topic_table(topics: Sequence[Mapping[str, Any]]) -> Markup:
         for one in topics
     ]
     return data_table("Topics", _TOPIC_HEAD, rows)
+
+
+def _incarnation_id(path: str) -> Content:
+    """Its beginning; the whole id is on the partition's page."""
+    id_ = path.partition("@")[2]
+    return element("span", f"@{id_[:6]}…", title=id_) if len(id_) > 8 else id_ or DASH
 
 
 def _proven(proof: Mapping[str, Any] | None) -> Content:
@@ -246,7 +253,7 @@ def _incarnation(one: Mapping[str, Any], marks: Sequence[tuple[str, str, int | N
         problem_list([f"damaged: {name}: {why}" for name, why in one["damaged"].items()]) if one["damaged"] else None,
         element(
             "details",
-            element("summary", f"{count(sum(level['segments'] for level in one['levels']))} segments as a table"),
+            element("summary", f"{segments_text(sum(level['segments'] for level in one['levels']))} as a table"),
             data_table(
                 f"Segments of {one['path']}",
                 (("offsets", ""), ("level", "number"), ("segments", "number"), ("size", "number"), ("stored", "minor")),
