@@ -97,6 +97,7 @@ class ConsoleService(ThreadedService):
             raise ConfigError([f"--listen: cannot listen on {listen[0]}:{listen[1]}: {why}"]) from error
         host = f"[{server.host}]" if ":" in server.host else server.host
         self.address = f"http://{host}:{server.port}/"
+        log.info("listening", extra={log_fields.ADDRESS: f"{host}:{server.port}"})
         resources = ExitStack()
         resources.callback(server.close)
         loops = {"refresh": self._refresh, "segment-maps": self._list_segments}

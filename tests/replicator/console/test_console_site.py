@@ -49,10 +49,11 @@ class Given:
     history: LagHistory = field(default_factory=LagHistory)
     runs: Sequence[CompactionRun] = ()
     is_listed: bool = True
+    samples: int = 30
     wanted: list[PartitionKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for at, lags in GivenStates([], samples=30).earlier_lags(self.state.rows):
+        for at, lags in GivenStates([], samples=self.samples).earlier_lags(self.state.rows):
             self.history.add(at, lags)
 
     def segments(self, where: PartitionKey) -> PartitionSegments | None:
@@ -235,7 +236,7 @@ def test_offsets_of_groups_that_are_not_committed_here() -> None:
 
 
 def test_every_answer_about_five_thousand_partitions_is_small() -> None:
-    given = Given(large_state())
+    given = Given(large_state(), samples=2)
     assert len(given.state.rows) == 5_000
     for path in (*("/", "/topics", "/topics?page=3", "/proofs", "/problems", "/groups"), "/topics/eu/topic-0200"):
         for accept in ("text/html", "application/json"):
@@ -243,8 +244,7 @@ def test_every_answer_about_five_thousand_partitions_is_small() -> None:
 
 
 def test_one_topic_of_five_thousand_partitions() -> None:
-    state = large_state(topics=2)
-    given = Given(state)
+    given = Given(large_state(topics=2), samples=2)
     found = page(given, "/topics/us/topic-0000?page=25")
     assert (found["total"], found["pages"], len(found["partitions"])) == (2_500, 25, 100)
     assert len(answer(given, "/topics/us/topic-0000").body) < 500_000
