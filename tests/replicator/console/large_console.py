@@ -19,6 +19,7 @@ from replicator.console.server import ConsoleService
 from tests.replicator.console.console_world import ConsoleWorld
 
 TOPICS, PARTITIONS = 125, 20  # of each flow
+REFRESHES = 3  # before it is served: the next one waits nine times as long as one takes
 
 
 def resident_bytes(pid: int | str = "self", name: str = "VmRSS") -> int:
@@ -43,6 +44,8 @@ def main() -> None:
         interval=timedelta(seconds=1),
         clock=SystemClock(),
     )
+    for _ in range(REFRESHES):
+        service.live.refresh()
     service.start()
     print(json.dumps({"address": service.address.rstrip("/"), "before": before}), flush=True)
     sys.stdin.read()
