@@ -24,7 +24,7 @@ from replicator.console.state import ConsoleState, PartitionRow
 
 log = logging.getLogger(__name__)
 
-SHARE = 10  # a refresh takes at most a tenth of the time: after a long one the next begins later
+SHARE = 4  # a refresh takes at most a quarter of the time: after a long one the next begins later
 MAP_TICK = timedelta(milliseconds=250)  # between two listings of segment maps
 GRACE = timedelta(seconds=2)  # for a refresh in progress, when the console ends: nothing is lost with it
 

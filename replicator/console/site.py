@@ -26,11 +26,15 @@ from replicator.console.state import ConsoleState
 from replicator.console.topic_views import View
 
 HTML, JSON, TEXT = "text/html; charset=utf-8", "application/json; charset=utf-8", "text/plain; charset=utf-8"
-_ASSETS: Mapping[str, str] = {
+_TYPES: Mapping[str, str] = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+_ASSETS: Mapping[str, Response] = {
+    name: Response(200, kind, files(__package__).joinpath("assets", name).read_bytes()) for name, kind in _TYPES.items()
+}
+"""Read once: they are parts of the program."""
 LONGEST_SEARCH = 300
 _VIEWS = {
     "overview": topic_views.overview_view,
@@ -75,7 +79,7 @@ class ConsoleSite:
         path, _, query_text = request.path.partition("?")
         query = parse_qs(query_text)
         if path.startswith("/assets/"):
-            return _asset(path.removeprefix("/assets/"))
+            return _ASSETS.get(path.removeprefix("/assets/")) or _not_found(path, as_json=False)
         try:
             page = self._page(path, query, now)
         except ValueError:
@@ -139,12 +143,6 @@ def _wants_json(accept: str, query: Mapping[str, Sequence[str]]) -> bool:
 
 def _view(page: Mapping[str, Any]) -> View:
     return _VIEWS[page["page"]](page)
-
-
-def _asset(name: str) -> Response:
-    if name not in _ASSETS:
-        return _not_found(f"/assets/{name}", as_json=False)
-    return Response(200, _ASSETS[name], files(__package__).joinpath("assets", name).read_bytes())
 
 
 def _not_found(path: str, *, as_json: bool) -> Response:

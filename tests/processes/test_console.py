@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -21,6 +22,9 @@ from tests.replicator.console.large_console import resident_bytes
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'"
+PATIENCE = timedelta(
+    minutes=4
+)  # a reading takes seconds on a loaded machine, and the next one waits three times as long
 MOST_BYTES = 200 << 20  # of the whole process, with the clients of cluster and bucket
 
 
@@ -72,14 +76,14 @@ def test_the_console_of_each_region(site: Site) -> None:
         site.workers += consoles.values()
         for one in consoles.values():
             one.start()
-        flow.wait_for(words)
+        flow.wait_for(words, PATIENCE)
 
         def caught_up(region: str) -> bool:
             flows = page(consoles[region], "/").get("flows", [])
             return bool(flows) and flows[0]["is_read"] and flows[0]["partitions"] == 2 and flows[0]["lag"] == 0
 
         for region in consoles:
-            site.wait(f"the console of {region}", lambda region=region: caught_up(region))  # type: ignore[misc]
+            site.wait(f"the console of {region}", lambda region=region: caught_up(region), PATIENCE)  # type: ignore[misc]
         of_a, of_b = page(consoles[A], "/"), page(consoles[B], "/")
         for found in (of_a, of_b):
             assert {name: part["error"] for name, part in found["parts"].items() if part["error"]} == {}
@@ -94,7 +98,7 @@ def test_the_console_of_each_region(site: Site) -> None:
             return list(found.get("incarnations", []))
 
         for region in consoles:
-            site.wait(f"the segments in the console of {region}", lambda region=region: bool(map_of(region)))  # type: ignore[misc]
+            site.wait(f"the segments in the console of {region}", lambda region=region: bool(map_of(region)), PATIENCE)  # type: ignore[misc]
             (incarnation,) = map_of(region)
             position = page(consoles[region], where)["flows"][0]["position"]
             assert incarnation["next_offset"] == position
@@ -104,7 +108,7 @@ def test_the_console_of_each_region(site: Site) -> None:
         def translated() -> list[Any]:
             return [one for one in page(consoles[B], "/groups").get("offsets", []) if one["group"] == group]
 
-        site.wait("the group's offset", lambda: bool(translated()))
+        site.wait("the group's offset", lambda: bool(translated()), PATIENCE)
         (offset,) = translated()
         assert (offset["source_offset"], offset["exactness"]) == (1, "exact")
         text = html(consoles[B], f"/groups?q={quote(HOSTILE)}")

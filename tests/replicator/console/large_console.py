@@ -19,7 +19,7 @@ from replicator.console.server import ConsoleService
 from tests.replicator.console.console_world import ConsoleWorld
 
 TOPICS, PARTITIONS = 125, 20  # of each flow
-REFRESHES = 3  # before it is served: the next one waits nine times as long as one takes
+REFRESHES = 3  # before it is served: the next one waits three times as long as one takes
 
 
 def resident_bytes(pid: int | str = "self", name: str = "VmRSS") -> int:
