@@ -22,10 +22,10 @@ from tests.replicator.console.large_console import resident_bytes
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'"
-PATIENCE = timedelta(
-    minutes=4
-)  # a reading takes seconds on a loaded machine, and the next one waits three times as long
-MOST_BYTES = 200 << 20  # of the whole process, with the clients of cluster and bucket
+# a reading takes seconds on a loaded machine, and the next one waits three times as long
+PATIENCE = timedelta(minutes=4)
+# of the whole process, with the clients of cluster and bucket; where offsets of groups are translated, with Arrow, too
+MOST_BYTES = {A: 100 << 20, B: 200 << 20}
 
 
 def page(console: Worker, path: str) -> Mapping[str, Any]:
@@ -122,5 +122,5 @@ def test_the_console_of_each_region(site: Site) -> None:
 
         sizes = {region: resident_bytes(one.pid, "VmHWM") for region, one in consoles.items()}
         print({region: f"{size >> 20} MiB" for region, size in sizes.items()})
-        assert max(sizes.values()) < MOST_BYTES, sizes
+        assert all(size < MOST_BYTES[region] for region, size in sizes.items()), sizes
         site.stop(egress, ingress, *consoles.values())

@@ -84,7 +84,8 @@ def small_state() -> ConsoleState:
     ingress = [row(name, n, lag=40 * n, flow=FlowKind.INGRESS, region="eu") for name in names[:3] for n in range(4)]
     ingress[1] = replace(ingress[1], condition=Condition.PROBLEM, problems=(PARKED,))
     ingress[5] = replace(ingress[5], condition=Condition.WAITING, note="waits for the end of orders.shipped")
-    egress.append(replace(row("orders.created", 0, lag=3), source=SourcePartition("us", "orders.created", 0, LATER_ID)))
+    later = SourcePartition("us", "orders.created", 0, LATER_ID)
+    egress.append(replace(row("orders.created", 0, lag=3), source=later, position=897, archive_end=900, source_end=900))
     return state_of(egress, ingress)
 
 

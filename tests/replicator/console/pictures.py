@@ -14,11 +14,8 @@ from tests.replicator.console.console_states import NOW, GivenStates, small_stat
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 TOPIC = "/topics/us/orders.created"
 WANTED = (  # file, path, scheme, width
-    ("console-overview-light", "/", "light", 1000),
-    ("console-overview-dark", "/", "dark", 1000),
-    ("console-segments-light", f"{TOPIC}/0", "light", 1000),
-    ("console-segments-dark", f"{TOPIC}/0", "dark", 1000),
-    ("console-narrow-light", TOPIC, "light", 400),
+    ("console-overview-light", "/", "light", 900),
+    ("console-segments-dark", f"{TOPIC}/0", "dark", 900),
     ("console-narrow-dark", TOPIC, "dark", 400),
 )
 
