@@ -93,13 +93,12 @@ def large_state(partitions: int = 5_000, topics: int = 250) -> ConsoleState:
     each = partitions // topics
     egress = [row(f"topic-{t:04d}", n, lag=(t * n) % 977) for t in range(topics // 2) for n in range(each)]
     ingress = [
-        replace(
-            row(f"topic-{t:04d}", n, lag=(t * n) % 977, flow=FlowKind.INGRESS, region="eu"),
-            **({"condition": Condition.PROBLEM, "problems": (PARKED,)} if n == 3 else {}),
-        )
+        row(f"topic-{t:04d}", n, lag=(t * n) % 977, flow=FlowKind.INGRESS, region="eu")
         for t in range(topics // 2, topics)
         for n in range(each)
     ]
+    for n in range(3, len(ingress), each):
+        ingress[n] = replace(ingress[n], condition=Condition.PROBLEM, problems=(PARKED,))
     return state_of(egress, ingress)
 
 
