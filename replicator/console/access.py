@@ -76,6 +76,7 @@ class AccessRules:
             return False
         users = request.values(self.user_header)
         peer = ip_address(request.peer)
+        peer = getattr(peer, "ipv4_mapped", None) or peer  # how a socket of both families names it
         return len(users) == 1 and bool(users[0]) and any(peer in proxy for proxy in self.proxies)
 
     def _has_token(self, request: Request) -> bool:

@@ -6,6 +6,7 @@ import json
 import urllib.request
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -23,6 +24,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'"
 # a reading takes seconds on a loaded machine, and the next one waits three times as long
+REFRESHES = 6
+IN_FLIGHT = 40  # threads and files of the clients of one refresh: clients that stayed would be six times as many
 PATIENCE = timedelta(minutes=4)
 # of the whole process, with the clients of cluster and bucket; where offsets of groups are translated, with Arrow, too
 MOST_BYTES = {A: 100 << 20, B: 200 << 20}
@@ -38,6 +41,12 @@ def page(console: Worker, path: str) -> Mapping[str, Any]:
             return found
     except (URLError, IndexError):
         return {}
+
+
+def opened(console: Worker) -> tuple[int, int]:
+    """Its threads and its open files."""
+    process = Path(f"/proc/{console.pid}")
+    return len(list((process / "task").iterdir())), len(list((process / "fd").iterdir()))
 
 
 def html(console: Worker, path: str) -> str:
@@ -119,6 +128,19 @@ def test_the_console_of_each_region(site: Site) -> None:
         rebound = urllib.request.Request(f"http://{host}:{port}/", headers={"Host": "evil.example"})
         with pytest.raises(HTTPError, match="421"):
             urllib.request.urlopen(rebound)
+
+        before = {region: opened(one) for region, one in consoles.items()}
+        for region, one in consoles.items():
+            seen = {page(one, "/")["refreshed_at"]}
+
+            def has_gone_on(one: Worker = one, seen: set[str] = seen) -> bool:
+                seen.add(page(one, "/")["refreshed_at"])
+                return len(seen) > REFRESHES
+
+            site.wait(f"{REFRESHES} refreshes in the console of {region}", has_gone_on, PATIENCE)
+            threads, files = opened(one)
+            assert threads <= before[region][0] + IN_FLIGHT, f"threads of clients stay: {before[region]} {threads}"
+            assert files <= before[region][1] + IN_FLIGHT, f"files of clients stay: {before[region]} {files}"
 
         sizes = {region: resident_bytes(one.pid, "VmHWM") for region, one in consoles.items()}
         print({region: f"{size >> 20} MiB" for region, size in sizes.items()})

@@ -94,6 +94,8 @@ def test_a_refusal_asks_browsers_for_the_token() -> None:
     ("peer", "users", "wanted"),
     [
         ("10.0.0.9", ["ada"], 200),
+        ("::ffff:10.0.0.9", ["ada"], 200),
+        ("::ffff:10.0.1.9", ["ada"], 403),
         ("10.0.0.9", [], 403),
         ("10.0.0.9", [""], 403),
         ("10.0.0.9", ["ada", "bob"], 403),  # one of them came from the client
