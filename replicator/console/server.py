@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -56,6 +57,7 @@ class LiveState:
         """Returns how long it took."""
         began = self._clock.now()
         state = self._reader.refresh(self.state)
+        gc.collect()  # clients refer to themselves: without it their threads and connections stay for many refreshes
         now = self._clock.now()
         if not self.state.rows and state.rows:
             for at, lags in self._reader.earlier_lags(state.rows):

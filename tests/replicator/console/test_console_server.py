@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +20,7 @@ from formats.errors import ConfigError
 from infra.runtime.lifecycle import SystemClock
 from replicator.console.access import HEADERS, AccessRules, rules
 from replicator.console.server import ConsoleService, LiveState
+from replicator.console.state import ConsoleState
 from replicator.status.compaction import CompactionStatus
 from tests.fakes.surroundings import HandClock
 from tests.replicator.console.console_states import NOW, GivenStates, small_state
@@ -182,3 +185,26 @@ def test_lag_before_the_start_is_followed_by_what_refreshes_saw() -> None:
     found = live.history.read([(row.flow, row.source, row.destination)])
     assert len(found) == 7
     assert [lag for _, lag in found[-2:]] == [row.lag, row.lag]
+
+
+class LeavesClients(GivenStates):
+    """Each refresh leaves an object that refers to itself, as clients of Kafka and S3 do."""
+
+    def refresh(self, before: ConsoleState) -> ConsoleState:
+        class Client:
+            def __init__(self) -> None:
+                self.itself = self
+
+        self.last = weakref.ref(Client())
+        return super().refresh(before)
+
+
+def test_clients_of_a_refresh_end_with_it() -> None:
+    reader = LeavesClients([small_state()])
+    live = LiveState(reader, HandClock(), timedelta(seconds=30))
+    gc.disable()  # which may run at any time
+    try:
+        live.refresh()
+        assert reader.last() is None
+    finally:
+        gc.enable()
