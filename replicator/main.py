@@ -21,6 +21,7 @@ from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.client import client_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
+from replicator.commands.console import console
 from replicator.commands.doctor import doctor
 from replicator.commands.drill import drill
 from replicator.commands.failback import failback_app
@@ -71,6 +72,7 @@ _add(
     INSPECT,
     interruptible()(status),
     top,
+    console,
     interruptible("a probe object may be left, which the next run removes")(doctor),
     interruptible()(plan),
     rights,

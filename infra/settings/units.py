@@ -65,6 +65,16 @@ def format_age(value: timedelta) -> str:
     return "".join(parts[:2]) or "0s"
 
 
+def format_rounded_size(size_bytes: int) -> str:
+    """Format for people: 1.5 GiB."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < KIB:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= KIB
+    return f"{size:.1f} TiB"
+
+
 def parse_size(value: str | int) -> int:
     """Bytes. KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB of 1000. Raises ValueError with examples."""
     if isinstance(value, int):

@@ -23,12 +23,10 @@ from replicator.terminal.region_option import region_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replicator.config import Config
     from replicator.group_sync import GroupDecisions
     from replicator.services.clients import Clients
     from replicator.services.routing import Routed
     from replicator.status.destinations import DestinationsStatus
-    from replicator.status.egress import EgressStatus
 
 
 def status(
@@ -44,11 +42,12 @@ def status(
     read.
     """
     from infra.runtime.lifecycle import SystemClock
-    from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-    from replicator.commands.status_groups import groups_json, groups_status, print_decisions, print_groups
+    from replicator.commands.status_compaction import compaction_json, print_compaction
+    from replicator.commands.status_groups import groups_json, print_decisions, print_groups
     from replicator.commands.status_json import destinations_json, egress_json, ingress_json
     from replicator.commands.status_schemas import print_schemas, schemas_json, schemas_status
     from replicator.commands.status_text import print_destinations, print_egress, print_ingress
+    from replicator.services.archive_status import compaction_status, egress_sources, groups_status
     from replicator.services.clients import Clients
     from replicator.services.ingress_status import ingress_sources, lags_of
     from replicator.services.routing import routed
@@ -56,14 +55,14 @@ def status(
     settings = load_config(config)
     now = SystemClock().now()
     with Clients(settings) as reach:
-        egress = _egress(settings, reach, now)
+        egress = None if settings.egress is None else egress_sources(reach).read(now, reach.pool)
         found = None if settings.ingress is None else routed(reach)
         ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
         lags = () if found is None or ingress is None else lags_of(reach, found, ingress, now)
         destinations = None if found is None else _destinations(reach, found)
-        groups = groups_status(settings, reach)
+        groups = groups_status(reach)
         decisions = _decisions(reach, now)
-        compaction = compaction_status(settings, reach, now)
+        compaction = compaction_status(reach, now)
         newest = [one.newest for one in (egress, ingress) if one is not None]
         schemas = schemas_status(settings, reach, chain.from_iterable(newest))
     option = [] if config is None else ["--config", str(config)]
@@ -113,9 +112,3 @@ def _decisions(reach: Clients, now: datetime) -> Sequence[GroupDecisions]:
     from replicator.group_sync import group_decisions  # likewise
 
     return group_decisions(reach, now)
-
-
-def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | None:
-    from replicator.services.egress_status import egress_sources
-
-    return None if settings.egress is None else egress_sources(reach).read(now, reach.pool)

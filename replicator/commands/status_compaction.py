@@ -5,35 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from compaction.schedule import next_run
-from infra.archive.job_heartbeats import HeartbeatStore
-from infra.archive.lease import NAME, is_dead
 from infra.settings.units import format_age
-from replicator.status.compaction import CompactionStatus, read_status
+from replicator.status.compaction import CompactionStatus
 from replicator.terminal.output import print_text, table
-
-if TYPE_CHECKING:
-    from replicator.config import Config
-    from replicator.services.clients import Clients
-
-
-def compaction_status(settings: Config, reach: Clients, now: datetime) -> CompactionStatus | None:
-    """None without [compaction]. Raises ConfigError for an invalid cron expression."""
-    if settings.compaction is None:
-        return None
-    heartbeats = HeartbeatStore(reach.objects, settings.s3.prefix, settings.region)
-    return read_status(
-        settings.compaction,
-        settings.region,
-        reach.control,
-        heartbeats,
-        now,
-        lease=NAME,
-        is_dead=is_dead,
-        next_run=next_run,
-    )
 
 
 def print_compaction(status: CompactionStatus, now: datetime) -> None:

@@ -7,27 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from infra.archive.group_reports import GroupReports
 from infra.settings.units import format_age
-from replicator.status.groups import GroupsStatus, read_groups
+from replicator.status.groups import GroupsStatus
 from replicator.terminal.output import count_text, print_text
 
 if TYPE_CHECKING:
-    from replicator.config import Config
     from replicator.group_sync import GroupDecisions
-    from replicator.services.clients import Clients
 
 MOST = 10  # groups in the text; JSON has all
 SHOWN = {"write": "to write in the next round", "same": "as at the source"}
 """Outcomes that need no operator, as text."""
-
-
-def groups_status(settings: Config, reach: Clients) -> Sequence[GroupsStatus]:
-    """Of this region's groups, where egress stores them, and of those of the regions that ingress delivers. Raises
-    StoreUnavailable."""
-    regions = [] if settings.egress is None else [settings.region]
-    regions += [] if settings.ingress is None else sorted(settings.ingress.regions)
-    return read_groups(GroupReports(reach.objects, settings.s3.prefix), dict.fromkeys(regions))
 
 
 def print_groups(found: Iterable[GroupsStatus], now: datetime) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from replicator.config import Config, SettingsFile
 
+from infra.settings.units import format_rounded_size
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.region_option import HINT, REGION_VARIABLE, add_region_option, region_option
 
@@ -258,12 +259,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    return format_rounded_size(size_bytes)
 
 
 def complain(text: str) -> None:

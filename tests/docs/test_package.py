@@ -23,4 +23,11 @@ def test_a_wheel_has_what_goes_with_them() -> None:
     for folder, names in PROJECT["tool"]["setuptools"]["package-data"].items():
         assert [name for name in names if not any(path.is_file() for path in (ROOT / folder).glob(name))] == []
     assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["replicator"]
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["replicator"]
+    beside = [
+        path for path in (ROOT / "replicator").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
+    names = [path.relative_to(ROOT / "replicator").as_posix() for path in beside]
+    assert "console/assets/page.html" in names
+    assert [name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)] == []
     assert [name for name in PROJECT["project"]["license-files"] if not (ROOT / name).is_file()] == []

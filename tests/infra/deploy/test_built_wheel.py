@@ -40,5 +40,7 @@ def test_a_fresh_environment_runs_the_demo(tmp_path: Path) -> None:
         for arguments in (["--help"], ["demo", "--json"])
     )
     assert (helped.returncode, "egress" in helped.stdout) == (0, True), helped.stderr
+    reads_assets = "import replicator.console.site"
+    subprocess.run([programs / "python", "-c", reads_assets], check=True, cwd=tmp_path, env=environment)
     assert demo.returncode == 0, demo.stderr[-4000:]
     assert json.loads(demo.stdout)

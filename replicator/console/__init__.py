@@ -1,0 +1,1 @@
+"""The status page: `replicator console`. Reads only."""

@@ -1,0 +1,136 @@
+"""What `status` computes, as the rows of the console. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from replicator.console.state import (
+    Condition,
+    DrillHistory,
+    DrillRecord,
+    FlowKind,
+    FlowState,
+    PartitionRow,
+    SourceRegion,
+)
+from replicator.status.egress import EgressPartitionStatus, EgressStatus
+from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.lag import PartitionLag
+
+
+def egress_flow(status: EgressStatus) -> FlowState:
+    return FlowState(
+        kind=FlowKind.EGRESS,
+        group_id=status.group_id,
+        group_state=status.group.state,
+        members=status.group.members,
+        rows=tuple(_egress_row(one) for one in status.partitions),
+        problems=tuple(status.problems),
+    )
+
+
+def ingress_flow(status: IngressStatus, lags: Iterable[PartitionLag]) -> FlowState:
+    lag_of = {(one.source, one.destination): one for one in lags}
+    return FlowState(
+        kind=FlowKind.INGRESS,
+        group_id=status.group_id,
+        group_state=status.group.state,
+        members=status.group.members,
+        rows=tuple(
+            _ingress_row(one, lag_of.get((one.key.source, one.key.destination_topic))) for one in status.partitions
+        ),
+        problems=tuple(status.problems),
+        sources=tuple(
+            SourceRegion(region=one.region, heartbeat_at=one.heartbeat_at, records_behind=one.records_behind)
+            for one in status.sources
+        ),
+    )
+
+
+def _egress_row(one: EgressPartitionStatus) -> PartitionRow:
+    note = ""
+    if one.is_open:
+        since = "" if one.open_since is None else f" since {one.open_since.isoformat(timespec='seconds')}"
+        note = f"a transaction is open{since}"
+    return PartitionRow(
+        flow=FlowKind.EGRESS,
+        source=one.source,
+        destination="",
+        position=one.committed,
+        archive_end=one.archive_end,
+        source_end=one.ends.high,
+        lag=one.lag,
+        seconds=None,
+        gaps=one.recorded_gaps,
+        proof=one.proof,
+        condition=Condition.PROBLEM if one.problems else Condition.RUNNING,
+        problems=one.problems,
+        note=note,
+    )
+
+
+def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRow:
+    records = one.lag if lag is None or lag.records is None else max(lag.records, one.lag)
+    return PartitionRow(
+        flow=FlowKind.INGRESS,
+        source=one.key.source,
+        destination=one.key.destination_topic,
+        position=None if one.checkpoint is None else one.checkpoint.next_offset,
+        archive_end=one.archive_end,
+        source_end=None if lag is None else lag.source_end,
+        lag=records,
+        seconds=None if lag is None else lag.seconds,
+        stored_bytes=0 if lag is None else lag.stored_bytes,
+        proof=one.proof,
+        condition=_condition(one),
+        problems=one.problems,
+        note=_note(one),
+    )
+
+
+def _condition(one: IngressPartition) -> Condition:
+    if one.problems:
+        return Condition.PROBLEM
+    if one.is_over or not one.configured:
+        return Condition.OVER
+    return Condition.WAITING if one.waits_for else Condition.RUNNING
+
+
+def _note(one: IngressPartition) -> str:
+    if one.is_over:
+        return "delivery went on to the next incarnation"
+    if not one.configured:
+        return "the configuration does not deliver it any more"
+    notes = [f"waits for {one.waits_for}"] if one.waits_for else []
+    notes += [f"{one.skipped} offsets skipped"] if one.skipped else []
+    notes += [f"goes through {one.transform}, which left out {one.dropped} records"] if one.transform else []
+    return "; ".join(notes)
+
+
+def drill_history(text: str, most: int) -> DrillHistory:
+    """The newest `most` lines of `drill --history`."""
+    lines = [line for line in text.splitlines() if line.strip()][-most:]
+    found = tuple(_drills(reversed(lines)))
+    return DrillHistory(drills=found, unreadable=len(lines) - len(found))
+
+
+def _drills(lines: Iterable[str]) -> Iterator[DrillRecord]:
+    for line in lines:
+        try:
+            one = json.loads(line)
+            behind = one["behind_seconds"]
+            yield DrillRecord(
+                at=datetime.fromisoformat(one["at"]),
+                region=str(one["region"]),
+                is_good=bool(one["good"]),
+                partitions=int(one["partitions"]),
+                records=int(one["records"]),
+                restore_seconds=float(one["restore_seconds"]),
+                verify_seconds=float(one["verify_seconds"]),
+                behind_seconds=None if behind is None else float(behind),
+                differences=tuple(map(str, one["differences"])),
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
