@@ -53,6 +53,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests: list[str] = []
+        self.headers: list[tuple[str, dict[str, str]]] = []  # of each request, names in lower case
         self.unconditional: set[str] = set()  # operations whose If-None-Match does not reach the server
         self._faults: dict[str, list[Fault]] = {}
         self._lock = threading.Lock()
@@ -85,6 +86,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests = []
+        self.headers = []
         self.unconditional = set()
 
     def close(self) -> None:
@@ -119,6 +121,7 @@ class FaultyS3:
             def handle_any(self) -> None:
                 operation = named(self.command, self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                proxy.headers.append((operation, {name.lower(): value for name, value in self.headers.items()}))
                 match proxy.take(operation):
                     case Answer(status, code):
                         error = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>".encode()

@@ -1,0 +1,239 @@
+"""Files of encrypted objects: a body that is encrypted while it is stored, and an object that is decrypted while it is
+read."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO
+
+from infra.contracts.encryption import DataKey
+from infra.storage.encryption_mark import read_fully
+from infra.storage.envelope import (
+    SALT_BYTES,
+    TAG_BYTES,
+    ChunkCipher,
+    Envelope,
+    EnvelopeDamaged,
+    parse,
+    trailer_bytes,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+FETCH_BYTES = 8 * 1024 * 1024  # read at once for one large read
+
+
+class EncryptingBody(io.RawIOBase):
+    """`body`, encrypted: the bytes of the stored object. Holds one chunk. Not thread safe.
+
+    It may be read again, as for another attempt. A body that has changed meanwhile is refused: a nonce encrypts one
+    content only.
+    """
+
+    def __init__(self, body: BinaryIO, envelope: Envelope, cipher: ChunkCipher) -> None:
+        super().__init__()
+        self._body, self._envelope, self._cipher = body, envelope, cipher
+        self._trailer = envelope.trailer()
+        self._chunks_bytes = envelope.chunks_bytes
+        self._stride = envelope.chunk_bytes + TAG_BYTES
+        self._position = 0
+        self._held_index = -1
+        self._held = b""
+        self._tags: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return self._chunks_bytes + len(self._trailer)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
+        self._position = max(base + offset, 0)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(len(self) - self._position, 0)
+        left = left if size is None or size < 0 else min(size, left)
+        parts: list[bytes] = []
+        while left:
+            data, at = self._at(self._position)
+            part = data if not at and len(data) <= left else data[at : at + left]
+            parts.append(part)
+            self._position += len(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _at(self, position: int) -> tuple[bytes, int]:
+        """The chunk, or the trailer, that holds `position`, and where in it."""
+        if position >= self._chunks_bytes:
+            return self._trailer, position - self._chunks_bytes
+        index, at = divmod(position, self._stride)
+        if index != self._held_index:
+            self._held = self._encrypted(index)
+            self._held_index = index
+        return self._held, at
+
+    def _encrypted(self, index: int) -> bytes:
+        length = self._envelope.length(index)
+        self._body.seek(index * self._envelope.chunk_bytes)
+        content = read_fully(self._body, length)
+        if len(content) != length:
+            raise ValueError(f"the body ends {length - len(content)} bytes early, in chunk {index}")
+        stored = self._cipher.encrypt(index, content)
+        if self._tags.setdefault(index, stored[-TAG_BYTES:]) != stored[-TAG_BYTES:]:
+            raise ValueError(f"the body changed while it was stored, in chunk {index}")
+        return stored
+
+
+class DecryptedObject(io.RawIOBase):
+    """The content of an encrypted object. Owns `file`. Not thread safe; `io.BufferedReader` around it is.
+
+    A large read fetches its chunks at once and decrypts them into the caller's buffer. The last chunk of which a part
+    was read is held.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        envelope: Envelope,
+        cipher: ChunkCipher,
+        damaged: Callable[[EnvelopeDamaged], Exception],
+    ) -> None:
+        """`damaged`: the error to raise in place of EnvelopeDamaged."""
+        super().__init__()
+        self._file, self._envelope, self._cipher, self._damaged = file, envelope, cipher, damaged
+        self._position = 0
+        self._held_index = -1
+        self._held = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._envelope.content_bytes}[whence]
+        if base + offset < 0:
+            raise ValueError(f"negative seek position {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fills `buffer`, or less at the end of the content or of what is fetched at once."""
+        self._check_open()
+        view = memoryview(buffer).cast("B")
+        view = view[: max(min(len(view), self._envelope.content_bytes - self._position), 0)]
+        if not view:
+            return 0
+        try:
+            count = self._read_some(view)
+        except EnvelopeDamaged as error:
+            raise self._damaged(error) from error
+        self._position += count
+        return count
+
+    def readall(self) -> bytes:
+        rest = memoryview(bytearray(max(self._envelope.content_bytes - self._position, 0)))
+        done = 0
+        while count := self.readinto(rest[done:]):
+            done += count
+        return bytes(rest)
+
+    def verify(self) -> None:
+        """Decrypt the first chunk: with one chunk, that proves the whole object."""
+        try:
+            self._hold(0)
+        except EnvelopeDamaged as error:
+            raise self._damaged(error) from error
+
+    def close(self) -> None:
+        if not self.closed:
+            self._held = memoryview(b"")
+            self._file.close()
+        super().close()
+
+    def _read_some(self, view: memoryview) -> int:
+        size = self._envelope.chunk_bytes
+        index, at = divmod(self._position, size)
+        whole = 0  # chunks that fit into the buffer as they are
+        if at == 0:
+            while whole * size < min(len(view), FETCH_BYTES) and self._fits(index + whole, len(view) - whole * size):
+                whole += 1
+        if not whole:
+            held = self._hold(index)[at : at + len(view)]
+            view[: len(held)] = held
+            return len(held)
+        start = self._envelope.position(index)
+        last = index + whole - 1
+        stored = self._fetch(start, self._envelope.position(last) + self._envelope.length(last) + TAG_BYTES - start)
+        done = 0
+        for one in range(index, index + whole):
+            length = self._envelope.length(one)
+            begin = self._envelope.position(one) - start
+            self._cipher.decrypt_into(one, stored[begin : begin + length + TAG_BYTES], view[done : done + length])
+            done += length
+        return done
+
+    def _fits(self, index: int, room: int) -> bool:
+        return index < self._envelope.chunks and 0 < self._envelope.length(index) <= room
+
+    def _hold(self, index: int) -> memoryview:
+        if index != self._held_index:
+            length = self._envelope.length(index)
+            stored = self._fetch(self._envelope.position(index), length + TAG_BYTES)
+            content = memoryview(bytearray(length))
+            self._cipher.decrypt_into(index, stored, content)
+            self._held, self._held_index = content, index
+        return self._held
+
+    def _fetch(self, start: int, length: int) -> memoryview:
+        self._file.seek(start)
+        stored = read_fully(self._file, length)
+        if len(stored) != length:
+            raise EnvelopeDamaged(f"its end at byte {start + len(stored)}", f"{length - len(stored)} bytes more")
+        return memoryview(stored)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("read of a closed file")
+
+
+def read_envelope(file: BinaryIO, tail: bytes, object_bytes: int) -> Envelope:
+    """The envelope of a marked object, whose last bytes are `tail`. Raises EnvelopeDamaged."""
+    length = trailer_bytes(tail)
+    if length > object_bytes:
+        raise EnvelopeDamaged(f"{object_bytes} bytes", f"a trailer of {length}")
+    if length > len(tail):
+        file.seek(object_bytes - length)
+        tail = read_fully(file, length)
+    return parse(tail[-length:], object_bytes)
+
+
+def encrypting(body: BinaryIO, size_bytes: int, data_key: DataKey, name: str) -> EncryptingBody:
+    """`size_bytes` of `body`, encrypted for the object `name`."""
+    envelope = Envelope(
+        key_id=data_key.key_id, wrapped=data_key.wrapped, salt=os.urandom(SALT_BYTES), content_bytes=size_bytes
+    )
+    return EncryptingBody(body, envelope, ChunkCipher(envelope, data_key.secret, name))
