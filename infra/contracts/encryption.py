@@ -42,6 +42,9 @@ class EncryptedObjects(Protocol):
         """The content of `file`, which holds the bytes of an object as stored at `key`. Owns `file`, and closes it if
         this raises."""
 
+    def put_copy(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        """Put the bytes of an object as a copy has them: unchanged if they are encrypted, else encrypted here."""
+
 
 def as_stored(objects: ObjectStore) -> ObjectStore:
     """The same objects as the bytes that are stored: for copies and comparisons, which need no key."""
@@ -51,3 +54,11 @@ def as_stored(objects: ObjectStore) -> ObjectStore:
 def decrypted(objects: ObjectStore, key: str, file: BinaryIO) -> BinaryIO:
     """The content of `file`, which holds the bytes of an object as stored at `key` of `objects` or of a copy."""
     return objects.decrypted(key, file) if isinstance(objects, EncryptedObjects) else file
+
+
+def put_copy(objects: ObjectStore, key: str, body: BinaryIO, size_bytes: int) -> None:
+    """As `put_new`, of the bytes that are stored in a copy."""
+    if isinstance(objects, EncryptedObjects):
+        objects.put_copy(key, body, size_bytes)
+    else:
+        objects.put_new(key, body, size_bytes)

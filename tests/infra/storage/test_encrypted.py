@@ -24,24 +24,12 @@ from infra.storage.encryption_mark import MARK
 from infra.storage.key_file import KeyFile
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore
 from tests.contracts.store import KEY, StoreContract, get, put
+from tests.fakes.key_files import encrypted_around, key_text, keys_of
 from tests.formats.sample_records import ORIGIN, batch_of, sample_rows, segment
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "encryption" / "v1"
 LARGE = bytes(range(256)) * 1_000  # several chunks
 CONTROL = "data/eu-west-1/_control/v1/places/orders"
-
-
-def key_text(current: str = "new", **keys: int) -> str:
-    lines = [f'"{key_id}" = "{base64.b64encode(bytes([number]) * 32).decode()}"' for key_id, number in keys.items()]
-    return "\n".join([f'current = "{current}"', "[keys]", *lines])
-
-
-def keys_of(current: str = "new", **keys: int) -> KeyFile:
-    return KeyFile(Path("/keys/archive.toml"), key_text(current, **(keys or {"new": 1, "old": 2})))
-
-
-def around(store: ObjectStore, keys: KeyFile | None = None, prefix: str = "data") -> EncryptedObjectStore:
-    return EncryptedObjectStore(store, prefix, keys or keys_of())
 
 
 class EncryptedContract(StoreContract):
@@ -51,7 +39,7 @@ class EncryptedContract(StoreContract):
         if below.stat(key) is None:
             return None
         assert get(below, key).endswith(MARK)
-        return get(around(below), key)
+        return get(encrypted_around(below), key)
 
     def below(self) -> ObjectStore:
         raise NotImplementedError
@@ -71,7 +59,7 @@ class TestEncryptedInMemory(EncryptedContract):
     @pytest.fixture
     def store(self) -> EncryptedObjectStore:
         self._below = MemoryObjectStore()
-        return around(self._below)
+        return encrypted_around(self._below)
 
     def below(self) -> ObjectStore:
         return self._below
@@ -81,7 +69,7 @@ class TestEncryptedInAFolder(EncryptedContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> EncryptedObjectStore:
         self._root = tmp_path
-        return around(DirectoryObjectStore(tmp_path))
+        return encrypted_around(DirectoryObjectStore(tmp_path))
 
     def below(self) -> ObjectStore:
         return DirectoryObjectStore(self._root)
@@ -108,35 +96,35 @@ def below() -> MemoryObjectStore:
 
 
 def test_an_earlier_key_reads_and_the_current_one_writes(below: MemoryObjectStore) -> None:
-    put(around(below, keys_of("old", old=2)), KEY, b"before")
-    rotated = around(below, keys_of("new", new=1, old=2))
+    put(encrypted_around(below, keys_of("old", old=2)), KEY, b"before")
+    rotated = encrypted_around(below, keys_of("new", new=1, old=2))
     assert get(rotated, KEY) == b"before"
     put(rotated, f"{KEY}0", b"after")
-    assert get(around(below, keys_of("new", new=1)), f"{KEY}0") == b"after"
+    assert get(encrypted_around(below, keys_of("new", new=1)), f"{KEY}0") == b"after"
 
 
 def test_a_missing_key_is_named_and_is_no_absence(below: MemoryObjectStore) -> None:
-    put(around(below, keys_of("old", old=2)), KEY, b"x")
+    put(encrypted_around(below, keys_of("old", old=2)), KEY, b"x")
     with pytest.raises(KeyRefused, match=r"the key 'old' is not in /keys/archive\.toml: add it to \[keys\]") as caught:
-        around(below, keys_of("new", new=1)).open(KEY)
+        encrypted_around(below, keys_of("new", new=1)).open(KEY)
     assert KEY in str(caught.value)
 
 
 def test_another_key_under_the_same_id_is_named(below: MemoryObjectStore) -> None:
-    put(around(below, keys_of("old", old=2)), KEY, b"x")
+    put(encrypted_around(below, keys_of("old", old=2)), KEY, b"x")
     with pytest.raises(KeyRefused, match=r"the key 'old' of .* is another key than the one .* put that one back"):
-        around(below, keys_of("old", old=3)).open(KEY)
+        encrypted_around(below, keys_of("old", old=3)).open(KEY)
 
 
 def test_without_encryption_the_key_is_named(below: MemoryObjectStore) -> None:
-    put(around(below), KEY, b"x")
+    put(encrypted_around(below), KEY, b"x")
     with pytest.raises(KeyRefused, match=r"is encrypted with the key 'new', .* has no \[encryption\]: add the section"):
         EncryptedObjectStore(below, "data", None).open(KEY)
 
 
 def test_an_absent_object_is_absent(below: MemoryObjectStore) -> None:
     with pytest.raises(SegmentNotFound):
-        around(below).open(KEY)
+        encrypted_around(below).open(KEY)
 
 
 # --- objects in clear ---
@@ -145,15 +133,15 @@ def test_an_absent_object_is_absent(below: MemoryObjectStore) -> None:
 def test_objects_from_before_are_read(below: MemoryObjectStore) -> None:
     put(below, KEY, LARGE)
     put(below, CONTROL, b"")
-    assert get(around(below), KEY) == LARGE
-    assert get(around(below), CONTROL) == b""
+    assert get(encrypted_around(below), KEY) == LARGE
+    assert get(encrypted_around(below), CONTROL) == b""
     with pytest.raises(SegmentExists):
-        put(around(below), KEY, b"x")
+        put(encrypted_around(below), KEY, b"x")
 
 
 def test_objects_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
     put(below, KEY, LARGE)
-    put(around(below), f"{KEY}0", LARGE)
+    put(encrypted_around(below), f"{KEY}0", LARGE)
     store = EncryptedObjectStore(below, "data", keys_of(), refuses_clear=True)
     assert get(store, f"{KEY}0") == LARGE
     with pytest.raises(KeyRefused, match=r"is not encrypted, or was cut, and encryption\.clear_objects is \"refuse\""):
@@ -162,11 +150,11 @@ def test_objects_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
 
 def test_a_copy_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
     destination = SealedOnlyStore(MemoryObjectStore())
-    put(around(below), KEY, LARGE)
+    put(encrypted_around(below), KEY, LARGE)
     data = get(below, KEY)
     put(destination, KEY, data)
     assert get(destination, KEY) == data
-    with pytest.raises(KeyRefused, match="is not encrypted, .* it is not copied"):
+    with pytest.raises(KeyRefused, match=r"is not encrypted, .* it is not copied"):
         put(destination, CONTROL, LARGE)
     assert [info.key for info in destination.list("")] == [KEY]
 
@@ -176,17 +164,17 @@ def test_a_copy_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
 
 def test_a_copy_of_the_stored_bytes_is_read_elsewhere(below: MemoryObjectStore) -> None:
     """As `sync` and S3's own replication make them: another bucket, and another prefix."""
-    here, there = around(below), MemoryObjectStore()
+    here, there = encrypted_around(below), MemoryObjectStore()
     put(here, KEY, LARGE)
     put(there, KEY.replace("data/", "copies/of/"), get(as_stored(here), KEY))
-    assert get(around(there, prefix="copies/of"), KEY.replace("data/", "copies/of/")) == LARGE
+    assert get(encrypted_around(there, prefix="copies/of"), KEY.replace("data/", "copies/of/")) == LARGE
 
 
 def test_an_object_is_of_its_key(below: MemoryObjectStore) -> None:
-    put(around(below), KEY, b"x")
+    put(encrypted_around(below), KEY, b"x")
     put(below, KEY.replace("sensor", "other"), get(below, KEY))
     with pytest.raises(CorruptSegment, match="chunk 0 of 1"):
-        get(around(below), KEY.replace("sensor", "other"))
+        get(encrypted_around(below), KEY.replace("sensor", "other"))
 
 
 # --- damage ---
@@ -206,13 +194,13 @@ def stored_segment(below: MemoryObjectStore) -> str:
     writer = ParquetFormat(row_group_bytes=2_000).create(sink)
     writer.write([batch_of(sample_rows(200, first_offset=1_000))])
     writer.close(segment(1_000, 1_199), ORIGIN)
-    archive_in(around(below)).segments.store(segment(1_000, 1_199), sink, sink.tell())
+    archive_in(encrypted_around(below)).segments.store(segment(1_000, 1_199), sink, sink.tell())
     (info,) = below.list("")
     return info.key
 
 
 def read_all(below: MemoryObjectStore) -> int:
-    with archive_in(around(below)).open(segment(1_000, 1_199)) as reader:
+    with archive_in(encrypted_around(below)).open(segment(1_000, 1_199)) as reader:
         return sum(batch.num_rows for batch in reader.batches())
 
 
@@ -235,7 +223,7 @@ def test_a_cut_segment_is_corrupt_wherever_it_ends(below: MemoryObjectStore, sto
 
 @pytest.mark.parametrize("change", [lambda data: flipped(data, 3), lambda data: data[:-1], lambda data: data[1:]])
 def test_a_damaged_control_object_is_malformed(below: MemoryObjectStore, change: Callable[[bytes], bytes]) -> None:
-    control = ControlStore(around(below), "data")
+    control = ControlStore(encrypted_around(below), "data")
     claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
     control.claim("eu-west-1", "orders", claim)
     assert control.claim_of("eu-west-1", "orders") == claim
@@ -253,7 +241,7 @@ def test_golden_objects_are_read(path: Path, below: MemoryObjectStore) -> None:
     below.replace(said["name"], path.read_bytes())
     lines = [f'"{key_id}" = "{key}"' for key_id, key in said["keys"].items()]
     keys = KeyFile(Path("keys.toml"), "\n".join([f'current = "{max(said["keys"])}"', "[keys]", *lines]))
-    assert len(get(around(below, keys, prefix=""), said["name"])) == said["content_bytes"]
+    assert len(get(encrypted_around(below, keys, prefix=""), said["name"])) == said["content_bytes"]
 
 
 # --- the key file ---
@@ -262,12 +250,12 @@ def test_golden_objects_are_read(path: Path, below: MemoryObjectStore) -> None:
 def test_a_key_added_to_the_file_is_used_without_a_restart(tmp_path: Path, below: MemoryObjectStore) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(key_text("old", old=2))
-    store = around(below, KeyFile(path))
+    store = encrypted_around(below, KeyFile(path))
     put(store, KEY, b"x")
     path.write_text(key_text("new", new=1, old=2))
     put(store, f"{KEY}0", b"y")
     assert get(store, KEY) == b"x"
-    assert get(around(below, keys_of("new", new=1)), f"{KEY}0") == b"y"
+    assert get(encrypted_around(below, keys_of("new", new=1)), f"{KEY}0") == b"y"
     path.unlink()
     with pytest.raises(KeyRefused, match=r"the key file .*keys\.toml cannot be read: FileNotFoundError; put it back"):
         store.open(KEY)
