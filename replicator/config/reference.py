@@ -206,7 +206,7 @@ def _type(hint: object, known: FieldInfo) -> str:
         int: "size" if known.is_size else "whole number",
         bool: "true or false",
         timedelta: "duration",
-        Path: "directory",
+        Path: "path",
         TopicPattern: "name or ^expression",
         GroupPattern: "name or ^expression",
         HeldOffsets: "partition:first-last",

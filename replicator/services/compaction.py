@@ -249,6 +249,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             uploader=Uploader(archive, source_compacted=lambda _: True),
             row_group_bytes=job.row_group_size,
             writer=writer,
+            created_by=config.created_by or "",
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
         cleaner=Cleaner(archive=archive, replicas=replica_check(config, archive.segments, stop, opened)),

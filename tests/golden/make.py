@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,9 @@ def facts(footer: SegmentFooter) -> dict[str, Any]:
         del value["keyless_count"]
     if footer.schema_ids is None:
         del value["schema_ids"]
+    for name in ("role", "created_by"):
+        if not value["origin"][name]:
+            del value["origin"][name]
     value["whole"] = footer.digest.whole if footer.digest else None
     value["content"] = footer.digest.content if footer.digest else None
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]
@@ -107,6 +110,12 @@ def main() -> None:
         "extremes": (ParquetFormat(), extremes(), segment(0, 2**62 + 100), BARE),
         "no-records": (ParquetFormat(), [], segment(77, 99), BARE),
         "keys-counted": (ParquetFormat(), extremes(), segment(0, 2**62 + 100, level=2), ORIGIN),
+        "created-by": (
+            ParquetFormat(),
+            sample_rows(200, first_offset=1_000),
+            segment(1_000, 1_199, level=1),
+            replace(ORIGIN, role="compact", created_by="example_app"),
+        ),
     }
     encrypted()
     folder = FOLDER / f"v{VERSION}"
