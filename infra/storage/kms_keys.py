@@ -62,7 +62,7 @@ _REMEDIES: Mapping[str, str] = {
 
 def context_of(region: str) -> dict[str, str]:
     """The encryption context of data keys: policies of the key may ask for it, and CloudTrail shows it."""
-    return {"kafka-segment-replicator:region": region}
+    return {"segment-archive-region": region}
 
 
 def make_kms_client(
