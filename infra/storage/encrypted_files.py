@@ -118,6 +118,9 @@ class DecryptedObject(io.RawIOBase):
         """`damaged`: the error to raise in place of EnvelopeDamaged."""
         super().__init__()
         self._file, self._envelope, self._cipher, self._damaged = file, envelope, cipher, damaged
+        # of a file in memory, the bytes that it has: nothing is copied
+        self._whole = memoryview(file.getvalue()) if isinstance(file, io.BytesIO) else None
+        self._fetched = bytearray()  # used again: new memory costs more than to decrypt into it
         self._position = 0
         self._held_index = -1
         self._held = memoryview(b"")
@@ -170,7 +173,7 @@ class DecryptedObject(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._held = memoryview(b"")
+            self._held, self._whole, self._fetched = memoryview(b""), None, bytearray()
             self._file.close()
         super().close()
 
@@ -209,11 +212,23 @@ class DecryptedObject(io.RawIOBase):
         return self._held
 
     def _fetch(self, start: int, length: int) -> memoryview:
+        """Valid until the next call."""
+        if self._whole is not None:
+            return self._whole[start : start + length]
+        if len(self._fetched) < length:
+            self._fetched = bytearray(length)
+        view, done = memoryview(self._fetched)[:length], 0
         self._file.seek(start)
-        stored = read_fully(self._file, length)
-        if len(stored) != length:
-            raise EnvelopeDamaged(f"its end at byte {start + len(stored)}", f"{length - len(stored)} bytes more")
-        return memoryview(stored)
+        while done < length:
+            count = self._into(view[done:])
+            if not count:
+                raise EnvelopeDamaged(f"its end at byte {start + done}", f"{length - done} bytes more")
+            done += count
+        return view
+
+    def _into(self, view: memoryview) -> int:
+        count: int = self._file.readinto(view)  # type: ignore[attr-defined]  # every file that a store opens has it
+        return count
 
     def _check_open(self) -> None:
         if self.closed:
