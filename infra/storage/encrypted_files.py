@@ -23,11 +23,12 @@ from infra.storage.envelope import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+BLOCK_BYTES = 1024 * 1024  # encrypted at once for one large read
 FETCH_BYTES = 8 * 1024 * 1024  # read at once for one large read
 
 
 class EncryptingBody(io.RawIOBase):
-    """`body`, encrypted: the bytes of the stored object. Holds one chunk. Not thread safe.
+    """`body`, encrypted: the bytes of the stored object. Holds up to BLOCK_BYTES. Not thread safe.
 
     It may be read again, as for another attempt. A body that has changed meanwhile is refused: a nonce encrypts one
     content only.
@@ -41,7 +42,8 @@ class EncryptingBody(io.RawIOBase):
         self._stride = envelope.chunk_bytes + TAG_BYTES
         self._position = 0
         self._held_index = -1
-        self._held = b""
+        self._held = memoryview(b"")
+        self._block = bytearray()  # used again: new memory costs more than to encrypt into it
         self._tags: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -66,39 +68,60 @@ class EncryptingBody(io.RawIOBase):
         left = left if size is None or size < 0 else min(size, left)
         parts: list[bytes] = []
         while left:
-            data, at = self._at(self._position)
-            part = data if not at and len(data) <= left else data[at : at + left]
-            parts.append(part)
-            self._position += len(part)
-            left -= len(part)
+            if len(self._block) < min(left, BLOCK_BYTES):
+                self._block = bytearray(min(left, BLOCK_BYTES))
+            view = memoryview(self._block)[:left]
+            self._fill(view)
+            parts.append(bytes(view))
+            left -= len(view)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        view = memoryview(buffer).cast("B")[: max(len(self) - self._position, 0)]
+        self._fill(view)
+        return len(view)
 
-    def _at(self, position: int) -> tuple[bytes, int]:
-        """The chunk, or the trailer, that holds `position`, and where in it."""
-        if position >= self._chunks_bytes:
-            return self._trailer, position - self._chunks_bytes
-        index, at = divmod(position, self._stride)
+    def _fill(self, view: memoryview) -> None:
+        """Fill it from the current position on, which has as many bytes behind it."""
+        done = 0
+        while done < len(view):
+            index, at = divmod(self._position, self._stride)
+            stored = self._stored_bytes(index)
+            if self._position >= self._chunks_bytes:
+                start = self._position - self._chunks_bytes
+                part = memoryview(self._trailer)[start : start + len(view) - done]
+                view[done : done + len(part)] = part
+            elif not at and stored <= len(view) - done:
+                part = view[done : done + stored]
+                self._encrypt(index, part)
+            else:
+                part = self._hold(index)[at : at + len(view) - done]
+                view[done : done + len(part)] = part
+            done += len(part)
+            self._position += len(part)
+
+    def _hold(self, index: int) -> memoryview:
         if index != self._held_index:
-            self._held = self._encrypted(index)
+            self._held_index = -1
+            self._held = memoryview(bytearray(self._stored_bytes(index)))
+            self._encrypt(index, self._held)
             self._held_index = index
-        return self._held, at
+        return self._held
 
-    def _encrypted(self, index: int) -> bytes:
+    def _stored_bytes(self, index: int) -> int:
+        return self._envelope.length(index) + TAG_BYTES
+
+    def _encrypt(self, index: int, stored: memoryview) -> None:
         length = self._envelope.length(index)
         self._body.seek(index * self._envelope.chunk_bytes)
         content = read_fully(self._body, length)
         if len(content) != length:
             raise ValueError(f"the body ends {length - len(content)} bytes early, in chunk {index}")
-        stored = self._cipher.encrypt(index, content)
-        if self._tags.setdefault(index, stored[-TAG_BYTES:]) != stored[-TAG_BYTES:]:
+        self._cipher.encrypt_into(index, content, stored)
+        tag = bytes(stored[-TAG_BYTES:])
+        if self._tags.setdefault(index, tag) != tag:
+            stored[:] = bytes(len(stored))  # nothing of it leaves
             raise ValueError(f"the body changed while it was stored, in chunk {index}")
-        return stored
 
 
 class DecryptedObject(io.RawIOBase):

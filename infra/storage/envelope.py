@@ -126,9 +126,10 @@ class ChunkCipher:
         text = name.encode()
         self._context = hashlib.sha256(_LABEL + struct.pack("<I", len(text)) + text + envelope.trailer()).digest()
 
-    def encrypt(self, index: int, content: bytes) -> bytes:
-        """The chunk as stored. Call it once for an index, or again with the same content."""
-        return self._aes.encrypt(_nonce(index), content, self._associated(index))
+    def encrypt_into(self, index: int, content: bytes, stored: memoryview) -> None:
+        """Fill `stored`, which has the length of the content and the tag. Call it once for an index, or again with the
+        same content."""
+        self._aes.encrypt_into(_nonce(index), content, self._associated(index), stored)
 
     def decrypt_into(self, index: int, stored: memoryview, content: memoryview) -> None:
         """Fill `content`, which has the chunk's length. Raises EnvelopeDamaged."""

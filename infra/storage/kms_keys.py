@@ -3,9 +3,10 @@
     GenerateDataKey   for a new object; one request for several control objects
     Decrypt           for an object that is read; one request for all with the same data key
 
-A key is named by its ARN, and only keys of the configuration are used, whatever an object says: else who may write into
-the bucket could have objects decrypted with a key of their own. A multi-Region key (`mrk-…`) is the same key in each of
-its regions: KMS of the configured ARN's region is asked, although the object may have been written in another one.
+A key is named by its ARN, and only keys of the configuration are used, whatever an object says: else a principal that
+may write into the bucket could have objects decrypted with a key of its own. A multi-Region key (`mrk-…`) is the same
+key in each of its regions: KMS of the configured ARN's region is asked, although the object may have been written in
+another one.
 """
 
 from __future__ import annotations

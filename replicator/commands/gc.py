@@ -123,10 +123,11 @@ def locked(settings: S3Settings) -> str | None:
     """What becomes of removed objects that are locked; None without Object Lock."""
     if settings.object_lock_mode is None or settings.object_lock_retention is None:
         return None
+    stays_until = format_duration(settings.object_lock_retention)
     return (
-        f"Object Lock, {settings.object_lock_mode}: a removed object gets a delete marker. Its bytes stay, and cost money, "
-        f"until {format_duration(settings.object_lock_retention)} after they were put; then the bucket's lifecycle rule "
-        "for noncurrent versions may remove them"
+        f"Object Lock, {settings.object_lock_mode}: a removed object gets a delete marker. Its bytes stay, and cost "
+        f"money, until {stays_until} after they were put; then the bucket's lifecycle rule for noncurrent versions may "
+        "remove them"
     )
 
 

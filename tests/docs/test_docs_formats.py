@@ -135,6 +135,15 @@ class TestTables:
     def test_streams(self) -> None:
         assert names("<!-- streams -->") == list(STREAMS)
 
+    def test_envelope(self) -> None:
+        sizes = {"uint16": 2, "uint32": 4, "uint64": 8}
+        at = 0
+        for where, kind, content in table(PAGE, "<!-- envelope -->"):
+            size = sizes.get(kind) or {"salt": 32, "mark": 8}[content.partition(",")[0].partition(":")[0]]
+            assert where == f"{at}–{at + size - 1}"
+            at += size
+        assert at == 62
+
     def test_row_group_entry(self) -> None:
         sizes = {"uint32": 4, "int64": 8, "uint64": 8, "12 × (uint64, uint64)": 192}
         at = 0

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from infra.contracts.encryption import DataKey
 from infra.storage import envelope as envelopes
 from infra.storage.encrypted_files import DecryptedObject, EncryptingBody, encrypting, read_envelope
-from infra.storage.encryption_mark import tail_of
+from infra.storage.encryption_mark import MARK, tail_of
 from infra.storage.envelope import ChunkCipher, Envelope, EnvelopeDamaged
 
 NAME = "eu-west-1/orders/0/0/00000000000000000000-00000000000000000099"
@@ -86,9 +86,9 @@ class Recorded:
     def __init__(self, key: bytes) -> None:
         self._key, self._aes = key, AESGCM(key)
 
-    def encrypt(self, nonce: bytes, content: bytes, associated: bytes) -> bytes:
+    def encrypt_into(self, nonce: bytes, content: bytes, associated: bytes, stored: memoryview) -> int:
         self.calls.append((self._key, nonce, content, associated))
-        return self._aes.encrypt(nonce, content, associated)
+        return self._aes.encrypt_into(nonce, content, associated, stored)
 
 
 put = st.tuples(contents, st.booleans(), st.lists(st.tuples(st.integers(0, 200), st.integers(1, 200)), max_size=5))
@@ -177,7 +177,7 @@ def test_an_object_cannot_take_the_place_of_another() -> None:
 
 def test_a_flip_anywhere_is_found() -> None:
     data = stored(CONTENT)
-    for at in range(len(data) - len(envelopes.MARK)):
+    for at in range(len(data) - len(MARK)):
         for bit in (0x01, 0x80):
             damaged = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
             with pytest.raises(EnvelopeDamaged):
@@ -202,7 +202,7 @@ def test_a_newer_version_says_so() -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_before_the_mark_are_damage(data: bytes) -> None:
     with pytest.raises(EnvelopeDamaged):
-        opened(data + envelopes.MARK).readall()
+        opened(data + MARK).readall()
 
 
 # --- the page ---

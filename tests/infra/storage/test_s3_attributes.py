@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_encryption_with_the_servers_own_keys(wire: FaultyS3, settings: S3Settin
 
 @pytest.mark.parametrize("mode", ["GOVERNANCE", "COMPLIANCE"])
 def test_new_objects_are_locked_from_when_they_are_put(
-    wire: FaultyS3, settings: S3Settings, opened: ExitStack, mode: str
+    wire: FaultyS3, settings: S3Settings, opened: ExitStack, mode: Literal["GOVERNANCE", "COMPLIANCE"]
 ) -> None:
     locked = replace(settings, object_lock_mode=mode, object_lock_retention=timedelta(days=30))
     store = s3_store(locked, 1, opened, once=True)
@@ -209,7 +209,7 @@ def test_the_destination_of_sync_has_its_own(wire: FaultyS3, settings: S3Setting
     """Attributes of both buckets in one process, each with its own."""
     here = s3_store(settings, 1, opened, once=True)
     put(here, SEGMENT, LARGE)
-    access = {
+    access: dict[str, Any] = {
         "endpoint_url": settings.endpoint_url,
         "region_name": settings.region_name,
         "access_key_id": settings.access_key_id,
