@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from formats.errors import ConfigError, SegmentExists, StoreRefused
+from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
 from formats.segment import format_key
 from infra.local.aws import CREDENTIALS
 from infra.runtime.lifecycle import Stop
@@ -19,8 +19,9 @@ from replicator.config.load import from_mapping
 from replicator.services.sync_task import bucket_sync
 from replicator.services.wiring import s3_cold, s3_store, s3_uploads
 from tests.contracts.store import get, put
+from tests.fakes.key_files import encrypted_around
 from tests.formats.sample_records import SOURCE, segment
-from tests.infra.faulty_s3 import Answer, FaultyS3, faulty
+from tests.infra.faulty_s3 import Answer, FaultyS3, Lose, faulty
 from tests.infra.storage.test_s3 import LARGE, PART, client_of
 
 if TYPE_CHECKING:
@@ -234,6 +235,28 @@ def test_the_destination_of_sync_has_its_own(wire: FaultyS3, settings: S3Setting
     assert owners["GetObject"] == {None}
     assert sent(wire, "x-amz-object-lock-mode")["CreateMultipartUpload"] == {"GOVERNANCE"}
     assert sent(wire, "x-amz-server-side-encryption")["CreateMultipartUpload"] == {"aws:kms"}
+
+
+def test_an_encrypted_object_goes_in_parts_and_comes_by_ranges(
+    wire: FaultyS3, settings: S3Settings, opened: ExitStack
+) -> None:
+    """Larger than what one request fetches; the end is read first, as a Parquet reader does."""
+    store = encrypted_around(s3_store(settings, 1, opened, once=True))
+    wire.fail("UploadPart", None, Lose())
+    with pytest.raises(StoreUnavailable):
+        put(store, SEGMENT, LARGE)
+    put(store, SEGMENT, LARGE)
+    with pytest.raises(SegmentExists):
+        put(store, SEGMENT, LARGE)
+    wire.reset()
+    with closing(store.open(SEGMENT)) as file:
+        assert wire.requests == ["GetObject"], "nothing is requested for the envelope alone"
+        assert file.seek(-1000, 2) == len(LARGE) - 1000
+        assert file.read() == LARGE[-1000:]
+        assert wire.requests == ["GetObject"]
+        file.seek(0)
+        assert file.read() == LARGE
+    assert set(wire.requests) == {"GetObject"}
 
 
 @pytest.mark.parametrize(
