@@ -237,11 +237,11 @@ def test_a_damaged_control_object_is_malformed(below: MemoryObjectStore, change:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.object")), ids=lambda path: path.stem)
 def test_golden_objects_are_read(path: Path, below: MemoryObjectStore) -> None:
-    said = json.loads(path.with_suffix(".json").read_text())
-    below.replace(said["name"], path.read_bytes())
-    lines = [f'"{key_id}" = "{key}"' for key_id, key in said["keys"].items()]
-    keys = KeyFile(Path("keys.toml"), "\n".join([f'current = "{max(said["keys"])}"', "[keys]", *lines]))
-    assert len(get(encrypted_around(below, keys, prefix=""), said["name"])) == said["content_bytes"]
+    facts = json.loads(path.with_suffix(".json").read_text())
+    below.replace(facts["name"], path.read_bytes())
+    lines = [f'"{key_id}" = "{key}"' for key_id, key in facts["keys"].items()]
+    keys = KeyFile(Path("keys.toml"), "\n".join([f'current = "{max(facts["keys"])}"', "[keys]", *lines]))
+    assert len(get(encrypted_around(below, keys, prefix=""), facts["name"])) == facts["content_bytes"]
 
 
 # --- the key file ---

@@ -144,8 +144,8 @@ def _moved(data: bytes, *order: int) -> bytes:
 
 def _resized(data: bytes, content_bytes: int) -> bytes:
     """The object cut after some chunks, with a trailer that says so."""
-    said = envelope_of(CONTENT[:content_bytes])
-    return data[: said.chunks_bytes] + said.trailer()
+    facts = envelope_of(CONTENT[:content_bytes])
+    return data[: facts.chunks_bytes] + facts.trailer()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def by_the_page(data: bytes, keys: dict[str, str], name: str) -> bytes:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.object")), ids=lambda path: cast(Path, path).stem)
 def test_golden_objects_are_what_the_page_says(path: Path) -> None:
-    said = json.loads(path.with_suffix(".json").read_text())
+    facts = json.loads(path.with_suffix(".json").read_text())
     data = path.read_bytes()
-    content = by_the_page(data, said["keys"], said["name"])
-    assert hashlib.sha256(content).hexdigest() == said["sha256"]
-    assert len(content) == said["content_bytes"]
+    content = by_the_page(data, facts["keys"], facts["name"])
+    assert hashlib.sha256(content).hexdigest() == facts["sha256"]
+    assert len(content) == facts["content_bytes"]
 
 
 def test_there_are_golden_objects() -> None:
