@@ -213,6 +213,13 @@ def test_a_damaged_segment_is_corrupt_wherever_it_is_damaged(below: MemoryObject
             read_all(below)
 
 
+def test_an_empty_object_is_proven_when_it_is_opened(below: MemoryObjectStore) -> None:
+    put(encrypted_around(below), KEY, b"")
+    below.replace(KEY, flipped(get(below, KEY), 0))
+    with pytest.raises(CorruptSegment, match="chunk 0 of 1"):
+        encrypted_around(below).open(KEY)
+
+
 def test_a_cut_segment_is_corrupt_wherever_it_ends(below: MemoryObjectStore, stored_segment: str) -> None:
     data = get(below, stored_segment)
     for length in {*range(0, len(data), 97), *range(len(data) - 70, len(data))}:

@@ -9,6 +9,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -170,9 +171,17 @@ def test_chunks_cannot_be_moved_left_out_or_exchanged(damage: Callable[[bytes], 
 def test_an_object_cannot_take_the_place_of_another() -> None:
     data = stored(CONTENT)
     with pytest.raises(EnvelopeDamaged, match="chunk 0 of 6"):
-        opened(data, name=NAME.replace("orders", "payments")).readall()
+        opened(data, name=NAME.replace("orders", "border")).readall()
     with pytest.raises(EnvelopeDamaged, match="chunk 0 of 6"):
         opened(data, secret=bytes(32)).readall()
+
+
+def test_a_trailer_cannot_take_the_place_of_another() -> None:
+    """Its checksum is for damage; anyone can compute it."""
+    data, envelope = stored(CONTENT), envelope_of(CONTENT)
+    for other in (replace(envelope, key_id="k2"), replace(envelope, wrapped=b"v" * 40)):
+        with pytest.raises(EnvelopeDamaged, match="chunk 0 of 6"):
+            opened(data[: envelope.chunks_bytes] + other.trailer()).readall()
 
 
 def test_a_flip_anywhere_is_found() -> None:
