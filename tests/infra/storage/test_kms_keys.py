@@ -207,6 +207,8 @@ def test_a_segment_has_a_data_key_of_its_own_and_control_objects_share_one(world
     assert world.keys.created == 4
     put(world.store, CONTROL.replace("eu-west-1", "us-east-1"), b"x")  # of another archive
     assert world.keys.created == 5
+    put(world.store, KEY, b"x")
+    assert world.keys.created == 6, "a segment does not take the shared one"
 
 
 def test_a_shared_data_key_ends_by_time_and_by_number(world: World) -> None:
