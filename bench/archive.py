@@ -243,7 +243,7 @@ PROGRAMS: Mapping[str, Callable[[Config, ObjectStore, Spec], dict[str, Any]]] = 
 def run(what: str, spec: Spec) -> dict[str, Any]:
     with ExitStack() as opened:
         config = from_mapping(spec["config"])
-        return PROGRAMS[what](config, archive_objects(config.s3, Stop(), opened), spec)
+        return PROGRAMS[what](config, archive_objects(config, Stop(), opened), spec)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ class Merger:
     uploader: Uploader
     row_group_bytes: int
     writer: str  # name and version of this program
+    created_by: str = ""  # the operator's name for the installation
     spool_dir: Path | None = None  # needs room for one merged segment per running merge
 
     def merge(self, plan: MergePlan) -> Merged:
@@ -98,7 +99,7 @@ class Merger:
                     except CorruptSegment as error:
                         raise BadSegment(segment_slice.segment, error.what) from error
             rows.end()
-            footer = writer.close(plan.output, merged_origin(plan, origins, self.writer))
+            footer = writer.close(plan.output, merged_origin(plan, origins, self.writer, self.created_by))
         except BaseException:
             writer.abort()
             raise
@@ -162,7 +163,7 @@ class _RowGroups:
         self._batches, self._bytes = [], 0
 
 
-def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) -> SegmentOrigin:
+def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str, created_by: str = "") -> SegmentOrigin:
     """The origin for all records. Raises SegmentsDiffer when they are of two incarnations of a topic."""
     ids = {o.topic_id for o in origins if o.topic_id}
     if len(ids) > 1:
@@ -189,6 +190,8 @@ def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) ->
         catalog_generation=_latest(o.catalog_generation for o in origins),
         created_at=max(o.created_at for o in origins),
         writer=writer,
+        role="compact",
+        created_by=created_by,
         fidelity=next((o.fidelity for o in origins if o.fidelity != "exact"), "exact"),
     )
 

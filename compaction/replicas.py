@@ -10,6 +10,7 @@ from formats.errors import SegmentNotFound
 from formats.segment import Segment, format_key
 from infra.archive.compare_objects import CopyState, Located, compare
 from infra.archive.segments import SegmentStore
+from infra.contracts.encryption import as_stored
 
 ASKED_TOGETHER = 1000
 
@@ -103,4 +104,4 @@ class ReplicaCheck:
 
 
 def _located(store: SegmentStore, segment: Segment) -> Located:
-    return Located(store.objects, format_key(store.prefix, segment))
+    return Located(as_stored(store.objects), format_key(store.prefix, segment))

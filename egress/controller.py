@@ -82,6 +82,7 @@ class EgressParts:
     region: str
     isolation_level: str
     writer: str
+    created_by: str = ""  # the operator's name for the installation
     consumer: SourceConsumer
     start_lookup: StartLookup
     watcher: TopicWatcher
@@ -454,6 +455,8 @@ class EgressController:
             last_leader_epoch=self.parts.builder.leader_epoch(assigned.source),
             created_at=now,
             writer=self.parts.writer,
+            role="egress",
+            created_by=self.parts.created_by,
         )
 
 

@@ -5,6 +5,7 @@
     ├ TransientError         no one: retried where the call is made
     │ ├ StoreUnavailable     object store
     │ │ └ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
+    │ │   └ KeyRefused       the key of an encrypted object is missing or wrong
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
     │ ├ RegistryUnavailable  schema registry
@@ -63,6 +64,11 @@ class StoreUnavailable(TransientError):
 class StoreRefused(StoreUnavailable):
     """Credentials, a permission, the bucket's or the host's name: only an operator can repair it, whether the program
     keeps retrying or not. The message says what to check."""
+
+
+class KeyRefused(StoreRefused):
+    """The key of an encrypted object is missing, wrong, or may not be used, or an object is in clear where that is
+    refused. The message has the key's id, and what to do."""
 
 
 class BrokerUnavailable(TransientError):

@@ -78,6 +78,8 @@ class SegmentOrigin:
     catalog_generation: int | None = None
     created_at: datetime  # UTC; for a merged segment, that of its newest input
     writer: str  # name and version of the program
+    role: str = ""  # what of the program wrote it; empty: its writer did not say so
+    created_by: str = ""  # the operator's name for the installation; empty: none
     fidelity: str = "exact"  # or "ancestor", which wrote null keys, values and header values as empty
 
 

@@ -162,7 +162,8 @@ def _contradiction(decoded: Decoded, *, has_row_groups: bool) -> str:
 
 
 def _encode_origin(origin: SegmentOrigin) -> dict[str, Any]:
-    return {
+    given = {"role": origin.role, "created_by": origin.created_by}
+    return {name: text for name, text in given.items() if text} | {
         "topic_id": origin.topic_id,
         "cluster_id": origin.cluster_id,
         "source_partition_count": origin.source_partition_count,
@@ -184,8 +185,16 @@ def _decode_origin(value: dict[str, Any], fidelity: str) -> SegmentOrigin:
         catalog_generation=value["catalog_generation"],
         created_at=datetime.fromisoformat(value["created_at"]),
         writer=value["writer"],
+        role=_text(value.get("role", "")),
+        created_by=_text(value.get("created_by", "")),
         fidelity=fidelity,
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _decode_digest(count: int, value: dict[str, str]) -> Digest:

@@ -21,10 +21,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -72,16 +73,19 @@ class RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class _Spooled:
-    """A copy in a file of this machine, which is read by path: each reader has a position of its own."""
+    """A copy in a file of this machine, as it is stored, which is read by path: each reader has a position of its
+    own."""
 
     path: Path
+    decrypted: Callable[[BinaryIO], BinaryIO]
 
     @property
     def size_bytes(self) -> int:
         return self.path.stat().st_size
 
     def reader(self) -> BinaryIO:
-        return self.path.open("rb")
+        """Its content."""
+        return self.decrypted(self.path.open("rb"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,8 @@ class SegmentRepair:
                 return _report(segment, stored, RepairAction.WOULD_REPAIR, proven)
             aside = self._remove_damaged(segment, stored)
             # prove, set aside, then put: the file is what was decoded
-            self._uploader.upload(segment, proven.file, proven.footer)
+            uploader = replace(self._uploader, put=lambda segment: self._put_copy(segment, proven.file))
+            uploader.upload(segment, proven.file, proven.footer)
             self._prove_stored(segment, proven)
             if record is not None:
                 self.archive.control.end_quarantine(segment)
@@ -180,8 +185,8 @@ class SegmentRepair:
     @contextmanager
     def _proven(self, segment: Segment, copy: SegmentCopy, stored: _Stored) -> Iterator[_Proven]:
         with tempfile.TemporaryDirectory(prefix="replicator-repair-", dir=self.spool_dir) as folder:
-            file = _Spooled(Path(folder) / "segment")
-            with closing(copy.open(segment)) as source, file.path.open("wb") as sink:
+            file = _Spooled(Path(folder) / "segment", partial(self.archive.segments.decrypted, segment))
+            with closing(copy.open_stored(segment)) as source, file.path.open("wb") as sink:
                 shutil.copyfileobj(source, sink, CHUNK_BYTES)
             name = f"{segment} in {copy.name}"
             try:
@@ -251,7 +256,7 @@ class SegmentRepair:
             return ""
         with tempfile.TemporaryFile(dir=self.spool_dir) as file:
             digest = hashlib.sha256()
-            with closing(self.archive.segments.open(segment)) as source:
+            with closing(self.archive.segments.open_stored(segment)) as source:
                 while chunk := source.read(CHUNK_BYTES):
                     digest.update(chunk)
                     file.write(chunk)
@@ -266,6 +271,11 @@ class SegmentRepair:
         with durable(Step.REMOVE_DAMAGED):  # set aside, then remove: its bytes are never lost
             self.archive.segments.delete_many([segment])
         return aside
+
+    def _put_copy(self, segment: Segment, file: _Spooled) -> None:
+        """The copy's own bytes, also where they are encrypted: both stay equal, as `sync` compares them."""
+        with file.path.open("rb") as body:
+            self.archive.segments.store_copy(segment, body, file.size_bytes)
 
     def _prove_stored(self, segment: Segment, proven: _Proven) -> None:
         with self.archive.open(segment) as reader:
@@ -289,12 +299,12 @@ class SegmentCopy:
         """`name`: of the bucket or file, for messages."""
         self.where, self.name = where, name
 
-    def open(self, segment: Segment) -> BinaryIO:
-        """The caller closes it. Raises SegmentNotFound, and the store's errors."""
+    def open_stored(self, segment: Segment) -> BinaryIO:
+        """The bytes as they are stored; the caller closes it. Raises SegmentNotFound, and the store's errors."""
         try:
             if isinstance(self.where, Path):
                 return self.where.open("rb")
-            return self.where.segments.open(segment)
+            return self.where.segments.open_stored(segment)
         except (SegmentNotFound, FileNotFoundError) as error:
             raise SegmentNotFound(f"{segment} in {self.name}: nothing was changed, give another copy") from error
 

@@ -18,6 +18,7 @@ from formats.segment import (
     partition_prefix,
     region_prefix,
 )
+from infra.contracts.encryption import as_stored, decrypted, put_copy
 from infra.contracts.storage import ObjectInfo, ObjectStore
 
 
@@ -106,6 +107,19 @@ class SegmentStore:
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
         """Put the segment whole, or not at all. Raises SegmentExists, and changes nothing, if the key is taken."""
         self.objects.put_new(format_key(self.prefix, segment), body, size_bytes)
+
+    def open_stored(self, segment: Segment) -> BinaryIO:
+        """As `open`, of the bytes that are stored, which may be encrypted."""
+        return as_stored(self.objects).open(format_key(self.prefix, segment))
+
+    def decrypted(self, segment: Segment, file: BinaryIO) -> BinaryIO:
+        """The content of `file`, which has the bytes of the segment as they are stored here or in a copy. Owns `file`.
+        Raises CorruptSegment, KeyRefused."""
+        return decrypted(self.objects, format_key(self.prefix, segment), file)
+
+    def store_copy(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
+        """As `store`, of the bytes that are stored in a copy."""
+        put_copy(self.objects, format_key(self.prefix, segment), body, size_bytes)
 
     def open(self, segment: Segment) -> BinaryIO:
         """Seekable; the caller closes it. Raises SegmentNotFound."""

@@ -47,6 +47,7 @@ class Uploader:
 
     archive: Archive
     source_compacted: Callable[[Segment], bool]  # compacted, or truncated since: records may be missing in one copy
+    put: Callable[[Segment], None] | None = None  # stores the segment in place of the file's content
 
     def upload(
         self, segment: Segment, file: Encoded, footer: SegmentFooter, overlapping: Collection[Segment] = ()
@@ -68,20 +69,24 @@ class Uploader:
                 listed = (info.segment for info in infos)
                 overlapping = [other for other in listed if other.offsets.overlaps(segment.offsets)]
                 continue
-            body = file.reader()
             try:
                 with durable(Step.PUT_SEGMENT):
-                    self.archive.segments.store(segment, body, file.size_bytes)
+                    self._put(segment, file)
                 return True
             except SegmentExists:
                 pass
-            finally:
-                body.close()
             try:
                 self.check_agreement(segment, segment, file, footer)
                 return False
             except SegmentNotFound:
                 continue  # removed between the two calls: the key is free again
+
+    def _put(self, segment: Segment, file: Encoded) -> None:
+        if self.put is not None:
+            self.put(segment)
+            return
+        with closing(file.reader()) as body:
+            self.archive.segments.store(segment, body, file.size_bytes)
 
     def check_agreement(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
         """Raises SegmentsDiffer when the stored `other` and the new segment, which overlap, contradict each other;

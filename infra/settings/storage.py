@@ -12,6 +12,7 @@ from infra.settings.units import GIB, MIB
 
 MAX_PARTS = 10_000  # S3's limit for one multipart upload
 SSE = ("AES256", "aws:kms", "aws:kms:dsse")
+_DAY = timedelta(days=1)
 ROLE_SESSION_NAME = "kafka-segment-replicator"
 
 _prefix = matching(r"([^/\s@]+(/[^/\s@]+)*)?", 'words between single slashes, none at either end, such as "data"')
@@ -122,6 +123,32 @@ class S3Settings(AwsSettings):
     kms_key_id: str | None = field(
         default=None, metadata=setting("KMS key for sse = aws:kms; default: AWS's own key", check=not_blank)
     )
+    bucket_key: bool | None = field(
+        default=None,
+        metadata=setting(
+            "S3 Bucket Keys for sse = aws:kms: fewer requests to KMS, which then sees the bucket and not the object; "
+            "default: the bucket's"
+        ),
+    )
+    object_lock_mode: Literal["GOVERNANCE", "COMPLIANCE"] | None = field(
+        default=None,
+        metadata=setting(
+            "Object Lock of new objects, but for those about the bucket itself: no version can be deleted before "
+            "object_lock_retention has passed, in COMPLIANCE not even by the account's root; the bucket must have "
+            "Object Lock enabled"
+        ),
+    )
+    object_lock_retention: timedelta | None = field(
+        default=None,
+        metadata=setting("how long object_lock_mode protects a new object, from when it is put", minimum=_DAY),
+    )
+    expected_bucket_owner: str | None = field(
+        default=None,
+        metadata=setting(
+            "AWS account that owns the bucket: every request fails when another one does",
+            check=matching(r"\d{12}", "an account of 12 digits"),
+        ),
+    )
     part_size: int = field(
         default=16 * MIB,
         metadata=setting(
@@ -146,6 +173,10 @@ class S3Settings(AwsSettings):
     def _contradictions(self) -> Iterator[Problem]:
         if self.kms_key_id is not None and not (self.sse or "").startswith("aws:kms"):
             yield "kms_key_id", 'needs sse = "aws:kms"; as written the key would not be used'
+        if self.bucket_key is not None and self.sse != "aws:kms":
+            yield "bucket_key", 'needs sse = "aws:kms"; as written it would not be used'
+        if (self.object_lock_mode is None) != (self.object_lock_retention is None):
+            yield "object_lock_mode", "and object_lock_retention need each other; give both, or neither"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

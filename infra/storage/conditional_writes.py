@@ -36,7 +36,7 @@ _NOT_IMPLEMENTED = 501
 _WHOLE, _MULTIPART = "PutObject", "CompleteMultipartUpload"
 
 
-def check(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str], checksum: Mapping[str, str]) -> str:
+def check(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, Any], checksum: Mapping[str, str]) -> str:
     """The problem with conditional writes, and the remedy; empty when the store honours them. Leaves an object at
     `key`. Raises StoreUnavailable when there is no answer. `arguments`: those of every new object; `checksum`: those of
     every request with a body."""
@@ -59,7 +59,7 @@ class _Probe:
     client: Any
     bucket: str
     key: str
-    arguments: Mapping[str, str]
+    arguments: Mapping[str, Any]
     checksum: Mapping[str, str]
 
     @property

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -61,17 +61,30 @@ class S3PutOptions:
     keeps_default_class: Callable[[str], bool] = lambda _key: False  # true for keys that do not get `storage_class`
     sse: str = ""  # "AES256", "aws:kms"
     kms_key_id: str = ""
+    bucket_key: bool | None = None  # None: the bucket's default
+    lock_mode: str = ""  # "GOVERNANCE", "COMPLIANCE"
+    lock_retention: timedelta = timedelta()  # from the moment of the put
+    is_unlocked: Callable[[str], bool] = lambda _key: False  # true for keys that are not locked
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
     checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's default, for stores that reject this one
 
     def __post_init__(self) -> None:
         if self.kms_key_id and not self.sse.startswith("aws:kms"):
             raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
 
-    def arguments(self, key: str) -> Mapping[str, str]:
+    def arguments(self, key: str) -> Mapping[str, Any]:
         """Arguments of PutObject and CreateMultipartUpload."""
         storage_class = "" if self.keeps_default_class(key) else self.storage_class
-        given = _given(StorageClass=storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id)
-        return given | self.checksum
+        given: dict[str, Any] = {
+            **_given(StorageClass=storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id),
+            **self.checksum,
+        }
+        if self.bucket_key is not None:
+            given["BucketKeyEnabled"] = self.bucket_key
+        if self.lock_mode and not self.is_unlocked(key):
+            given["ObjectLockMode"] = self.lock_mode
+            given["ObjectLockRetainUntilDate"] = self.now() + self.lock_retention
+        return given
 
     @property
     def checksum(self) -> dict[str, str]:
@@ -93,11 +106,13 @@ def make_s3_client(
     connect_timeout: timedelta = CONNECT_TIMEOUT,
     read_timeout: timedelta = READ_TIMEOUT,
     attempts: int = ATTEMPTS,
+    expected_bucket_owner: str | None = None,
 ) -> S3Client:
     """A client for `S3ObjectStore`; the caller closes it. With an `endpoint_url`, buckets are addressed path-style.
     Raises ConfigError when the settings, or the AWS profile, are invalid.
 
     `max_pool_connections`: at least the number of threads that use the client. `session`: of the program around us.
+    `expected_bucket_owner`: account whose bucket each request is for; S3 refuses it for the bucket of another one.
     """
     config = client_config(
         max_pool_connections=max_pool_connections,
@@ -118,7 +133,20 @@ def make_s3_client(
         session=session,
         config=config,
     )
+    if expected_bucket_owner is not None:
+        client.meta.events.register("provide-client-params.s3", _ExpectedOwner(expected_bucket_owner))
     return cast("S3Client", client)
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpectedOwner:
+    """Adds the account to the arguments of each operation that takes it: all that are about a bucket."""
+
+    account: str
+
+    def __call__(self, params: dict[str, Any], model: Any, **_: object) -> None:
+        if "ExpectedBucketOwner" in model.input_shape.members:
+            params.setdefault("ExpectedBucketOwner", self.account)
 
 
 class S3ObjectStore:

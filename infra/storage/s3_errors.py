@@ -127,7 +127,11 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
         hint = ""
         if operation in ("GetObject", "HeadObject"):
             hint = " and s3:ListBucket (without it S3 answers 403 where it means 404)"
-        return f"allow {permission}{hint} on bucket {bucket} to these credentials"
+        lock = " (with object_lock_mode also s3:PutObjectRetention)" if permission == "s3:PutObject" else ""
+        return (
+            f"allow {permission}{hint} on bucket {bucket} to these credentials{lock}; if expected_bucket_owner is set, "
+            "see that the bucket is of that account"
+        )
     return ""
 
 

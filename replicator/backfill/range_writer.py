@@ -63,6 +63,7 @@ class RangeWriter:
     writer: str  # name of the writer in footers
     clock: Clock
     stop: Stop
+    created_by: str = ""  # the operator's name for the installation
     _left: int = field(default=0, init=False)  # sealed segments without an outcome
 
     def write(self, task: RangeTask) -> RangeOutcome:
@@ -137,6 +138,8 @@ class RangeWriter:
             last_leader_epoch=self.builder.leader_epoch(task.source),
             created_at=self.clock.now(),
             writer=self.writer,
+            role="backfill",
+            created_by=self.created_by,
         )
         self._left += 1
         self.builder.seal(task.source, seal, origin)

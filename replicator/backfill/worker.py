@@ -85,6 +85,7 @@ class BackfillWorker:
                 read=partial(read_runs, properties, isolation_level=isolation),
                 isolation_level=isolation,
                 writer=program(),
+                created_by=self.config.created_by or "",
                 clock=SystemClock(),
                 stop=self.stop,
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from infra.settings.units import format_duration
 from replicator.commands.compact import print_report, report_json
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.output import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from compaction.retention import Expiry
     from compaction.run import CompactionReport as CleaningReport
     from infra.spark.driver import SparkSettings
-    from replicator.config import Config
+    from replicator.config import Config, S3Settings
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, each with its reason.")]
 TopicsOption = Annotated[
@@ -69,12 +70,15 @@ def gc(  # noqa: PLR0917 -- options of a command
         quiet=as_json,
     )
     if as_json:
-        print_json(_as_json(report) | {"covered": None if cleaned is None else report_json(cleaned)})
+        more = {"covered": None if cleaned is None else report_json(cleaned), "object_lock": locked(settings.s3)}
+        print_json(_as_json(report) | more)
     else:
         for line in _lines(report, dry_run=dry_run):
             print_text(line)
         if cleaned is not None:
             print_report(cleaned, dry_run=dry_run)
+        if (stays := locked(settings.s3)) is not None:
+            print_text(stays)
     if report.failed or (cleaned is not None and cleaned.failed):
         raise typer.Exit(FAILED)
     if report.refused or report.kept or (cleaned is not None and cleaned.quarantined):
@@ -113,6 +117,18 @@ def _collect(
 
 
 # --- what is printed
+
+
+def locked(settings: S3Settings) -> str | None:
+    """What becomes of removed objects that are locked; None without Object Lock."""
+    if settings.object_lock_mode is None or settings.object_lock_retention is None:
+        return None
+    stays_until = format_duration(settings.object_lock_retention)
+    return (
+        f"Object Lock, {settings.object_lock_mode}: a removed object gets a delete marker. Its bytes stay, and cost "
+        f"money, until {stays_until} after they were put; then the bucket's lifecycle rule for noncurrent versions may "
+        "remove them"
+    )
 
 
 def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:

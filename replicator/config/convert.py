@@ -50,7 +50,7 @@ def convert(hint: object, known: FieldInfo, raw: object) -> object:
     text = _text(raw)
     if hint is Path:
         if not text or "\0" in text:
-            raise ValueError("must be the path of a directory")
+            raise ValueError("must be a path")
         return Path(text)
     if hint is HeldOffsets:
         return HeldOffsets.parse(text)

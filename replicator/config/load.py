@@ -18,6 +18,7 @@ from egress.settings import EgressSettings, EgressTopicSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
+from infra.settings.encryption import EncryptionSettings
 from infra.settings.field import Invalid, Problem, dotted, of, outside_limits, settings_of, suggestion
 from infra.settings.kafka import AUTH_NAMES, ROLES, KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
@@ -47,9 +48,9 @@ REGION_SIGN = "#"  # FILE#REGION
 AS_PATH = f", as FILE{REGION_SIGN}REGION"  # behind "name one of them", where a path may name it
 SECTIONS = (
     *("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "schema_registry"),
-    *("groups", "metrics", "log"),
+    *("encryption", "groups", "metrics", "log"),
 )
-ALONE = ("kafka", "schema_registry", "groups", "metrics", "log")
+ALONE = ("kafka", "schema_registry", "encryption", "groups", "metrics", "log")
 """Sections that contradict no other."""
 
 
@@ -235,6 +236,9 @@ class _Reader:
             "retention": self._retention(tree["retention"]) if "retention" in tree else None,
             "schema_registry": self._section(SchemaRegistrySettings, tree["schema_registry"], ("schema_registry",))
             if "schema_registry" in tree
+            else None,
+            "encryption": self._section(EncryptionSettings, tree["encryption"], ("encryption",))
+            if "encryption" in tree
             else None,
             "groups": self._section(GroupSettings, tree.get("groups", {}), ("groups",)),
             "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),

@@ -16,6 +16,7 @@ from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
 from formats.group_selection import GroupPattern
 from formats.topic_selection import TopicPattern
+from infra.settings.encryption import EncryptionSettings
 from infra.settings.field import FieldInfo, of, settings_of, written
 from infra.settings.kafka import KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
@@ -39,10 +40,11 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
         "",
         Config,
         frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction", "retention"})
-        | frozenset({"schema_registry", "groups", "metrics", "log", "format_options"}),
+        | frozenset({"schema_registry", "encryption", "groups", "metrics", "log", "format_options"}),
     ),
     ("[kafka]", KafkaSettings, frozenset({"base", "consumer", "producer", "admin"})),
     ("[s3]", S3Settings, frozenset()),
+    ("[encryption]", EncryptionSettings, frozenset()),
     ("[egress]", EgressSettings, frozenset({"topics"})),
     ('[egress.topics."name"]', EgressTopicSettings, frozenset()),
     ("[sqs]", SqsSettings, frozenset()),
@@ -204,7 +206,7 @@ def _type(hint: object, known: FieldInfo) -> str:
         int: "size" if known.is_size else "whole number",
         bool: "true or false",
         timedelta: "duration",
-        Path: "directory",
+        Path: "path",
         TopicPattern: "name or ^expression",
         GroupPattern: "name or ^expression",
         HeldOffsets: "partition:first-last",

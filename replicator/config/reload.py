@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="DataclassInstance")
 
-_ALL = ("region", "s3", "kafka", "format", "format_options", "metrics", "log")
+_ALL = ("region", "s3", "encryption", "kafka", "format", "format_options", "metrics", "log")
 _OWN_NAMES = tuple(
     ("ingress", name)
     for name in ("segment_events_topic", "checkpoint_topic", "offset_map_topic", "ledger_topic", "group_id")
 )
-EGRESS: Collection[KeyPath] = frozenset({*((name,) for name in (*_ALL, "egress", "schema_registry")), *_OWN_NAMES})
+EGRESS: Collection[KeyPath] = frozenset(
+    {*((name,) for name in (*_ALL, "created_by", "egress", "schema_registry")), *_OWN_NAMES}
+)
 INGRESS: Collection[KeyPath] = frozenset((name,) for name in (*_ALL, "sqs", "ingress", "groups"))
 """What each service reads of the file: a section, or one of its settings."""
 

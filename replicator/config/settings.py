@@ -12,7 +12,8 @@ from compaction.settings import CompactionSettings
 from egress.settings import EgressSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
-from infra.settings.field import Problem, dotted, enforce, listen_address, not_blank, region_name, setting
+from infra.settings.encryption import EncryptionSettings
+from infra.settings.field import Problem, dotted, enforce, listen_address, matching, not_blank, region_name, setting
 from infra.settings.kafka import KafkaSettings
 from infra.settings.schema_registry import SchemaRegistrySettings
 from infra.settings.storage import S3Settings, SqsSettings
@@ -104,6 +105,16 @@ class Config:
     )
     format_options: Mapping[str, object] = field(
         default_factory=dict, metadata=setting("[format_options]: arguments of that format")
+    )
+    created_by: str | None = field(
+        default=None,
+        metadata=setting(
+            "your name for this installation, in the footer of each segment that it writes; no secret",
+            check=matching(r"[^\x00-\x1f\x7f]{1,200}", "1 to 200 printable characters"),
+        ),
+    )
+    encryption: EncryptionSettings | None = field(
+        default=None, metadata=setting("[encryption]: keys that encrypt objects before they are sent to the bucket")
     )
     egress: EgressSettings | None = field(default=None, metadata=setting("[egress]: topics to archive"))
     sqs: SqsSettings | None = field(default=None, metadata=setting("[sqs]: the queue ingress learns of segments from"))

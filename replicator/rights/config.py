@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from infra.settings.encryption import EncryptionSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from replicator.config import Config
-from replicator.rights.iam import ArchiveAccess, policy, statements
+from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, policy, statements
 from replicator.rights.table import CommandRole
 
-HERE, THERE = "s3", "sync.destination"  # sections whose credentials need the policy
+HERE, THERE, KEYS = "s3", "sync.destination", "encryption"  # sections whose credentials need the policy
 _ARN = "arn:aws:"
 _HOST = re.compile(r"(sqs\.)?(?P<region>[a-z]{2}(-[a-z]+)+-\d)(\.queue)?\.amazonaws\.com(\.cn)?")
 
@@ -27,7 +28,15 @@ def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mappin
     found = {HERE: statements(role.iam, here)}
     if config.sync is not None:
         found[THERE] = statements(role.there, _archive(config.sync.destination, here.region, here.archives))
+    if (keys := config.encryption) is not None:
+        access = KeyAccess(creates=keys.kms_key_id or "" if keys.key == "kms" else "", reads=_read_keys(keys))
+        found[KEYS] = key_statements(role.iam, access)
     return {section: policy(parts) for section, parts in found.items() if parts}
+
+
+def _read_keys(settings: EncryptionSettings) -> Sequence[str]:
+    earlier = [settings.kms_key_id] if settings.kms_key_id and settings.key != "kms" else []
+    return [*earlier, *settings.kms_read_key_ids]
 
 
 def _archives(role: CommandRole, config: Config) -> frozenset[str]:
@@ -51,6 +60,7 @@ def _archive(
         sources=sources,
         queue_arn=queue,
         kms_key_arn=key if key.startswith("arn:") else "",
+        locks=settings.object_lock_mode is not None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from formats.incarnation import CONTROL
 from formats.segment import region_prefix
-from replicator.rights.table import IAM, PUT, IamRight, In, Of
+from replicator.rights.table import AS_STORED, GET, IAM, PUT, RETENTION, IamRight, In, Of
 
 ANY = "*"
 
@@ -28,6 +28,7 @@ class ArchiveAccess:
     sources: Collection[str] = ()
     queue_arn: str = ""
     kms_key_arn: str = ""
+    locks: bool = False  # new objects, by object_lock_mode
 
     def regions(self, of: Of) -> Sequence[str]:
         match of:
@@ -59,6 +60,8 @@ def statements(who: Collection[str], archive: ArchiveAccess) -> Sequence[Mapping
         if right.who in who:
             for resource in archive.resources(right):
                 by_resource.setdefault(resource, set()).update(right.actions)
+                if archive.locks and PUT in right.actions:
+                    by_resource[resource].add(RETENTION)
     merged: dict[tuple[str, ...], list[str]] = {}
     for resource, actions in by_resource.items():
         wider = [other for other in by_resource if other != resource and _covers(other, resource)]
@@ -67,6 +70,31 @@ def statements(who: Collection[str], archive: ArchiveAccess) -> Sequence[Mapping
             merged.setdefault(tuple(sorted(left)), []).append(resource)
     found = [_allow(actions, resources) for actions, resources in merged.items()]
     return [*found, *_of_key(by_resource, archive)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAccess:
+    """KMS keys of [encryption], by their ARNs."""
+
+    creates: str = ""  # for new objects
+    reads: Sequence[str] = ()  # further ones
+
+
+def key_statements(who: Collection[str], keys: KeyAccess) -> Sequence[Mapping[str, Any]]:
+    """What the credentials of [encryption] need for what `who` reads and puts."""
+    content = {In.SEGMENTS, In.CONTROL}
+    actions = {
+        action
+        for one in IAM
+        if one.who in who and one.who not in AS_STORED and one.on in content
+        for action in one.actions
+    }
+    found = []
+    if keys.creates and actions & {GET, PUT}:
+        found.append(_allow(["kms:Decrypt", *(["kms:GenerateDataKey"] if PUT in actions else [])], [keys.creates]))
+    if keys.reads and GET in actions:
+        found.append(_allow(["kms:Decrypt"], keys.reads))
+    return found
 
 
 def _covers(wide: str, narrow: str) -> bool:

@@ -238,6 +238,10 @@ REPAIRS, REPAIRS_FROM = "`repair-segment`", "`repair-segment`, in the bucket of 
 DOCTOR = "`doctor`, also"
 SEEDS, ACCEPTS = "`checkpoints seed`, also", "`gaps accept`, `adopt`, also"
 
+AS_STORED = frozenset({SYNC_READS, SYNC_WRITES, REPAIRS_FROM})
+"""Of these, objects are copied as the bytes that are stored: they need no key of [encryption]."""
+RETENTION = "s3:PutObjectRetention"  # beside PUT, where new objects are locked
+
 IAM: Sequence[IamRight] = (
     IamRight("`egress`", In.BUCKET, (LIST,)),
     IamRight("`egress`", In.SEGMENTS, _STORE),

@@ -23,4 +23,4 @@ def archive_in(
 
 def open_archive(config: Config, stop: Stop, opened: ExitStack) -> Archive:
     """The archive of `config`. Its clients are closed with `opened`. Raises ConfigError."""
-    return archive_in(archive_objects(config.s3, stop, opened), config)
+    return archive_in(archive_objects(config, stop, opened), config)

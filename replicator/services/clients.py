@@ -74,10 +74,14 @@ class Clients:
         from infra.runtime.lifecycle import Stop
         from infra.runtime.retry import RetryPolicy
         from infra.storage.retrying import RetryingObjectStore
+        from replicator.services.encryption import KeyRetries, encrypted
         from replicator.services.wiring import s3_store
 
         store = s3_store(self.config.s3, THREADS, self._opened, once=True)
-        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_one_shot=True))
+        stop, policy = Stop(), RetryPolicy(attempts=ATTEMPTS, is_one_shot=True)
+        objects = RetryingObjectStore(store, stop=stop, policy=policy)
+        retries = KeyRetries(stop, policy)
+        return encrypted(objects, self.config.encryption, self.config.s3.prefix, retries, self._opened)
 
     def require_conditional_writes(self) -> None:
         """Check the bucket before this command puts objects there for its region. Raises ConfigError when the bucket

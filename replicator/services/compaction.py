@@ -84,7 +84,7 @@ class Compaction(Closing):
         self._opened = ExitStack()
         self._clock = SystemClock()
         self.owner = this_process()
-        objects = archive_objects(config.s3, self.stop, self._opened)
+        objects = archive_objects(config, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
         self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
@@ -241,7 +241,7 @@ _workers: dict[str, Worker] = {}
 def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
     """A worker whose clients are closed with `opened`, or with the process."""
     settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
-    archive = Archive.of(archive_objects(settings, stop, opened), settings.prefix, merged_format(config, job))
+    archive = Archive.of(archive_objects(config, stop, opened, settings), settings.prefix, merged_format(config, job))
     return Worker(
         merger=Merger(
             archive=archive,
@@ -249,6 +249,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             uploader=Uploader(archive, source_compacted=lambda _: True),
             row_group_bytes=job.row_group_size,
             writer=writer,
+            created_by=config.created_by or "",
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
         cleaner=Cleaner(archive=archive, replicas=replica_check(config, archive.segments, stop, opened)),

@@ -29,7 +29,7 @@ class CopyCheckTask:
     def __call__(self, row: str) -> str:
         segments, stop = [parse_key("", key) for key in json.loads(row)], Stop()
         with ExitStack() as opened:
-            store = SegmentStore(archive_objects(self.config.s3, stop, opened), self.config.s3.prefix)
+            store = SegmentStore(archive_objects(self.config, stop, opened), self.config.s3.prefix)
             check = replica_check(self.config, store, stop, opened)
             with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
                 return json.dumps(list(check.each_uncopied(segments, pool)))

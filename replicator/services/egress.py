@@ -123,6 +123,7 @@ def build_egress(
                 region=config.region,
                 isolation_level=isolation,
                 writer=program(),
+                created_by=config.created_by or "",
                 consumer=consumer,
                 start_lookup=StartLookup(resolver, pool, listing_pool),
                 watcher=watcher,

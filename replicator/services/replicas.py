@@ -9,7 +9,7 @@ from formats.segment import Segment
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Stop
 from replicator.config import Config
-from replicator.services.wiring import archive_objects
+from replicator.services.wiring import stored_objects
 
 
 def replica_check(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> ReplicaCheck:
@@ -17,7 +17,7 @@ def replica_check(config: Config, store: SegmentStore, stop: Stop, opened: ExitS
     sync = config.sync
     if sync is None:
         return ReplicaCheck(original=store)
-    there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
+    there = SegmentStore(stored_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def is_synced(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels

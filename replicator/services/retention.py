@@ -68,7 +68,7 @@ class Retention(Closing):
         self._clock = SystemClock()
         self._spark, self._progress = SparkJobs(spark), progress
         self._owner = this_process()
-        objects = archive_objects(config.s3, self.stop, self._opened)
+        objects = archive_objects(config, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult, SyncStep
 from formats.errors import ConfigError, StoreUnavailable
@@ -14,6 +14,7 @@ from infra.runtime.lifecycle import Stop
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from replicator.config import Config
+from replicator.services.encryption import sealed_only
 from replicator.services.spark_jobs import SparkJobs
 from replicator.services.sync_task import CopyTask, bucket_sync
 from replicator.services.wiring import ServiceContext, for_workers, require_conditional_writes
@@ -39,13 +40,13 @@ def build_sync(
     settings, around = config.sync, ServiceContext(config, session)
     with around.building():
         width = 8
+        options: dict[str, Any] = {"threads": width + 4, "once": once is not None, "as_stored": True}
+        here = around.objects(config.s3, **options)
+        there = around.objects(settings.destination, writes_as=config.region, **options)
         sync = BucketSync(
             config.region,
-            BucketSide(around.objects(config.s3, threads=width + 4, once=once is not None), config.s3.prefix),
-            BucketSide(
-                around.objects(settings.destination, threads=width + 4, once=once is not None, writes_as=config.region),
-                settings.destination.prefix,
-            ),
+            BucketSide(here, config.s3.prefix),
+            BucketSide(sealed_only(there, config.encryption), settings.destination.prefix),
             settings.topics,
             settings.levels,
             around.pool(width, "copy"),

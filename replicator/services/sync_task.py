@@ -16,7 +16,8 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop
 from infra.runtime.prometheus import PrometheusMetrics
 from replicator.config import Config
-from replicator.services.wiring import ARCHIVE_THREADS, archive_objects
+from replicator.services.encryption import sealed_only
+from replicator.services.wiring import ARCHIVE_THREADS, stored_objects
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +63,11 @@ def bucket_sync(config: Config, stop: Stop, opened: ExitStack) -> BucketSync:
     pool = opened.enter_context(ThreadPoolExecutor(ARCHIVE_THREADS, "copy"))
     return BucketSync(
         config.region,
-        BucketSide(archive_objects(config.s3, stop, opened), config.s3.prefix),
-        BucketSide(archive_objects(settings.destination, stop, opened), settings.destination.prefix),
+        BucketSide(stored_objects(config.s3, stop, opened), config.s3.prefix),
+        BucketSide(
+            sealed_only(stored_objects(settings.destination, stop, opened), config.encryption),
+            settings.destination.prefix,
+        ),
         settings.topics,
         settings.levels,
         pool,

@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from formats.control.keys import is_control_key, probe_key
+from formats.control.keys import is_control_key, is_heartbeat, is_of_one_bucket, probe_key
 from formats.errors import ConfigError, StoreUnavailable
 from infra.contracts.storage import ColdStore, ObjectStore
 from infra.runtime import log_fields
@@ -23,8 +23,7 @@ from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
-from infra.settings.storage import ROLE_SESSION_NAME, AwsSettings
-from infra.storage.aws import ATTEMPTS, AssumedRole, AwsCredentials
+from infra.storage.aws import ATTEMPTS
 from infra.storage.bucket_setup import S3BucketSetup
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
@@ -35,6 +34,8 @@ from infra.storage.s3_glacier import S3Cold
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.sqs import SqsQueue, make_sqs_client
 from replicator.config import Config, S3Settings, SqsSettings
+from replicator.services.credentials import credentials_of
+from replicator.services.encryption import KeyRetries, encrypted, encryption_for_workers
 from replicator.services.listener_access import access_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class ServiceContext:
 
     def __init__(self, config: Config, session: boto3.Session | None = None) -> None:
         """`session`: for the buckets and queues whose sections name neither keys nor a profile."""
-        self.session = session
+        self.config, self.session = config, session
         self.clock = SystemClock()
         self.stop, self.abandon = Stop(), Stop()
         self.resources = ExitStack()
@@ -94,13 +95,19 @@ class ServiceContext:
         return pool
 
     def objects(
-        self, settings: S3Settings, threads: int, *, once: bool = False, writes_as: str | None = None
+        self,
+        settings: S3Settings,
+        threads: int,
+        *,
+        once: bool = False,
+        writes_as: str | None = None,
+        as_stored: bool = False,
     ) -> ObjectStore:
-        """The bucket, with retries and metrics.
+        """The bucket, with retries and metrics, and with the keys of [encryption].
 
         `once`: for work that ends by itself and fails where a service would wait. `writes_as`: the region that objects
-        are put for. Raises ConfigError when the bucket lets objects be overwritten; a bucket that does not answer now
-        is probed before the first put.
+        are put for. `as_stored`: objects as the bytes that are stored, for copies, without the keys. Raises ConfigError
+        when the bucket lets objects be overwritten; a bucket that does not answer now is probed before the first put.
         """
         store: ObjectStore = s3_store(settings, threads, self.resources, once=once, session=self.session)
         policy = ONCE if once else RetryPolicy()
@@ -124,7 +131,13 @@ class ServiceContext:
                 self.health.stopped(what, f"fails again and again: {reason}; {NEEDS_BUCKET}")
 
         metered = MeteredObjectStore(store, self.metrics)
-        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
+        retrying = RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
+        if as_stored:
+            return retrying
+        retries = KeyRetries(self.abandon, policy, on_problem)
+        return encrypted(
+            retrying, self.config.encryption, settings.prefix, retries, self.resources, session=self.session
+        )
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
@@ -157,8 +170,18 @@ def s3_store(
         keeps_default_class=partial(is_control_key, settings.prefix),
         sse=settings.sse or "",
         kms_key_id=settings.kms_key_id or "",
+        bucket_key=settings.bucket_key,
+        lock_mode=settings.object_lock_mode or "",
+        lock_retention=settings.object_lock_retention or timedelta(),
+        is_unlocked=partial(_is_unlocked, settings.prefix),
     )
     return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
+
+
+def _is_unlocked(prefix: str, key: str) -> bool:
+    """Whether Object Lock leaves out the object: it is about the bucket itself, or one of many signs of life."""
+    name = key.removeprefix(f"{prefix}/" if prefix else "")
+    return is_of_one_bucket(name) or is_heartbeat(name)
 
 
 def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
@@ -181,6 +204,7 @@ def _s3_client(
         region_name=settings.region_name,
         credentials=credentials_of(settings),
         max_pool_connections=threads,
+        expected_bucket_owner=settings.expected_bucket_owner,
         **options,
     )
     resources.callback(client.close)
@@ -206,8 +230,18 @@ def queue_setup(settings: SqsSettings, resources: ExitStack, queue: str = "") ->
     return SqsQueueSetup(client, queue or settings.queue)
 
 
-def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
-    """The bucket for work that can be repeated later: retried as `ONCE` says."""
+def archive_objects(
+    config: Config, stop: Stop, resources: ExitStack, settings: S3Settings | None = None
+) -> ObjectStore:
+    """The archive's objects for work that can be repeated later: retried as `ONCE` says. `settings`: of another bucket
+    than [s3]'s that has them."""
+    settings = settings or config.s3
+    objects = stored_objects(settings, stop, resources)
+    return encrypted(objects, config.encryption, settings.prefix, KeyRetries(stop, ONCE), resources)
+
+
+def stored_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
+    """As `archive_objects`, but the bytes that are stored: for copies, which need no key."""
     return RetryingObjectStore(s3_store(settings, ARCHIVE_THREADS, resources, once=True), stop=stop, policy=ONCE)
 
 
@@ -237,21 +271,4 @@ def for_workers(config: Config, *needed: str) -> Config:
     """The configuration that is pickled for Spark tasks: the archive and the sections `needed`, no more."""
     sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention", "schema_registry"}
     left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
-    return replace(config, **left_out)
-
-
-def credentials_of(settings: AwsSettings) -> AwsCredentials:
-    """The credentials of one bucket or queue."""
-    role = settings.role_arn and AssumedRole(
-        arn=settings.role_arn,
-        external_id=settings.external_id,
-        session_name=settings.role_session_name or ROLE_SESSION_NAME,
-        duration=settings.role_duration,
-    )
-    return AwsCredentials(
-        access_key_id=settings.access_key_id,
-        secret_access_key=settings.secret_access_key,
-        session_token=settings.session_token,
-        profile=settings.profile,
-        role=role or None,
-    )
+    return replace(config, encryption=encryption_for_workers(config.encryption), **left_out)

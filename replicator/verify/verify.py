@@ -67,7 +67,7 @@ class Verification(Closing):
         """`config`: the configuration of the archive; `objects`: its bucket, default: a client by `config`."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._objects = objects or archive_objects(config.s3, stop or Stop(), self._opened)
+        self._objects = objects or archive_objects(config, stop or Stop(), self._opened)
         self._archive = archive_in(self._objects, config)
         self._verifier = Verifier(stored=self._archive, clock=self._clock)
         self._pool = ThreadPoolExecutor(THREADS, "verify")

@@ -144,6 +144,7 @@ class Archive:
                 uploader=Uploader(stored, source_compacted=lambda _: True),
                 row_group_bytes=1 << 20,
                 writer="tests",
+                created_by="example_app",
             ),
             cleaner=Cleaner(archive=stored, replicas=copies or ReplicaCheck(original=self.store)),
         )

@@ -103,6 +103,8 @@ def test_footer_facts_are_kept_or_combined() -> None:
         source_partition_count=12,
         isolation_level="read_uncommitted",
         writer="tests",
+        role="compact",
+        created_by="example_app",  # the merge's, not its inputs'
     )
 
 

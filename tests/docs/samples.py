@@ -55,6 +55,8 @@ def _footer() -> str:
             last_leader_epoch=4,
             created_at=AT,
             writer="kafka-segment-replicator 0.1.0",
+            role="egress",
+            created_by="example_app",
         ),
         count=2,
         first_offset=1000,

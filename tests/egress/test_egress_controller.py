@@ -422,6 +422,7 @@ def test_footer_says_where_it_comes_from(world: World) -> None:
     reader.close()
     assert (origin.topic_id, origin.cluster_id, origin.source_partition_count) == ("id-t", "cluster", 2)
     assert (origin.last_leader_epoch, origin.created_at) == (4, world.clock.at)
+    assert (origin.writer, origin.role, origin.created_by) == ("test", "egress", "example_app")
     assert segment.source == SourcePartition("a", "t", 0)
 
 

@@ -205,6 +205,7 @@ class Process:
                 region=REGION,
                 isolation_level="read_committed",
                 writer="test",
+                created_by="example_app",
                 consumer=self.consumer,
                 start_lookup=StartLookup(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,

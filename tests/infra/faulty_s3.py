@@ -55,6 +55,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests: list[str] = []
+        self.headers: list[tuple[str, dict[str, str]]] = []  # of each request, names in lower case
         self.unconditional: set[str] = set()  # operations whose If-None-Match does not reach the server
         self._faults: dict[str, list[Fault]] = {}
         self._lock = threading.Lock()
@@ -87,6 +88,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests = []
+        self.headers = []
         self.unconditional = set()
 
     def close(self) -> None:
@@ -121,6 +123,7 @@ class FaultyS3:
             def handle_any(self) -> None:
                 operation = named(self.command, self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                proxy.headers.append((operation, {name.lower(): value for name, value in self.headers.items()}))
                 match proxy.take(operation):
                     case Answer(status, code, message, region):
                         where = f"<Region>{region}</Region>" if region else ""

@@ -105,6 +105,15 @@ def test_the_command(
 
     code, text = run("gc")
     assert (code, "nothing was removed" in text) == (0, True)
+    assert "Object Lock" not in text
     code, text = run("gc", "--topic", "unknown")
     assert code == 2
+    tables["s3"] |= {"object_lock_mode": "GOVERNANCE", "object_lock_retention": "30d"}
+    file.write_text(to_toml(tables), encoding="utf-8")
+    code, text = run("gc", "--dry-run")
+    assert (
+        "Object Lock, GOVERNANCE: a removed object gets a delete marker. Its bytes stay, and cost money, until 30d"
+        in text
+    )
+    assert "until 30d" in json.loads(run("gc", "--json")[1])["object_lock"]
     client.close()

@@ -7,8 +7,11 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from awscrt import checksums
 
-from formats.parquet.footer_json import VERSION
+from formats.codec import dump
+from formats.errors import CorruptSegment
+from formats.parquet.footer_json import VERSION, decode, encode
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
 from formats.segment import parse_key
@@ -32,3 +35,24 @@ def test_m21_reads_exactly_what_was_written(file: Path) -> None:
     assert rows_of(list(reader.batches())) == records
     assert reader.footer.digest == digest_of([batch_of(records)])
     reader.close()
+
+
+def test_earlier_footers_do_not_say_what_wrote_them() -> None:
+    """They are read, and what was not written is empty."""
+    file = FOLDER / f"v{VERSION}" / "usual.segment"
+    name = parse_key("", json.loads(file.with_suffix(".json").read_text())["footer"]["segment"])
+    origin = ParquetFormat().open(BytesIO(file.read_bytes()), name).footer.origin
+    assert (origin.writer != "", origin.role, origin.created_by) == (True, "", "")
+
+
+def test_created_by_is_a_text() -> None:
+    """Another program's footer with a valid checksum may hold anything."""
+    file = FOLDER / f"v{VERSION}" / "created-by.segment"
+    name = parse_key("", json.loads(file.with_suffix(".json").read_text())["footer"]["segment"])
+    footer = ParquetFormat().open(BytesIO(file.read_bytes()), name).footer
+    value = json.loads(encode(footer))
+    value["origin"]["created_by"] = ["example_app"]
+    del value["checksum"]
+    data = dump(value | {"checksum": f"{checksums.crc64nvme(dump(value)):016x}"})
+    with pytest.raises(CorruptSegment, match="is no text"):
+        decode("segment", data)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.settings.field import region_name
-from replicator.rights.iam import ArchiveAccess, statements
+from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, statements
 from replicator.rights.table import ACCEPTS, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
 from tests.infra.deploy.on_moto import KNOWN
 from tests.infra.deploy.template import TEMPLATES, Template, file_of, read
@@ -56,7 +56,8 @@ def test_a_role_has_the_rights_of_the_table(
     template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]]
 ) -> None:
     queue = "arn:aws:sqs:us-east-1:123456789012:ours-events" if role == "IngressRole" else ""
-    for key in ("", KEY):
+    own, earlier = f"{KEY}/own", f"{KEY}/earlier"
+    for key, keys in (("", KeyAccess()), (KEY, KeyAccess(creates=own, reads=[earlier]))):
         wanted: set[tuple[str, str]] = set()
         for who, (bucket, region) in rows:
             archive = ArchiveAccess(
@@ -67,8 +68,9 @@ def test_a_role_has_the_rights_of_the_table(
                 queue_arn=queue,
                 kms_key_arn=key if bucket == "ours" else "",
             )
-            wanted |= set(pairs(statements(who, archive)))
-        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key})
+            wanted |= set(pairs([*statements(who, archive), *key_statements(who, keys)]))
+        envelope = {"EncryptionKeyArn": keys.creates, "EncryptionReadKeyArns": ",".join(keys.reads)}
+        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key, **envelope})
         assert set(pairs(encrypted.statements(role))) == wanted
 
 

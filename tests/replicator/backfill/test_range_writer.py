@@ -97,6 +97,7 @@ class Bench:
                 read=self.read,
                 isolation_level="read_committed",
                 writer="test",
+                created_by="example_app",
                 clock=self.clock,
                 stop=self.stop,
             )
@@ -110,6 +111,8 @@ class Bench:
         records = self.broker.logs[P].records
         for info in self.archive.segments.list(SOURCE):
             with closing(self.archive.format.open(self.archive.segments.open(info.segment), info.segment)) as reader:
+                origin = reader.footer.origin
+                assert (origin.role, origin.created_by) == ("backfill", "example_app")
                 found = {
                     offset: value
                     for batch in reader.batches()

@@ -469,6 +469,7 @@ class TestShowAndSchema:
     def test_the_template_is_read_once_filled_in(self) -> None:
         """Every default in the schema is the default of the setting."""
         filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"', "name": '"n"', "url": '"http://r"'}
+        filled |= {"key": '"file"\nkey_file = "/keys.toml"'}
         lines = []
         for line in template().splitlines():
             name, sign, rest = line.partition(" =")
@@ -486,6 +487,7 @@ class TestShowAndSchema:
         bare += '[egress.topics.name]\n[sqs]\nqueue = "q"\n'
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
         bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n[schema_registry]\nurl = "http://r"\n'
+        bare += '[encryption]\nkey = "file"\nkey_file = "/keys.toml"\n'
         assert config == parse(bare)
 
 

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from formats.topic_selection import TopicPattern
 from replicator.config import Config, parse
+from replicator.config.load import from_mapping
 from replicator.main import app
 from replicator.rights.config import policies_of, queue_arn
-from replicator.rights.iam import ArchiveAccess, statements
+from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, statements
 from replicator.rights.kafka import Name, acls, name_of
 from replicator.rights.table import IAM, KAFKA, OPTIONAL, ROLES
 from tests.docs.markdown import ROOT
@@ -129,6 +130,43 @@ def test_a_key_of_the_account() -> None:
     archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", kms_key_arn="K")
     assert statements(["`egress`"], archive)[-1] == statement("kms:Decrypt kms:GenerateDataKey", "K")
     assert statements(BY_NAME["restore"].iam, archive)[-1] == statement("kms:Decrypt", "K")
+
+
+def test_keys_of_encryption() -> None:
+    """By those who read and put content; `sync` copies what is stored, and has none."""
+    keys = KeyAccess(creates="K", reads=["L", "M"])
+    both = [statement("kms:Decrypt kms:GenerateDataKey", "K"), statement("kms:Decrypt", "L M")]
+    one = [statement("kms:Decrypt", "K"), statement("kms:Decrypt", "L M")]
+    found = {role.name: key_statements(role.iam, keys) for role in ROLES}
+    assert found == {
+        **dict.fromkeys(found, both),
+        **dict.fromkeys(("restore", "status"), one),
+        "sync": [],
+    }
+    assert key_statements(BY_NAME["egress"].iam, KeyAccess()) == []
+
+
+def test_keys_of_encryption_by_the_file() -> None:
+    arn = "arn:aws:kms:us-east-1:123456789012:key"
+    tables = {"key": "kms", "kms_key_id": f"{arn}/new", "kms_read_key_ids": [f"{arn}/old"]}
+    base = {"region": "a", "s3": {"bucket": "b"}}
+    policies = policies_of(BY_NAME["egress"], from_mapping({**base, "encryption": tables}))
+    assert policies["encryption"]["Statement"] == [
+        statement("kms:Decrypt kms:GenerateDataKey", f"{arn}/new"),
+        statement("kms:Decrypt", f"{arn}/old"),
+    ]
+    moved = {"key": "file", "key_file": "/keys.toml", "kms_key_id": f"{arn}/new"}
+    policies = policies_of(BY_NAME["egress"], from_mapping({**base, "encryption": moved}))
+    assert policies["encryption"]["Statement"] == [statement("kms:Decrypt", f"{arn}/new")]
+    assert set(policies_of(BY_NAME["egress"], from_mapping(base))) == {"s3"}
+
+
+def test_locked_objects_need_a_right_of_their_own() -> None:
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", locks=True)
+    puts = [one for one in statements(["`egress`"], archive) if "s3:PutObject" in one["Action"]]
+    assert puts
+    assert all("s3:PutObjectRetention" in one["Action"] for one in puts)
+    assert "s3:PutObjectRetention" not in str(statements(["`restore`"], archive))
 
 
 @pytest.mark.parametrize(
