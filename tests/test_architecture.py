@@ -45,8 +45,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("replicator.commands",),
     ("replicator.terminal",),
     (
-        *("replicator.backfill", "replicator.client", "replicator.console",
-          "replicator.demo", "replicator.doctor", "replicator.drill"),
+        *(
+            "replicator.backfill",
+            "replicator.client",
+            "replicator.console",
+            "replicator.demo",
+            "replicator.doctor",
+            "replicator.drill",
+        ),
         "replicator.offsets",
         *("replicator.failover", "replicator.group_sync", "replicator.restore", "replicator.schemas"),
         *("replicator.rights", "replicator.segment_repair", "replicator.spark_source", "replicator.top"),

@@ -18,7 +18,7 @@ from infra.archive.archive import Archive
 from infra.archive.notification_probes import NotificationProbes
 from infra.kafka.client.librdkafka import library_version
 from infra.runtime.java import find_java
-from infra.runtime.lifecycle import Clock, Deadline
+from infra.runtime.lifecycle import Clock, Deadline, Stop
 from replicator.config import Config
 from replicator.doctor.bucket_facts import bucket_facts, queue_facts
 from replicator.doctor.cluster_facts import ClusterReader
@@ -36,7 +36,8 @@ from replicator.doctor.probing import WAIT, Prober
 from replicator.doctor.reading import Asked, Questions
 from replicator.rights.table import ROLES, CommandRole
 from replicator.services.archive import archive_in
-from replicator.services.wiring import PROBE_TIMEOUT, program, queue_setup, s3_store
+from replicator.services.encryption import KeyRetries, encrypted
+from replicator.services.wiring import ONCE, PROBE_TIMEOUT, program, queue_setup, s3_store
 
 BUDGET = timedelta(seconds=50)  # for all facts of one region
 REQUEST = timedelta(seconds=10)  # for one request to a cluster
@@ -143,8 +144,9 @@ def _java() -> str:
 
 def _written(config: Config, sources: Sequence[str], opened: ExitStack) -> Sequence[WrittenFacts]:
     """Of some topics of each region: who wrote one of the last segments of level 0. Raises StoreUnavailable."""
-    objects = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
-    archive = archive_in(objects, config)
+    stored = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
+    retries = KeyRetries(Stop(), ONCE)
+    archive = archive_in(encrypted(stored, config.encryption, config.s3.prefix, retries, opened), config)
     return [
         found
         for region in dict.fromkeys([config.region, *sources])

@@ -12,8 +12,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import Clock, Stop
 from infra.settings.units import format_age
 from replicator.config import Config
-from replicator.services.clients import Clients
 from replicator.services.archive_status import egress_sources
+from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources, lags_of
 from replicator.services.routing import routed
 from replicator.status.egress import EgressStatus
