@@ -105,16 +105,18 @@ def without_secrets(printed: str) -> str:
     return printed
 
 
+SHOWN = (
+    ("config", "show"),
+    ("config", "explain"),
+    ("config", "show", "--json"),
+    ("config", "explain", "--json"),
+    ("rights",),
+)
+
+
 @pytest.mark.parametrize(
     "command",
-    [
-        ("config", "show"),
-        ("config", "show", "--json"),
-        ("config", "explain"),
-        ("config", "explain", "--json"),
-        ("rights",),
-    ],
-    ids=" ".join,
+    [pytest.param(one, marks=pytest.mark.long if n > 1 else (), id=" ".join(one)) for n, one in enumerate(SHOWN)],
 )
 def test_what_the_configuration_is_shown_as(say: Say, command: tuple[str, ...]) -> None:
     printed = without_secrets(say(*command))
