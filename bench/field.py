@@ -319,7 +319,7 @@ def _read(files: Sequence[Path] | set[Path]) -> Iterator[tuple[int, bytes]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0; 1 after a failure; 3 when a ratio is worse than in docs/benchmarks.json."""
+    """0; 1 after a failure; 3 when a ratio is worse than in the run that the page shows."""
     options = _options().parse_args(arguments)
     file = DOCS / "benchmarks.json"
     if options.render:

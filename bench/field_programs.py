@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import archive, child
+from bench.archive import Spec
 from compaction.merge import Merger
 from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
@@ -25,8 +26,6 @@ from replicator.config import from_mapping
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
 from replicator.services.compaction import merged_format
-
-Spec = Mapping[str, Any]
 
 
 def fill(spec: Spec) -> dict[str, Any]:

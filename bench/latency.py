@@ -1,6 +1,6 @@
 """How long a record takes from the producer at the source until it can be read at the target, and what that costs.
 
-    python -m bench.latency                      writes docs/latency.json and the table of docs/latency.md
+    python -m bench.latency                      writes latency.json and the table of docs/latency.md
     python -m bench.latency --age 1s --seconds 30 --warm-up 10
 
 One broker for each region, `replicator egress` and `replicator ingress` as processes of their own, one bucket (regions

@@ -54,7 +54,7 @@ def test_the_price_is_that_of_the_requests_and_of_one_replicated_put_each() -> N
     assert ROW.dollars_a_month(prices) == pytest.approx(every_second / 600 * MONTH_SECONDS)
 
 
-def test_damage_is_said() -> None:
+def test_damage_is_reported() -> None:
     assert "Every record arrived once" in section(RUN)
     assert "of 1s did NOT all arrive" in section(replace(RUN, rows=[replace(ROW, is_whole=False)]))
 

@@ -77,7 +77,7 @@ def test_a_delay_is_from_the_arrival_until_it_is_handed_out() -> None:
     assert queue.measured()["delays"] == [2.5, 1.5]
 
 
-def test_a_probe_is_measured_and_handed_to_nobody() -> None:
+def test_a_probe_is_measured_and_not_a_message() -> None:
     queue = BridgeQueue()
     queue.event(event(f"{PROBE}0"), 10.0)
     assert queue.take(10, 11.0) == []
