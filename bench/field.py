@@ -123,7 +123,7 @@ class FieldSuite:
                         if times > 1:
                             rows[name].floors.append(self._floor(rows[name], kind, made))
                         for contender in order:
-                            prefix = f"{contender.name.replace(' ', '-')}-{number}-{times}"
+                            prefix = f"{contender.name.replace(' ', '-')}-{kind}-{partitions}-{number}-{times}"
                             result = self._one(name, contender, prefix, made, wanted[times])
                             if name == "egress" and times > 1:
                                 rows[name].stored[contender.name] = self.place.stored_bytes(f"{prefix}/{REGION}/")
