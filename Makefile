@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-mm2-behaviour bench-mm2-offsets bench-spark golden native java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-field bench-latency bench-mm2-behaviour bench-mm2-offsets bench-mm2-speed bench-spark golden native java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -64,6 +64,15 @@ docs: $(STAMP)  # writes what is generated of docs/, and the pages as a site int
 
 bench: java  # writes docs/bench.json, docs/bench.md and the table of docs/performance.md; "Error 3" when a target is missed, "Error 1" when it failed
 	$(BIN)/python -m bench
+
+bench-field: java  # beside an earlier commit, against moto and versitygw (needs Go and git); writes docs/benchmarks.md; "Error 3" when a ratio became worse
+	$(BIN)/python -m bench.field --output docs
+
+bench-latency: java  # from the producer until a record can be read, and what that costs (needs Go); writes the table of docs/latency.md
+	$(BIN)/python -m bench.latency
+
+bench-mm2-speed: java  # copying a topic beside MirrorMaker 2 (needs Go); writes a table of docs/mm2-comparison.md
+	$(BIN)/python -m bench.mm2_speed
 
 bench-mm2-behaviour: java  # the same actions beside MirrorMaker 2; writes the table of docs/mm2-comparison.md
 	$(BIN)/python -m bench.behaviour

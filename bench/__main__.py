@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> BenchRun:
     """Raises ChildFailed, LocalStackError."""
     plan, load, began = _plan(options), os.getloadavg()[0], time.monotonic()
-    commit, is_clean = _commit()  # of the measured code, therefore read before
+    commit, is_clean = commit_of_tree()  # of the measured code, therefore read before
     with (
         tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder,
         _resources(options) as (resources, server_log),
@@ -78,10 +78,8 @@ def measure(options: argparse.Namespace) -> BenchRun:
         minutes=(time.monotonic() - began) / 60,
         load=load,
         cores=cores,
-        machine=f"{cores} cores, {_processor()}, {_memory_gib():.0f} GiB, {platform.system()}",
-        software=", ".join(
-            [f"Python {platform.python_version()}", f"Kafka {KAFKA_VERSION}", *(f"{n} {version(n)}" for n in LIBRARIES)]
-        ),
+        machine=machine(),
+        software=software(),
         plan=plan.as_mapping(),
         rows=rows,
         stored_ratio=suite.stored_ratio,
@@ -143,7 +141,16 @@ def _resources(options: argparse.Namespace) -> Iterator[tuple[BenchResources, Se
         resources.clean()
 
 
-def _commit() -> tuple[str, bool]:
+def machine() -> str:
+    return f"{os.cpu_count() or 1} cores, {_processor()}, {_memory_gib():.0f} GiB, {platform.system()}"
+
+
+def software() -> str:
+    versions = [f"Python {platform.python_version()}", f"Kafka {KAFKA_VERSION}"]
+    return ", ".join([*versions, *(f"{name} {version(name)}" for name in LIBRARIES)])
+
+
+def commit_of_tree() -> tuple[str, bool]:
     """The commit of the working tree, and whether the tree is unchanged. Outside a repository "unknown"."""
 
     def git(*arguments: str) -> str:

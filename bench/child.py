@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,24 @@ class Measurement:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seconds: float) -> Measurement:
-    """Run `python -m module what` with the spec on stdin and the result on stdout. Raises ChildFailed."""
+def run(
+    module: str,
+    what: str,
+    spec: dict[str, Any],
+    *,
+    log: Path,
+    timeout_seconds: float,
+    python: Path = Path(sys.executable),
+    folder: Path = ROOT,
+) -> Measurement:
+    """Run `python -m module what` with the spec on stdin and the result on stdout. `python` and `folder`: of another
+    version of this project, whose `bench/` is in `folder`. Raises ChildFailed."""
     environment = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
     with log.open("wb") as errors, output.open("wb") as results:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, what],
-            cwd=ROOT,
+            [str(python), "-m", module, what],
+            cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=results,
@@ -63,6 +73,14 @@ def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seco
         peak_rss_mib=found.pop("peak_rss_kib") / 1024,
         other=found,
     )
+
+
+def output(command: Sequence[str], *, folder: Path, timeout_seconds: float = 600.0) -> str:
+    """What a program writes to stdout. Raises ChildFailed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout_seconds)
+    if done.returncode:
+        raise ChildFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-LOG_END:]}")
+    return done.stdout
 
 
 def peak_rss_kib() -> int:

@@ -1,7 +1,7 @@
 """The benchmark's records: similar to real ones, and the same in every run.
 
-Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd compresses by a factor of three to
-five; and `small`, a value of 100 bytes.
+Kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd compresses by a factor of three to five;
+`small`, a value of 100 bytes; `large`, a hundred such documents as one value; `random`, 1 kB that no codec compresses.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-RecordKind = Literal["json", "small"]
-KINDS: tuple[RecordKind, ...] = ("json", "small")
+RecordKind = Literal["json", "small", "large", "random"]
+KINDS: tuple[RecordKind, ...] = ("json", "small")  # of `make bench`
 RecordHeaders = list[tuple[str, str | bytes | None]] | None
 
 POOL = 49_999  # different records before they repeat: far beyond a codec's window; a prime, so that every partition
 # gets all of them
+LARGE_POOL = 499  # of the kind `large`
 RUN = 10_000  # consecutive records of one partition, as ingress produces them
 FIRST_TIMESTAMP_MS = 1_750_000_000_000
 JSON_BYTES, SMALL_BYTES = 1024, 100
@@ -63,7 +64,7 @@ def records(kind: RecordKind, count: int, partitions: int) -> GeneratedRecords:
     """`count` records, the same number for each partition, in runs, which is the fastest order for the client."""
     one = _MAKERS[kind]
     chance = random.Random(7)
-    pool = [one(chance) for _ in range(min(POOL, count))]
+    pool = [one(chance) for _ in range(min(POOL if kind != "large" else LARGE_POOL, count))]
     copies = -(-count // len(pool))
     return GeneratedRecords(
         values=([value for _, value, _ in pool] * copies)[:count],
@@ -107,7 +108,18 @@ def _small(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
     return None, f"{text}{chance.getrandbits(400):0100x}"[:SMALL_BYTES].encode(), None
 
 
+def _large(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
+    key, _, headers = _json(chance)
+    return key, b"[" + b",".join(_json(chance)[1] for _ in range(100)) + b"]", headers
+
+
+def _random(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
+    return f"{chance.getrandbits(64):016x}".encode(), chance.randbytes(JSON_BYTES), None
+
+
 _MAKERS: dict[RecordKind, Callable[[random.Random], tuple[bytes | None, bytes, RecordHeaders]]] = {
     "json": _json,
     "small": _small,
+    "large": _large,
+    "random": _random,
 }

@@ -12,11 +12,13 @@ from bench.data import records
 
 
 def produce(spec: dict[str, Any]) -> dict[str, Any]:
-    """`spec`: properties, topic, partitions, records, per_second, begin_after_seconds (time for others to join)."""
+    """`spec`: properties, topic, partitions, records, per_second, begin_after_seconds (time for others to join), or
+    begin_at (epoch seconds)."""
     made = records("json", spec["records"], spec["partitions"])
     producer = Producer(spec["properties"])
     producer.list_topics(spec["topic"], timeout=30)
-    began = time.monotonic() + spec["begin_after_seconds"]
+    wait = spec["begin_at"] - time.time() if "begin_at" in spec else spec["begin_after_seconds"]
+    began = time.monotonic() + wait
     for number, (key, value, headers) in enumerate(zip(made.keys, made.values, made.headers, strict=True)):
         if not number % 50:
             producer.poll(0)

@@ -28,12 +28,13 @@ class BenchResources:
     bootstrap: str
     endpoint_url: str
     run: str  # part of all names, so that two runs can share a stack
+    queue_url: str = ""  # of the SQS server, when it is not the S3 server
 
     def prepare(self) -> None:
         """Create bucket and queue, without notifications: the measured work starts with a listing."""
         with closing(s3_client(self.endpoint_url)) as s3:
             s3.create_bucket(Bucket=self.bucket)
-        with closing(sqs_client(self.endpoint_url)) as sqs:
+        with closing(sqs_client(self.queue_url or self.endpoint_url)) as sqs:
             sqs.create_queue(QueueName=self.queue)
 
     def clean(self) -> None:
@@ -41,7 +42,7 @@ class BenchResources:
         self.empty("")
         with closing(s3_client(self.endpoint_url)) as s3:
             s3.delete_bucket(Bucket=self.bucket)
-        with closing(sqs_client(self.endpoint_url)) as sqs:
+        with closing(sqs_client(self.queue_url or self.endpoint_url)) as sqs:
             sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=self.queue)["QueueUrl"])
 
     def empty(self, prefix: str) -> None:
@@ -59,13 +60,17 @@ class BenchResources:
     def topic(self, name: str, partitions: int) -> Iterator[str]:
         """A topic with a name of this run, deleted at the end of the block."""
         topic = f"{name}.{self.run}"
-        admin = self._admin()
-        new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
-        admin.create_topics([new], request_timeout=ASK_SECONDS)[topic].result()
+        self.create(topic, partitions)
         try:
             yield topic
         finally:
             self.drop(topic)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """A topic of exactly this name."""
+        new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
+        admin = self._admin()  # kept until the answer is here
+        admin.create_topics([new], request_timeout=ASK_SECONDS)[topic].result()
 
     def drop(self, *topics: str) -> None:
         """Delete those of `topics` that exist, to free their disk space."""
@@ -94,7 +99,7 @@ class BenchResources:
     def ingress(self, topic: str, *, prefix: str, group: str, destination: str) -> dict[str, Any]:
         source = {"region": REGION, "topic": topic, "destination_topic": destination, "first_segment_delay": "0s"}
         return self._common(prefix) | {
-            "sqs": self._aws() | {"queue": self.queue, "wait": "1s"},
+            "sqs": self._aws() | self._queue_aws() | {"queue": self.queue, "wait": "1s"},
             "ingress": {
                 "group_id": group,
                 "segment_events_topic": f"{destination}.events",
@@ -117,6 +122,9 @@ class BenchResources:
             "kafka": {"bootstrap.servers": self.bootstrap},
             "s3": self._aws() | {"bucket": self.bucket, "prefix": prefix},
         }
+
+    def _queue_aws(self) -> dict[str, Any]:
+        return {"endpoint_url": self.queue_url} if self.queue_url else {}
 
     def _aws(self) -> dict[str, Any]:
         return {

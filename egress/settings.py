@@ -43,7 +43,8 @@ class EgressTopicSettings:
     max_segment_age: timedelta = field(
         default=timedelta(minutes=5),
         metadata=setting(
-            "a segment is sealed at this age: how far behind the archive may be", minimum=timedelta(seconds=1)
+            "a segment is sealed at this age: how far behind the archive may be; each segment costs requests",
+            minimum=timedelta(milliseconds=100),
         ),
     )
     start: StartPolicy = field(

@@ -2,6 +2,10 @@
 
 begin ──> waiting ──> open (read one run ahead) ──> taken, run by run ──> dropped
              ^            └─ again, from an offset on: ahead of all that wait
+
+Memory is bounded by `width` reads of any size and, besides, `small_width` of at most `SMALL_BYTES`: a round takes what
+is open, and a commit for every few partitions would take most of the time of short segments. How large a read is,
+follows from its offsets and from the last run of the same partition; without one, it is of any size.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import Clock
 from ingress.delivery.events import DeliveryTarget
 from ingress.delivery.record_metrics import RunMeasures, measures_of
+
+SMALL_BYTES = 256 << 10  # of records: what a partition of a few hundred records a second has in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class SegmentRead:
     begin: ReadPosition
     position: ReadPosition  # of the next run to take
     skipped: Sequence[Skipped]  # recorded with the first run
+    is_small: bool  # takes a place of `small_width`
 
     @property
     def next_offset(self) -> int:
@@ -86,9 +93,11 @@ class ReadAhead:
     clock: Clock
     width: int
     changed: threading.Condition
+    small_width: int = 0
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked
     _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
+    _record_bytes: dict[int, float] = field(default_factory=dict)  # of an average record of the last run, by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may make a round fail
     _rounds: int = 0
@@ -113,7 +122,9 @@ class ReadAhead:
         groups take turns. Opens waiting slices. Call with `changed` acquired."""
         for epoch in self._released.intersection(self._open):
             self.drop(epoch)
-        while self._waiting and len(self._open) < self.width:
+        for epoch in self._released.intersection(self._record_bytes):
+            del self._record_bytes[epoch]
+        while self._waiting and self._has_place(self._waiting[0]):
             waiting = self._waiting.popleft()
             if waiting.delivery_target.epoch not in self._released:
                 self._begin_reading(waiting)
@@ -143,6 +154,8 @@ class ReadAhead:
     def next_run(self, reading: SegmentRead, run: SegmentRun) -> None:
         """`run` was taken: start to read the next one."""
         reading.position = ReadPosition(run.next_offset, reading.position.dropped + run.dropped)
+        if run.count:
+            self._record_bytes[reading.delivery_target.epoch] = run.size_bytes / run.count
         if not run.last:
             reading.ahead = self._read_ahead(reading.runs)
 
@@ -164,6 +177,22 @@ class ReadAhead:
         for epoch in list(self._open):
             self.drop(epoch)
 
+    def _has_place(self, waiting: _Waiting) -> bool:
+        """Whether it may be opened now. The order of those that wait is kept."""
+        small = sum(reading.is_small for reading in self._open.values())
+        return self._takes_small_place(waiting) or len(self._open) - small < self.width
+
+    def _takes_small_place(self, waiting: _Waiting) -> bool:
+        small = sum(reading.is_small for reading in self._open.values())
+        return small < self.small_width and self._is_small(waiting)
+
+    def _is_small(self, waiting: _Waiting) -> bool:
+        record_bytes = self._record_bytes.get(waiting.delivery_target.epoch)
+        if record_bytes is None:
+            return False
+        most = sum(one.offsets.next_offset - one.offsets.start for one in waiting.slices)  # holes count, too
+        return most * record_bytes <= SMALL_BYTES
+
     def _begin_reading(self, waiting: _Waiting) -> None:
         delivery_target, narrow, slices = waiting.delivery_target, waiting.narrow, waiting.slices
         if slices:
@@ -178,10 +207,10 @@ class ReadAhead:
         else:
             at = delivery_target.begun_at or 0
             runs = _first_run(at)
-        ahead = self._read_ahead(runs)
+        ahead, is_small = self._read_ahead(runs), self._takes_small_place(waiting)
         begin = ReadPosition(at, waiting.dropped)
         self._open[delivery_target.epoch] = SegmentRead(
-            delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped
+            delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped, is_small
         )
 
     def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[RunAhead]:

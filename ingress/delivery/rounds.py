@@ -4,7 +4,8 @@
         <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
 
 Runs on one thread, each round with one TargetWriter. At most `width` partitions are read at a time, one object of each,
-so memory is bounded by width × (two runs + two row groups), however many partitions and segments there are.
+so memory is bounded by width × (two runs + two row groups), however many partitions and segments there are; and
+`small_width` more that have little to read, so that a round of short segments takes many partitions.
 
 A refusal does not hold up other partitions. When a record is refused, its partition gets separate rounds, with runs
 halved until the record is alone; the records before it are delivered then, and the position is its offset. So is a
@@ -103,6 +104,7 @@ class Delivery:
     preserving: UnfencedWriter | None = None  # for partitions that keep the source's offsets; None: there are none
     fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: no other process can own the partitions
     width: int = 8
+    small_width: int = 0  # reads of few bytes besides
     round_records: int = 1  # a round takes available runs until it has so many records
     linger: timedelta = timedelta()  # how long a round waits for them
     # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
@@ -121,7 +123,7 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
-        self._read_ahead = ReadAhead(self.reader, self.pool, self.clock, self.width, self._mutex)
+        self._read_ahead = ReadAhead(self.reader, self.pool, self.clock, self.width, self._mutex, self.small_width)
 
     def begin(
         self,

@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # segment slices read and produced at a time
+SMALL_WIDTH = 64  # small ones besides: of segments of a second, one round takes those of as many partitions
 ROUND_RECORDS = 50_000  # records of a backlog in one transaction: fewer than 10,000 cost throughput
 PRODUCER_BYTES = 64 * MIB
 OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, for the broker to abort it
@@ -142,6 +143,7 @@ def build_ingress(
             preserving=preserving,
             fence=placement.fence,
             width=DELIVERY_WIDTH,
+            small_width=SMALL_WIDTH,
             round_records=ROUND_RECORDS,
             linger=ROUND_LINGER,
         )

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import report
+from bench import field_report, report
 from bench.child import ROOT
 from bench.data import records
+from bench.field_report import FieldRun
+from bench.latency_report import LatencyRun
 from bench.rows import MEASURED, TARGETS, BenchRun
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from infra.local.stack import LocalStack
 
 BARE_LINES = 60
@@ -127,3 +131,45 @@ def test_services_on_spark_beside_plain_ones() -> None:
     for row in rows:
         shares = [int(cell.strip(" %")) for cell in row.split("|")[7:13]]
         assert 97 <= sum(shares) <= 103, row
+
+
+@pytest.mark.integration
+@pytest.mark.long
+@pytest.mark.parametrize("server", ["moto", pytest.param("versitygw", marks=pytest.mark.real_s3)])
+def test_a_small_run_of_the_field(server: str, tmp_path: Path) -> None:
+    """Without the earlier commit, whose wheel takes minutes."""
+    few = ["--alone", "--records", "4800", "--rounds", "1", "--partitions", "6", "--data", "json", "--data", "small"]
+    done = _module("bench.field", *few, "--server", server, "--output", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = FieldRun.from_json((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
+    merged = ["merge"] if server == "moto" else []
+    assert [row.name for row in found.rows] == ["egress", "ingress", "restore", *merged, "egress", "ingress", "restore"]
+    for row in found.rows:
+        (pair,) = row.pairs["this commit"]
+        assert pair.large.other["records"] == row.records == 4 * row.small
+        assert pair.large.whole_cpu_seconds > 0
+    assert found.rows[0].pairs["this commit"][0].large.other["requests"]["PUT"] >= 7
+    assert (tmp_path / "benchmarks.md").read_text(encoding="utf-8") == field_report.page(found)
+
+
+@pytest.mark.integration
+@pytest.mark.long
+@pytest.mark.parametrize("server", ["moto", pytest.param("versitygw", marks=pytest.mark.real_s3)])
+def test_a_small_run_of_latency(server: str, tmp_path: Path) -> None:
+    few = ["--age", "1s", "--seconds", "10", "--warm-up", "40", "--per-second", "100", "--partitions", "4"]
+    done = _module("bench.latency", *few, "--server", server, "--output", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = LatencyRun.from_json((tmp_path / "latency.json").read_text(encoding="utf-8")).rows
+    assert row.is_whole
+    assert row.arrived == 5_000
+    assert row.segments > 0
+    assert row.requests["PUT"] >= row.segments - 4  # some were stored as the measuring began
+    assert 0.2 < row.ages["p50"] <= row.ages["p99"]
+    if server == "versitygw":
+        assert row.queue_delay
+        assert row.notification_delay
+
+
+def _module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", name, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)

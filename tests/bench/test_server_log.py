@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.server_log import ServerLog, kind_of
+from bench.server_log import ServerLog, VersityLog, kind_of
 from infra.local.aws import s3_client
 from infra.storage.s3 import S3ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from infra.local.stack import LocalStack
 
@@ -55,3 +56,24 @@ def test_each_part_of_an_upload_is_a_request(stack: LocalStack, unique: Callable
         since = log.position()
         assert [info.key for info in store.list("")] == ["k"]
         assert log.requests(bucket, since) == {"LIST": 1}
+
+
+def test_versitygw_logs_as_s3_does(tmp_path: Path) -> None:
+    rest = "200 - 0 30448 1 1 - boto - host SigV4 - AuthHeader s3.us-east-1.amazonaws.com - arn:aws:s3:::x Yes"
+
+    def line(bucket: str, operation: str, key: str) -> str:
+        when = "[25/November/2026:07:00:00 +0000]"
+        return f"me {bucket} {when} 127.0.0.1 me 0AB {operation} {key} /{bucket}/{key}?x=1 {rest}\n"
+
+    log = tmp_path / "access.log"
+    log.write_text("log starts 2026-11-25\n" + line("mine", "s3_GetObject", "data/before"))
+    since = log.stat().st_size
+    with log.open("a") as file:
+        file.write(line("mine", "s3_PutObject", "data/1") + line("mine", "s3_PutObject", "probe/1"))
+        file.write(line("other", "s3_PutObject", "data/2") + line("mine", "s3_ListObjectsV2", "-"))
+        file.write(line("mine", "s3_UploadPart", "data/3") + line("mine", "s3_HeadBucket", "-"))
+    counted = VersityLog(log).requests("mine", since, without="probe/")
+    assert counted == {"PUT": 2, "LIST": 1, "HeadBucket": 1}
+    end = VersityLog(log).position()
+    assert VersityLog(log).requests("mine", since, end)["PUT"] == 3
+    assert VersityLog(log).requests("mine", end) == {}

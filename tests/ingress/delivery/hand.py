@@ -23,7 +23,14 @@ class Hand:
     """A Delivery whose pool is driven by hand."""
 
     def __init__(
-        self, world: World, *, records: int = 4, width: int = 8, round_records: int = 1, linger: timedelta = timedelta()
+        self,
+        world: World,
+        *,
+        records: int = 4,
+        width: int = 8,
+        small_width: int = 0,
+        round_records: int = 1,
+        linger: timedelta = timedelta(),
     ) -> None:
         world.broker.create("copy", partitions=8)
         self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
@@ -38,6 +45,7 @@ class Hand:
             stop=Stop(),
             abandon=self.abandon,
             width=width,
+            small_width=small_width,
             round_records=round_records,
             linger=linger,
         )

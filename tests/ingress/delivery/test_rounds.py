@@ -20,6 +20,7 @@ from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter
 from infra.runtime.lifecycle import Deadline
+from ingress.delivery import read_ahead
 from ingress.delivery.events import Corrupt, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from tests.ingress.delivery.hand import C, D, Hand
@@ -80,6 +81,50 @@ def test_no_more_pieces_are_open_than_the_width() -> None:
     while hand.delivery.run_round():
         pass
     assert all(world.offsets(TopicPartition("copy", p)) == [0, 1, 2, 3] for p in range(5))
+
+
+def test_a_round_takes_many_partitions_once_they_are_known_to_have_little() -> None:
+    world = World()
+    hand = Hand(world, width=2, small_width=4)
+    deliver(hand, world, range(8), 0, 3)
+    assert world.target.rounds == [8, 8, 8, 8], "nothing is known of them"
+    deliver(hand, world, range(8), 4, 7)
+    assert world.target.rounds[4:] == [24, 8], "two places for any size, and four for small ones"
+
+
+def test_what_may_be_large_waits_for_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "SMALL_BYTES", 4 * bytes_of_a_record())
+    world = World()
+    hand = Hand(world, width=2, small_width=4)
+    deliver(hand, world, range(6), 0, 3)
+    begun = len(world.target.rounds)
+    deliver(hand, world, range(6), 4, 8)
+    assert world.target.rounds[begun:] == [8, 2, 8, 2, 8, 2], "five records each: none is small"
+
+
+def test_a_partition_of_which_nothing_was_read_may_have_much() -> None:
+    world = World()
+    hand = Hand(world, width=2, small_width=4)
+    for partition in range(6):
+        hand.begin(world.put(0, 3, partition=partition), epoch=partition)
+    hand.pool.holding = True
+    assert not hand.delivery.run_round()
+    assert hand.pool.waiting == 2
+
+
+def deliver(hand: Hand, world: World, partitions: Iterable[int], start: int, end: int) -> None:
+    """Of each partition a segment with these offsets, until all are delivered."""
+    for partition in partitions:
+        hand.begin(world.put(start, end, partition=partition), epoch=partition)
+    while hand.delivery.run_round():
+        pass
+
+
+def bytes_of_a_record() -> int:
+    """As the reader counts them, rounded up."""
+    world = World()
+    (run,) = SegmentRunReader(world.archive, 100, 1 << 20).runs([SegmentSlice.rest(world.put(0, 3), 0)])
+    return -(-run.size_bytes // run.count)
 
 
 def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:

@@ -264,7 +264,7 @@ class TestProblems:
             ("[egress.topics.__consumer_offsets]", "is an internal topic"),
             ("[egress.topics.a]\nmax_segment_messages = 0", "max_segment_messages: must be at least 1, not 0"),
             ("[egress.topics.a]\nmax_segment_messages = true", "must be a whole number, not true or false"),
-            ('[egress.topics.a]\nmax_segment_age = "0s"', "max_segment_age: must be at least 1s, not 0s"),
+            ('[egress.topics.a]\nmax_segment_age = "0s"', "max_segment_age: must be at least 100ms, not 0s"),
             ('[egress.topics.a]\nmax_segment_age = "9999d"', "max_segment_age: must be at most 3650d"),
             ('[egress.topics.a]\nmax_segment_size = "1TiB"', "may not fit into 10_000 parts of s3.part_size (16MiB)"),
             ("[egress.topics.a]\ncompression_level = 23", "compression_level: must be at most 22, not 23"),
