@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.deployment import MONTH_SECONDS, Prices
+from bench.deployment import MONTH_SECONDS
+from bench.prices import STANDARD, RegionPrices, prices_of
 from bench.report import replaced
 
 BEGIN, END = "<!-- written by `make bench-latency`: begin -->", "<!-- written by `make bench-latency`: end -->"
@@ -53,11 +54,12 @@ class LatencyRow:
         """A segment."""
         return self.cpu[process] * 1000 / max(self.segments, 1)
 
-    def dollars_a_month(self, prices: Prices) -> float:
+    def dollars_a_month(self, prices: RegionPrices) -> float:
         """Of requests to S3 and SQS at this load. S3's replication to another bucket puts every segment once more."""
         dear = sum(count for kind, count in self.requests.items() if kind in DEAR) + self.segments
         cheap = sum(count for kind, count in self.requests.items() if kind not in DEAR | FREE)
-        total = dear * prices.put + cheap * prices.get + (self.queue_requests or 0) * prices.queue
+        total = dear * prices.of("put", STANDARD) + cheap * prices.of("get", STANDARD)
+        total += (self.queue_requests or 0) * prices.of("queue")
         return total / self.seconds * MONTH_SECONDS
 
     def text(self) -> str:
@@ -109,7 +111,7 @@ def _cells(row: LatencyRow) -> tuple[str, ...]:
         f"{row.segments / row.seconds:.0f}",
         *(_limited(row.cpu_ms(name), CPU_MS, ".1f") for name in ("egress", "ingress")),
         ", ".join(f"{kind} {count / row.seconds:.1f}" for kind, count in row.requests.items()),
-        f"{row.dollars_a_month(Prices()):,.0f}",
+        f"{row.dollars_a_month(prices_of('us-east-1', {})):,.0f}",
     )
 
 

@@ -48,8 +48,7 @@ RUN, INSPECT, REPAIR, RESTORE, LOCAL = "Run", "Inspect", "Repair", "Restore", "L
 """Panels of `--help`; their commands are listed in the order below."""
 
 app = group(
-    "\b\nMirror, back up and restore Kafka topics through object storage.\n"
-    "Exit codes: 0 done, 1 failed, 2 usage or config, 3 differences, 130 Ctrl-C.",
+    "Mirror and restore Kafka topics. Exits 0 done, 1 failed, 2 usage, 3 differences.",
     by_panels=True,
 )
 

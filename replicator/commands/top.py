@@ -71,9 +71,9 @@ def settings_problem(settings: Config) -> None:
 def watch(screen: LiveScreen, watching: Watching, clock: Clock, stop: Stop) -> None:
     """Draw until the user quits, or `stop` is set."""
     from replicator.top.frame import frame
-    from replicator.top.view import View
+    from replicator.top.view import TopView
 
-    view = View()
+    view = TopView()
     while not view.is_over and not stop.is_set():
         found, trouble = watching.last()
         width, height = screen.size()
@@ -94,18 +94,18 @@ def watch(screen: LiveScreen, watching: Watching, clock: Clock, stop: Stop) -> N
 def _once(settings: Config, clock: Clock) -> None:
     from replicator.services.clients import Clients
     from replicator.top.frame import frame
-    from replicator.top.reader import StateReader
-    from replicator.top.view import View
+    from replicator.top.reader import TopReader
+    from replicator.top.view import TopView
 
     with ended_by_interrupt(), Clients(settings) as reach:
-        found = StateReader(reach).read(clock.now())
+        found = TopReader(reach).read(clock.now())
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    shown = frame(found, View(), width=width, height=None, now=clock.now())
+    shown = frame(found, TopView(), width=width, height=None, now=clock.now())
     print_text("\n".join(shown.lines))
 
 
 def _reader(settings: Config) -> Reads:
     from replicator.services.clients import Clients
-    from replicator.top.reader import StateReader
+    from replicator.top.reader import TopReader
 
-    return StateReader(Clients(settings, with_logs=False))
+    return TopReader(Clients(settings, with_logs=False))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from infra.settings.units import format_age
 from replicator.top.snapshot import FlowName, Group, Row, Snapshot
-from replicator.top.view import KEYS, View
+from replicator.top.view import KEYS, TopView
 
 MOST_PROBLEMS = 3  # below the table; `!` shows them all
 _HEAD = ("flow", "partition", "behind", "rate/s", "oldest", "left", "state")
@@ -24,7 +24,7 @@ class Frame:
 
 def frame(
     found: Snapshot | None,
-    view: View,
+    view: TopView,
     *,
     width: int,
     height: int | None,
@@ -50,7 +50,7 @@ def frame(
 
 
 def _header(
-    found: Snapshot | None, view: View, now: datetime, trouble: str, interval: timedelta | None
+    found: Snapshot | None, view: TopView, now: datetime, trouble: str, interval: timedelta | None
 ) -> Iterator[str]:
     if found is None:
         yield f"reading ...{_trouble(trouble)}"
@@ -92,7 +92,7 @@ def _count(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _table(found: Snapshot | None, view: View) -> tuple[Sequence[str], Sequence[str]]:
+def _table(found: Snapshot | None, view: TopView) -> tuple[Sequence[str], Sequence[str]]:
     """The head, and the lines below it."""
     if found is None:
         return [], []

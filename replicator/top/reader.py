@@ -23,7 +23,7 @@ from replicator.top.snapshot import FlowName, Group, Row, Snapshot, archive_rows
 OLDEST_READ = 10  # partitions whose first record that is not archived is read, the furthest behind first
 
 
-class StateReader:
+class TopReader:
     """Reads one region. For one thread."""
 
     def __init__(self, reach: Clients) -> None:

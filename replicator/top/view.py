@@ -22,14 +22,14 @@ ORDERS: Mapping[str, Callable[[Row], Any]] = {  # the worst first, then by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class TopView:
     order: str = "behind"
     by_topic: bool = False
     shows_problems: bool = False
     first: int = 0  # line that is shown at the top
     is_over: bool = False
 
-    def after(self, key: str, *, lines: int, page: int) -> View:
+    def after(self, key: str, *, lines: int, page: int) -> TopView:
         """`key`: a character, or the name of a key. `lines`: of what is shown, `page`: how many of them at a time."""
         last = max(lines - page, 0)
         match key:

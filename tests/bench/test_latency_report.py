@@ -8,8 +8,9 @@ import pytest
 
 from bench.arrivals import spread
 from bench.child import ROOT
-from bench.deployment import MONTH_SECONDS, Prices
+from bench.deployment import MONTH_SECONDS
 from bench.latency_report import LatencyRow, LatencyRun, page_with, section, table
+from bench.prices import STANDARD, prices_of
 
 ROW = LatencyRow(
     age="1s",
@@ -49,8 +50,12 @@ def test_what_is_met_and_what_is_missed() -> None:
 
 
 def test_the_price_is_that_of_the_requests_and_of_one_replicated_put_each() -> None:
-    prices = Prices()
-    every_second = (30_000 + 100 + 30_000) * prices.put + 30_000 * prices.get + 12_000 * prices.queue
+    prices = prices_of("us-east-1", {})
+    every_second = (
+        (30_000 + 100 + 30_000) * prices.of("put", STANDARD)
+        + 30_000 * prices.of("get", STANDARD)
+        + 12_000 * prices.of("queue")
+    )
     assert ROW.dollars_a_month(prices) == pytest.approx(every_second / 600 * MONTH_SECONDS)
 
 

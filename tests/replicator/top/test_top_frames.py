@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from replicator.top.frame import frame
 from replicator.top.snapshot import FlowName, Group, Row, Snapshot, by_topic, with_rates
-from replicator.top.view import ORDERS, View
+from replicator.top.view import ORDERS, TopView
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 INTERVAL = timedelta(seconds=2)
@@ -42,12 +42,12 @@ FOUND = Snapshot(
 )
 
 
-def lines(view: View | None = None, found: Snapshot | None = FOUND, **given_: object) -> list[str]:
+def lines(view: TopView | None = None, found: Snapshot | None = FOUND, **given_: object) -> list[str]:
     options: dict[str, object] = {"width": 200, "height": 24, "now": NOW, "interval": INTERVAL, **given_}
-    return list(frame(found, view or View(), **options).lines)  # type: ignore[arg-type]
+    return list(frame(found, view or TopView(), **options).lines)  # type: ignore[arg-type]
 
 
-def names(view: View) -> list[str]:
+def names(view: TopView) -> list[str]:
     shown = lines(view)
     head = next(n for n, line in enumerate(shown) if line.startswith("flow"))
     return [line.split()[1] for line in shown[head + 1 :] if line.startswith(("deliver", "archive"))]
@@ -68,10 +68,10 @@ def test_the_header_says_how_it_goes() -> None:
 
 
 def test_the_worst_come_first() -> None:
-    assert names(View()) == ["us/orders/1", "eu/orders/0", "us/orders/0", "us/clicks/0"]
-    assert names(View(order="oldest"))[0] == "us/orders/0"
-    assert names(View(order="name")) == ["eu/orders/0", "us/clicks/0", "us/orders/0", "us/orders/1"]
-    assert names(View(by_topic=True)) == ["us/orders", "eu/orders", "us/clicks"]
+    assert names(TopView()) == ["us/orders/1", "eu/orders/0", "us/orders/0", "us/clicks/0"]
+    assert names(TopView(order="oldest"))[0] == "us/orders/0"
+    assert names(TopView(order="name")) == ["eu/orders/0", "us/clicks/0", "us/orders/0", "us/orders/1"]
+    assert names(TopView(by_topic=True)) == ["us/orders", "eu/orders", "us/clicks"]
 
 
 def test_topics_have_the_sum_of_their_partitions() -> None:
@@ -100,9 +100,9 @@ def test_before_the_first_reading_and_after_a_failed_one() -> None:
 
 
 def test_all_problems_can_be_seen() -> None:
-    shown = lines(View(shows_problems=True))
+    shown = lines(TopView(shows_problems=True))
     assert [line for line in shown if line.startswith("! problem")] == [f"! problem {n}" for n in range(5)]
-    assert "none" in lines(View(shows_problems=True), replace(FOUND, problems=[]))
+    assert "none" in lines(TopView(shows_problems=True), replace(FOUND, problems=[]))
 
 
 def test_what_a_reason_quotes_does_nothing_to_the_terminal() -> None:
@@ -113,16 +113,16 @@ def test_what_a_reason_quotes_does_nothing_to_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [
-        ("s", View(order="oldest")),
-        ("ssss", View()),
-        ("p", View(by_topic=True)),
-        ("pp!", View(shows_problems=True)),
-        ("q", View(is_over=True)),
-        ("x", View()),
+        ("s", TopView(order="oldest")),
+        ("ssss", TopView()),
+        ("p", TopView(by_topic=True)),
+        ("pp!", TopView(shows_problems=True)),
+        ("q", TopView(is_over=True)),
+        ("x", TopView()),
     ],
 )
-def test_keys(keys: str, wanted: View) -> None:
-    view = View()
+def test_keys(keys: str, wanted: TopView) -> None:
+    view = TopView()
     for key in keys:
         view = view.after(key, lines=100, page=10)
     assert view == wanted
@@ -136,16 +136,16 @@ def test_keys(keys: str, wanted: View) -> None:
     ],
 )
 def test_scrolling_ends_at_the_ends(first: int, key: str, wanted: int) -> None:
-    assert View(first=first).after(key, lines=100, page=10).first == wanted
+    assert TopView(first=first).after(key, lines=100, page=10).first == wanted
 
 
 def test_fewer_lines_than_before_are_shown_from_where_they_are() -> None:
-    shown = frame(FOUND, View(first=50), width=80, height=24, now=NOW, interval=INTERVAL)
+    shown = frame(FOUND, TopView(first=50), width=80, height=24, now=NOW, interval=INTERVAL)
     assert any("us/orders/1" in line for line in shown.lines)
 
 
 VIEWS = st.builds(
-    View,
+    TopView,
     order=st.sampled_from(list(ORDERS)),
     by_topic=st.booleans(),
     shows_problems=st.booleans(),
@@ -160,7 +160,9 @@ FOUNDS = st.builds(
 
 
 @given(found=st.none() | FOUNDS, view=VIEWS, width=st.integers(20, 200), height=st.integers(4, 60), trouble=NAMES)
-def test_a_frame_fits_any_terminal(found: Snapshot | None, view: View, width: int, height: int, trouble: str) -> None:
+def test_a_frame_fits_any_terminal(
+    found: Snapshot | None, view: TopView, width: int, height: int, trouble: str
+) -> None:
     shown = frame(found, view, width=width, height=height, now=NOW, trouble=trouble, interval=INTERVAL)
     assert len(shown.lines) <= height
     assert all(len(line) <= width for line in shown.lines)
