@@ -104,8 +104,10 @@ def test_a_run_survives_its_file() -> None:
 
 def test_the_page_agrees_with_the_json() -> None:
     committed = ROOT / "docs" / "benchmarks.json"
+    written = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     if not committed.exists():
-        pytest.skip("not measured yet at a clean commit")
+        assert "Not measured yet at a clean commit." in written
+        return
     found = FieldRun.from_json(committed.read_text(encoding="utf-8"))
-    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == page(found)
+    assert written == page(found)
     assert found.is_clean

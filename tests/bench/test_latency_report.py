@@ -76,10 +76,11 @@ def test_a_run_survives_its_file() -> None:
 
 def test_the_page_agrees_with_the_json() -> None:
     file = ROOT / "docs" / "latency.json"
-    if not file.exists():
-        pytest.skip("not measured yet at a clean commit")
     page = (ROOT / "docs" / "latency.md").read_text(encoding="utf-8")
-    assert page_with(page, LatencyRun.from_json(file.read_text(encoding="utf-8"))) == page
+    if file.exists():
+        assert page_with(page, LatencyRun.from_json(file.read_text(encoding="utf-8"))) == page
+    else:
+        assert "\nNot measured yet at a clean commit.\n" in page
 
 
 def test_the_page_has_a_place_for_the_table() -> None:
