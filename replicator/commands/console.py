@@ -13,7 +13,6 @@ import typer
 
 from infra.runtime.process_exit import exit_process
 from infra.runtime.service import run_until_signalled
-from infra.settings.units import parse_duration
 from replicator.terminal.output import ConfigFile, complain, load_config, set_up_service_logs
 
 LISTEN = "127.0.0.1:8481"
@@ -54,6 +53,7 @@ def console(  # noqa: PLR0917 -- options of a command
     Each page is JSON, too, for `Accept: application/json`.
     """
     from infra.runtime.lifecycle import SystemClock
+    from infra.settings.units import parse_duration
     from replicator.console.access import rules
     from replicator.console.reader import StateReader
     from replicator.console.server import ConsoleService

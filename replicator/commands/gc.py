@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.settings.units import format_duration
 from replicator.commands.compact import print_report, report_json
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.output import (
@@ -123,6 +122,8 @@ def locked(settings: S3Settings) -> str | None:
     """What becomes of removed objects that are locked; None without Object Lock."""
     if settings.object_lock_mode is None or settings.object_lock_retention is None:
         return None
+    from infra.settings.units import format_duration
+
     stays_until = format_duration(settings.object_lock_retention)
     return (
         f"Object Lock, {settings.object_lock_mode}: a removed object gets a delete marker. Its bytes stay, and cost "

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from replicator.config import Config, SettingsFile
 
-from infra.settings.units import format_rounded_size
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.region_option import HINT, REGION_VARIABLE, add_region_option, region_option
 
@@ -259,6 +258,8 @@ def duration_text(seconds: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
+    from infra.settings.units import format_rounded_size
+
     return format_rounded_size(size_bytes)
 
 

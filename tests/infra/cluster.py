@@ -129,8 +129,16 @@ class Cluster:
         may have ended except for its marker."""
         admin = self._admin()  # kept until the answer is there
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
-        asked = admin.list_offsets({place: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
-        return int(asked[place].result(PATIENCE.total_seconds()).offset)
+        deadline = Deadline(PATIENCE)
+        while True:
+            asked = admin.list_offsets(
+                {place: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30
+            )
+            try:
+                return int(asked[place].result(PATIENCE.total_seconds()).offset)
+            except KafkaException as error:  # of a new topic: its leader may not know that it leads (seen)
+                if deadline.expired or not _is(error, KafkaError.NOT_LEADER_FOR_PARTITION):
+                    raise
 
     def end(self, partition: TopicPartition) -> int:
         return self._high(Place(partition.topic, partition.partition))

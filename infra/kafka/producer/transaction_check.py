@@ -9,6 +9,7 @@ from datetime import timedelta
 from confluent_kafka import KafkaException, Producer
 
 from formats.errors import BrokerUnavailable
+from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNREACHABLE, describe_error, error_of
 from infra.kafka.producer.rejections import writer_rejection
 
@@ -18,15 +19,16 @@ def refusal_of_transactions(
 ) -> str:
     """Why the cluster would refuse a transaction of this id and timeout; empty: it would not. Asks for a producer id,
     which fences any other producer of the same transactional id, and which the cluster forgets after a week. Raises
-    BrokerUnavailable."""
+    BrokerUnavailable, and ConfigError when no token can be made."""
     operation = f"begin to write under the transactional id {transactional_id}"
-    producer = Producer(
+    producer = connect(
+        Producer,
         {
             **properties,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": int(transaction_timeout.total_seconds() * 1000),
         },
-        logger=_Unheard(),
+        _Unheard(),
     )
     try:
         producer.init_transactions(within.total_seconds())

@@ -20,6 +20,7 @@ from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.preserved_log import Stillness, TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
 from infra.runtime.crash_points import BEFORE, Step, observe
 from tests.contracts.target import STAMP, never, row, run_of
 from tests.infra.cluster import Cluster
@@ -350,7 +351,9 @@ class TestPreservingWriter(OnBroker):
             other.begin_transaction()
             other.produce(partition.topic, b"aborted", partition=partition.partition)
             other.flush(10)
-            other.abort_transaction()
+            end = self._cluster.end(partition)
+            other.abort_transaction()  # is answered before the marker is in the log
+            assert wait_until(lambda: self._cluster.end(partition) > end, timedelta(seconds=30))
 
         writer = make()
         assert deliver(writer, run_to(partition, [0], position=0, next_offset=1)) == []
