@@ -27,11 +27,13 @@ class PartitionState:
     next_offset: int = 0
     point: LogPoint | None = None  # the last known one at or before `next_offset`; no record lies between the two
     is_point_rejected: bool = False  # `point`, or the offset after it, was rejected once
+    out_of_range: int = 0  # how often a fetch was answered so since something arrived
     buffered: list[Run | Reached] = field(default_factory=list)  # items taken during the pause, delivered at its end
 
     def begin(self, next_offset: int, point: LogPoint | None) -> None:
         """Restart at `next_offset`. Drops the buffered items: they belong to another position."""
-        self.mode, self.next_offset, self.point, self.is_point_rejected = Mode.STARTING, next_offset, point, False
+        self.mode, self.next_offset, self.point = Mode.STARTING, next_offset, point
+        self.is_point_rejected, self.out_of_range = False, 0
         self.buffered.clear()
 
     def end(self) -> None:

@@ -51,6 +51,7 @@ BATCH_BYTES = 4 << 20  # of one `poll`: more would cost memory and CPU cache, le
 MAX_RECORDS, MIN_RECORDS, INITIAL_RECORDS = 10_000, 16, 500  # records of one `poll`
 WATERMARK_TIMEOUT = timedelta(seconds=2)
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+OUT_OF_RANGE_ASKED = 3  # a fetch that is out of range is repeated so often, with the leader epoch to be checked
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +258,8 @@ class KafkaSourceConsumer:
         outcome = records.runs()
         for item in outcome:
             if isinstance(item, Run):
-                state.next_offset, state.point, state.is_point_rejected = item.last_offset + 1, item.point, False
+                state.next_offset, state.point = item.last_offset + 1, item.point
+                state.is_point_rejected, state.out_of_range = False, 0
             elif state.mode is Mode.READING:
                 self._stop(partition, state)
         return outcome
@@ -287,7 +289,7 @@ class KafkaSourceConsumer:
         if error.code() == PARTITION_EOF:
             if offset < state.next_offset:
                 return ()
-            state.next_offset, state.is_point_rejected = offset, False
+            state.next_offset, state.is_point_rejected, state.out_of_range = offset, False, 0
             if state.point is None or state.point.next_offset < offset:
                 # after a hole: the client knows the epoch of the marker that ends it
                 state.point = self._position(partition, offset) or state.point
@@ -300,10 +302,13 @@ class KafkaSourceConsumer:
                 state.point = None  # retention deleted the log there: the broker can no longer confirm the point
             state.mode = Mode.STARTING  # the error is about an obsolete offset, but it has stopped the fetcher
             return ()
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and state.point is not None and not state.is_point_rejected:
+        is_out_of_range = error.code() == KafkaError._AUTO_OFFSET_RESET
+        if is_out_of_range and state.point is not None and state.out_of_range < OUT_OF_RANGE_ASKED:
             # A log that lost its tail answers a fetch like this if the fetch comes before the client's own check of the
-            # leader epoch (seen after a restart of the broker). The seek to the point makes the client check it.
+            # leader epoch (seen after a restart of the broker, once twice in a row). The seek to the point makes the
+            # client check it.
             state.mode, state.is_point_rejected = Mode.STARTING, True
+            state.out_of_range += 1
             return ()
         self._stop(partition, state)
         log.warning(
@@ -315,7 +320,7 @@ class KafkaSourceConsumer:
                 ERROR: describe_error(error),
             },
         )
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        if is_out_of_range:
             reason = f"{error.str()}: wanted offset {offset}, the log holds {self._bounds(partition)}"
             return (PartitionFailed(partition, OUT_OF_RANGE, reason),)
         return (PartitionFailed(partition, error.name(), _reason(error)),)
