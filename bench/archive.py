@@ -205,15 +205,16 @@ def verify(config: Config, _: ObjectStore, __: Spec) -> dict[str, Any]:
 
 
 def restore(config: Config, _: ObjectStore, spec: Spec) -> dict[str, Any]:
-    return _restored(config, spec, Options())
+    return restored(config, selection(spec["name"]), Options())
 
 
 def spark_restore(config: Config, _: ObjectStore, spec: Spec) -> dict[str, Any]:
-    return _restored(config, spec, Options(spark=SPARK))
+    return restored(config, selection(spec["name"]), Options(spark=SPARK))
 
 
-def _restored(config: Config, spec: Spec, options: Options) -> dict[str, Any]:
-    with Restore(config, selection(spec["name"]), options=options) as restoring:
+def restored(config: Config, wanted: Selection, options: Options) -> dict[str, Any]:
+    """Seconds and records of a whole restore. Raises RuntimeError when not all were restored."""
+    with Restore(config, wanted, options=options) as restoring:
         if options.spark is not None:
             restoring.spark.runner = SparkRunner(options.spark)
             restoring.spark.runner.run(["", ""], _nothing)  # starts Java and two Python workers

@@ -8,7 +8,6 @@ restore  `replicator.restore.restore` of any archived topic, exactly once
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from infra.archive.upload import Uploader
 from infra.runtime.tuning import limit_malloc_arenas, tune
 from infra.storage.memory_and_folder import DirectoryObjectStore
 from replicator.config import from_mapping
-from replicator.restore.restore import Options, Restore
+from replicator.restore.restore import Options
 from replicator.selection import Renaming, Selection
 from replicator.services.compaction import merged_format
 
@@ -51,16 +50,10 @@ def merge(spec: Spec) -> dict[str, Any]:
 
 def restore(spec: Spec) -> dict[str, Any]:
     """`spec`: config, region and topic in the archive, name of the target topic."""
-    selection = Selection(
+    wanted = Selection(
         region=spec["region"], topics=[TopicPattern(spec["topic"])], renaming=Renaming({spec["topic"]: spec["name"]})
     )
-    with Restore(from_mapping(spec["config"]), selection, options=Options()) as restoring:
-        began = time.perf_counter()
-        outcomes = restoring.run(restoring.plan())
-        seconds = time.perf_counter() - began
-    if not all(outcome.is_done and outcome.is_whole for outcome in outcomes):
-        raise RuntimeError(f"not all records were restored: {outcomes}")
-    return {"seconds": seconds, "records": sum(outcome.records for outcome in outcomes)}
+    return archive.restored(from_mapping(spec["config"]), wanted, Options())
 
 
 PROGRAMS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {"fill": fill, "merge": merge, "restore": restore}

@@ -12,7 +12,7 @@ store rejects it, with a single request and as a multipart upload: some stores h
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from botocore.exceptions import ClientError
 
 from formats.errors import StoreUnavailable
-from infra.contracts.storage import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 from infra.storage.aws import status
+from infra.storage.passing_store import PassingObjectStore
 from infra.storage.s3_errors import FAILURES, translate, translated
 
 if TYPE_CHECKING:
@@ -110,13 +111,14 @@ class _Probe:
         return False
 
 
-class ProvenObjectStore:
+class ProvenObjectStore(PassingObjectStore):
     """An `ObjectStore` that puts nothing until `check` has found no problem with the store below. Belongs inside the
     retry decorator, which repeats the check and reports the reason. Thread safe."""
 
     def __init__(self, store: ObjectStore, check: Callable[[], str]) -> None:
         """`check` returns the problem, empty when there is none; it may raise StoreUnavailable."""
-        self._store, self._check = store, check
+        super().__init__(store)
+        self._check = check
         self._mutex = threading.Lock()
         self._is_proven = False
 
@@ -132,16 +134,4 @@ class ProvenObjectStore:
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         if not self._is_proven and (problem := self.problem()):
             raise StoreUnavailable(problem)
-        self._store.put_new(key, body, size_bytes)
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix, start_after=start_after, limit=limit)
-
-    def open(self, key: str) -> BinaryIO:
-        return self._store.open(key)
-
-    def stat(self, key: str) -> ObjectInfo | None:
-        return self._store.stat(key)
-
-    def delete_many(self, keys: Collection[str]) -> None:
-        self._store.delete_many(keys)
+        super().put_new(key, body, size_bytes)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 # ruff: noqa: PLC0415  -- ciphers are imported when an object is encrypted: a worker without encryption may lack them
 import io
-from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from formats.control.keys import is_control_key
 from formats.errors import CorruptSegment, KeyRefused, MalformedEvent, StoreUnavailable
 from infra.contracts.encryption import KeyProvider
-from infra.contracts.storage import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.storage.encryption_mark import is_marked, tail_of
+from infra.storage.passing_store import PassingObjectStore
 
 if TYPE_CHECKING:
     from infra.storage.envelope import EnvelopeDamaged
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 64 * 1024  # of the buffered reader, for small reads
 
 
-class EncryptedObjectStore:
+class EncryptedObjectStore(PassingObjectStore):
     """An `ObjectStore`. With a provider, every object that it puts is encrypted; one that is in clear can be read.
 
     Opening raises KeyRefused when the key is missing or wrong, and for an object in clear with `refuses_clear`. Opening
@@ -38,7 +38,8 @@ class EncryptedObjectStore:
     ) -> None:
         """`prefix`: of the archive; an object's name below it is bound to its content. Without `keys`, objects are put
         in clear, and an encrypted one is an error."""
-        self._store, self._prefix, self._keys = store, prefix, keys
+        super().__init__(store)
+        self._prefix, self._keys = prefix, keys
         self._head = f"{prefix}/" if prefix else ""
         self._refuses_clear = refuses_clear
 
@@ -88,15 +89,6 @@ class EncryptedObjectStore:
         else:
             self.put_new(key, body, size_bytes)
 
-    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix, start_after=start_after, limit=limit)
-
-    def stat(self, key: str) -> ObjectInfo | None:
-        return self._store.stat(key)
-
-    def delete_many(self, keys: Collection[str]) -> None:
-        self._store.delete_many(keys)
-
     def _decrypting(self, key: str, file: BinaryIO, tail: bytes, object_bytes: int) -> BinaryIO:
         from infra.storage.encrypted_files import DecryptedObject, read_envelope
         from infra.storage.envelope import ChunkCipher, EnvelopeDamaged
@@ -138,11 +130,8 @@ def _region(name: str) -> str:
     return name.partition("/")[0]
 
 
-class SealedOnlyStore:
+class SealedOnlyStore(PassingObjectStore):
     """An `ObjectStore` that puts encrypted objects only: for copies of objects as they are stored."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         tail, available = tail_of(body)
@@ -152,15 +141,3 @@ class SealedOnlyStore:
                 "objects from before they were encrypted, too"
             )
         self._store.put_new(key, body, size_bytes)
-
-    def open(self, key: str) -> BinaryIO:
-        return self._store.open(key)
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix, start_after=start_after, limit=limit)
-
-    def stat(self, key: str) -> ObjectInfo | None:
-        return self._store.stat(key)
-
-    def delete_many(self, keys: Collection[str]) -> None:
-        self._store.delete_many(keys)

@@ -19,6 +19,7 @@ from infra.storage.envelope import (
     parse,
     trailer_bytes,
 )
+from infra.storage.seekable import SeekableBody, SeekableReader
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -27,7 +28,7 @@ BLOCK_BYTES = 1024 * 1024  # encrypted at once for one large read
 FETCH_BYTES = 8 * 1024 * 1024  # read at once for one large read
 
 
-class EncryptingBody(io.RawIOBase):
+class EncryptingBody(SeekableBody):
     """`body`, encrypted: the bytes of the stored object. Holds up to BLOCK_BYTES. Not thread safe.
 
     It may be read again, as for another attempt. A body that has changed meanwhile is refused: a nonce encrypts one
@@ -35,33 +36,15 @@ class EncryptingBody(io.RawIOBase):
     """
 
     def __init__(self, body: BinaryIO, envelope: Envelope, cipher: ChunkCipher) -> None:
-        super().__init__()
-        self._body, self._envelope, self._cipher = body, envelope, cipher
         self._trailer = envelope.trailer()
         self._chunks_bytes = envelope.chunks_bytes
+        super().__init__(self._chunks_bytes + len(self._trailer))
+        self._body, self._envelope, self._cipher = body, envelope, cipher
         self._stride = envelope.chunk_bytes + TAG_BYTES
-        self._position = 0
         self._held_index = -1
         self._held = memoryview(b"")
         self._block = bytearray()  # used again: new memory costs more than to encrypt into it
         self._tags: dict[int, bytes] = {}
-
-    def __len__(self) -> int:
-        return self._chunks_bytes + len(self._trailer)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
-        self._position = max(base + offset, 0)
-        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(len(self) - self._position, 0)
@@ -124,7 +107,7 @@ class EncryptingBody(io.RawIOBase):
             raise ValueError(f"the body changed while it was stored, in chunk {index}")
 
 
-class DecryptedObject(io.RawIOBase):
+class DecryptedObject(SeekableReader):
     """The content of an encrypted object. Owns `file`. Not thread safe; `io.BufferedReader` around it is.
 
     A large read fetches its chunks at once and decrypts them into the caller's buffer. The last chunk of which a part
@@ -139,38 +122,19 @@ class DecryptedObject(io.RawIOBase):
         damaged: Callable[[EnvelopeDamaged], Exception],
     ) -> None:
         """`damaged`: the error to raise in place of EnvelopeDamaged."""
-        super().__init__()
+        super().__init__(envelope.content_bytes)
         self._file, self._envelope, self._cipher, self._damaged = file, envelope, cipher, damaged
         # of a file in memory, the bytes that it has: nothing is copied
         self._whole = memoryview(file.getvalue()) if isinstance(file, io.BytesIO) else None
         self._fetched = bytearray()  # used again: new memory costs more than to decrypt into it
-        self._position = 0
         self._held_index = -1
         self._held = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        self._check_open()
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._check_open()
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._envelope.content_bytes}[whence]
-        if base + offset < 0:
-            raise ValueError(f"negative seek position {base + offset}")
-        self._position = base + offset
-        return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fills `buffer`, or less at the end of the content or of what is fetched at once."""
         self._check_open()
         view = memoryview(buffer).cast("B")
-        view = view[: max(min(len(view), self._envelope.content_bytes - self._position), 0)]
+        view = view[: max(min(len(view), self._size_bytes - self._position), 0)]
         if not view:
             return 0
         try:
@@ -179,13 +143,6 @@ class DecryptedObject(io.RawIOBase):
             raise self._damaged(error) from error
         self._position += count
         return count
-
-    def readall(self) -> bytes:
-        rest = memoryview(bytearray(max(self._envelope.content_bytes - self._position, 0)))
-        done = 0
-        while count := self.readinto(rest[done:]):
-            done += count
-        return bytes(rest)
 
     def verify(self) -> None:
         """Decrypt the first chunk: with one chunk, that proves the whole object."""
@@ -252,10 +209,6 @@ class DecryptedObject(io.RawIOBase):
     def _into(self, view: memoryview) -> int:
         count: int = self._file.readinto(view)  # type: ignore[attr-defined]  # every file that a store opens has it
         return count
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError("read of a closed file")
 
 
 def read_envelope(file: BinaryIO, tail: bytes, object_bytes: int) -> Envelope:

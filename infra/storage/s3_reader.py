@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError, FlexibleChecksumError
 from formats.errors import SegmentNotFound, StoreUnavailable
 from infra.storage.aws import error_code, status
 from infra.storage.s3_errors import FAILURES, translate, translated
+from infra.storage.seekable import SeekableReader
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -66,7 +67,7 @@ def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = S
     return cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
 
 
-class S3RangeFile(io.RawIOBase):
+class S3RangeFile(SeekableReader):
     """One version of an object. Not thread safe; `io.BufferedReader` around it is.
 
     Holds the end of the object (`tail`) and one read-ahead window of at most `READ_AHEAD_MAX_BYTES`. A read larger than
@@ -76,33 +77,13 @@ class S3RangeFile(io.RawIOBase):
     def __init__(
         self, client: S3Client, bucket: str, key: str, *, etag: str, size_bytes: int, tail: bytes = b""
     ) -> None:
-        super().__init__()
+        super().__init__(size_bytes)
         self._client, self._bucket, self._key, self._etag = client, bucket, key, etag
-        self._size_bytes = size_bytes
         self._tail = tail
-        self._position = 0
         self._window = memoryview(b"")
         self._window_start = 0
         self._fetched_end = -1  # where the last fetch ended: reading on from there is sequential
         self._ahead_bytes = READ_AHEAD_MIN_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        self._check_open()
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._check_open()
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
-        if base + offset < 0:
-            raise ValueError(f"negative seek position {base + offset}")
-        self._position = base + offset
-        return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fills `buffer`, or less at the end of the object or of the bytes held in memory. Raises SegmentNotFound when
@@ -116,15 +97,6 @@ class S3RangeFile(io.RawIOBase):
         count = self._take(view) or self._fetch_for(view)
         self._position += count
         return count
-
-    def readall(self) -> bytes:
-        """The rest, in one buffer of its size; `RawIOBase` would fetch and copy it in small pieces."""
-        self._check_open()
-        rest = memoryview(bytearray(max(self._size_bytes - self._position, 0)))
-        done = 0
-        while count := self.readinto(rest[done:]):
-            done += count
-        return bytes(rest)
 
     def close(self) -> None:
         self._window, self._tail = memoryview(b""), b""
@@ -212,10 +184,6 @@ class S3RangeFile(io.RawIOBase):
                 f"GetObject s3://{self._bucket}/{self._key}: the body is empty, {ATTEMPTS} times in a row"
             )
         raise translate(reason, operation="GetObject", bucket=self._bucket, key=self._key) from reason
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError("read of a closed file")
 
 
 def _content_range(response: Any) -> tuple[int, int]:

@@ -179,12 +179,14 @@ class ReadAhead:
 
     def _has_place(self, waiting: _Waiting) -> bool:
         """Whether it may be opened now. The order of those that wait is kept."""
-        small = sum(reading.is_small for reading in self._open.values())
-        return self._takes_small_place(waiting) or len(self._open) - small < self.width
+        return self._takes_small_place(waiting) or len(self._open) - self._small_count < self.width
 
     def _takes_small_place(self, waiting: _Waiting) -> bool:
-        small = sum(reading.is_small for reading in self._open.values())
-        return small < self.small_width and self._is_small(waiting)
+        return self._small_count < self.small_width and self._is_small(waiting)
+
+    @property
+    def _small_count(self) -> int:
+        return sum(reading.is_small for reading in self._open.values())
 
     def _is_small(self, waiting: _Waiting) -> bool:
         record_bytes = self._record_bytes.get(waiting.delivery_target.epoch)

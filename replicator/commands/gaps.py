@@ -44,7 +44,7 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
     if settings.retention is not None:
         regions.add(settings.retention.region or settings.region)
     if settings.ingress is not None:
-        regions |= {source.region for source in settings.ingress.sources}
+        regions.update(settings.ingress.regions)
     with Clients(settings) as reach:
         sources = [s for found in reach.pool.map(reach.control.gap_sources, sorted(regions)) for s in found]
         recorded = [gap for found in reach.pool.map(reach.control.gaps, sources) for gap in found]

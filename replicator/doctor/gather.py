@@ -66,7 +66,7 @@ def gather(
     """`roles`: whose rights are asked for. `writes`: what leaves an object, or a transactional id, is asked for, too.
     Raises ConfigError for settings that a client rejects."""
     questions = Questions(pool, deadline or Deadline(BUDGET))
-    sources = [] if config.ingress is None else sorted({source.region for source in config.ingress.sources})
+    sources = [] if config.ingress is None else config.ingress.regions
     reader = None if config.kafka is None else ClusterReader(config, roles, REQUEST)
     with_queue = config.sqs is not None and config.ingress is not None
     queue = questions.ask(partial(_queue, config, opened)) if with_queue else None

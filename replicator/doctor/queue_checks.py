@@ -115,7 +115,7 @@ def _bucket(facts: DeploymentFacts) -> str:
 
 def _sources(facts: DeploymentFacts) -> Sequence[str]:
     ingress = facts.config.ingress
-    return () if ingress is None else sorted({source.region for source in ingress.sources})
+    return () if ingress is None else ingress.regions
 
 
 def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:

@@ -20,7 +20,7 @@ _HOST = re.compile(r"(sqs\.)?(?P<region>[a-z]{2}(-[a-z]+)+-\d)(\.queue)?\.amazon
 
 def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mapping[str, Mapping[str, Any]]:
     """By section of the configuration; empty for a section that is not there, and for a role without rights there."""
-    sources = {source.region for source in config.ingress.sources} if config.ingress is not None else ()
+    sources = config.ingress.regions if config.ingress is not None else ()
     queue = config.sync.queue if role.name == "sync" and config.sync is not None else config.sqs
     here = _archive(
         config.s3, config.region, _archives(role, config), sources, queue_arn(queue, account) if queue else ""

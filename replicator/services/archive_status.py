@@ -39,7 +39,7 @@ def groups_status(reach: Clients) -> Sequence[GroupsStatus]:
     StoreUnavailable."""
     config = reach.config
     regions = [] if config.egress is None else [config.region]
-    regions += [] if config.ingress is None else sorted(config.ingress.regions)
+    regions += [] if config.ingress is None else config.ingress.regions
     return read_groups(GroupReports(reach.objects, config.s3.prefix), dict.fromkeys(regions))
 
 

@@ -1,5 +1,6 @@
 """The whole flow over each way to secure a connection: egress and ingress as processes of their own, status, verify and
-restore. With tokens that live for seconds, for several lives of one; the broker ends a connection with its token."""
+restore. Tokens are valid for seconds, and the flow runs for several of these periods; the broker ends a connection with
+its token."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from tests.processes.traffic import EPOCH_MS, Draft
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PATIENCE = timedelta(seconds=90)
-LIVES = 3
+PERIODS = 3
 COMMAND_SECONDS = 300.0
 SECRETS = {"sasl.password": ("SASL_PASSWORD", PASSWORD), "ssl.key.password": ("KEY_PASSWORD", KEY_PASSWORD)}
 
@@ -90,7 +91,7 @@ def test_records_cross(way: str, native: str, secured_site: Site, security: Secu
         flow.wait_for(words, PATIENCE)
         if way == TOKENS:
             round_ = 1
-            while not _have_lived(made, LIVES, processes=2):
+            while not _have_renewed(made, PERIODS, processes=2):
                 words = flow.produce(drafts(300 * round_, 300))
                 flow.wait_for(words, PATIENCE)
                 round_ += 1
@@ -203,11 +204,11 @@ def _log(worker: Worker) -> str:
     return worker.log.read_text(encoding="utf-8")
 
 
-def _have_lived(made: Path, lives: int, *, processes: int) -> bool:
-    """Whether so many processes made tokens that end so many lives of a token apart."""
+def _have_renewed(made: Path, periods: int, *, processes: int) -> bool:
+    """Whether at least `processes` processes made tokens whose ends are `periods` validity periods apart."""
     ends: dict[str, list[float]] = defaultdict(list)
     for line in made.read_text(encoding="utf-8").splitlines():
         process, ends_at, _ = line.split()
         ends[process].append(float(ends_at))
-    long_enough = [one for one in ends.values() if max(one) - min(one) >= lives * SECONDS]
+    long_enough = [one for one in ends.values() if max(one) - min(one) >= periods * SECONDS]
     return len(long_enough) >= processes

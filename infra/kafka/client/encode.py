@@ -170,11 +170,11 @@ def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
 
 
 def _check_names(batch: pa.RecordBatch) -> None:
-    names = batch.column("headers").flatten().field("key")
-    if not pc.any(pc.match_substring(names, "\0")).as_py():
+    column = batch.column("headers")
+    cut = pc.index(pc.match_substring(column.flatten().field("key"), "\0"), value=True).as_py()
+    if cut < 0:
         return
-    of_record = pc.list_parent_indices(batch.column("headers"))
-    first = of_record[pc.index(pc.match_substring(names, "\0"), value=True).as_py()].as_py()
+    first = pc.list_parent_indices(column)[cut].as_py()
     raise KafkaException(
         KafkaError(
             CUT_NAME,

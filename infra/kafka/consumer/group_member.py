@@ -83,7 +83,7 @@ class Membership:
 
     def _connect(self) -> None:
         self._clients += 1
-        config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self._on_error)}
+        config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self.count_error)}
         if self._on_commit is not None:
             config["on_commit"] = self._guarded(self._on_commit)
         self.client = connect(Consumer, config)
@@ -279,11 +279,8 @@ class Membership:
             if not ended:
                 client.incremental_unassign(partitions)
 
-    def _on_error(self, error: KafkaError) -> None:
-        """Errors of the client as a whole. It recovers from all but the fatal ones by itself."""
-        self.count_error(error)
-
     def count_error(self, error: KafkaError) -> None:
+        """Of the client as a whole, or of a topic. The client recovers from all but the fatal ones by itself."""
         self._metrics.count("broker_errors")
         if error.code() in UNAUTHORISED:
             self._problem = str(translate(error, f"member of group {self._group_id}", needs="READ"))
