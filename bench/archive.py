@@ -32,7 +32,7 @@ from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentOrigin
 from formats.parquet.compression_level import FAST
 from formats.parquet.guarded_file import Window, read_range, size_of
-from formats.parquet.reader import TAIL_BYTES
+from formats.parquet.reader import TAIL_BYTES, batch_rows
 from formats.parquet.writer import ParquetFormat
 from formats.records.schema import CREATE_TIME, SCHEMA
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
@@ -86,7 +86,7 @@ def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> 
 
 
 def row_groups(source: BinaryIO) -> Iterator[pa.Table]:
-    """Decode only. One read for the tail, and one for each row group, as in the product's reader."""
+    """Decode only: reads and batches as in the product's reader."""
     size = size_of(source)
     window, start = Window(size), max(size - TAIL_BYTES, 0)
     window.show(start, read_range(source, "", start, size - start))
@@ -97,7 +97,8 @@ def row_groups(source: BinaryIO) -> Iterator[pa.Table]:
         first = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
         length = sum(column.total_compressed_size for column in columns)
         window.show(first, read_range(source, "", first, length))
-        yield file.read_row_group(group, use_threads=False)
+        batches = file.iter_batches(batch_size=batch_rows(stored), row_groups=[group], use_threads=False)
+        yield pa.Table.from_batches(batches)
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------

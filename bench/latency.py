@@ -50,9 +50,9 @@ from infra.local.stack import LocalStack
 from infra.local.versitygw import VersityGateway
 from infra.local.waiting import wait_until
 from infra.runtime.java import JavaMissing
+from ingress.delivery.sizes import PRODUCER_BYTES
 from replicator.config.show import to_toml
 from replicator.demo.services import environment
-from replicator.services.ingress import PRODUCER_BYTES
 
 DOCS = ROOT / "docs"
 SOURCE, TARGET, BUCKET, QUEUE, PREFIX = "a", "b", "latency", "latency-events", "data"

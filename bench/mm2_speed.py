@@ -27,7 +27,7 @@ from bench.topics import ClusterTopics
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.local.jars import KAFKA_VERSION
 from infra.local.stack import LocalStack
-from replicator.services.ingress import PRODUCER_BYTES
+from ingress.delivery.sizes import PRODUCER_BYTES
 
 PAGE = ROOT / "docs" / "mm2-comparison.md"
 BEGIN, END = "<!-- written by `make bench-mm2-speed` -->", "<!-- end of speed -->"

@@ -15,8 +15,8 @@ from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.client.properties import source_properties
 from infra.local.aws import CREDENTIALS, s3_client, sqs_client
 from infra.storage.s3 import S3ObjectStore
+from ingress.delivery.sizes import PRODUCER_BYTES
 from replicator.config import from_mapping
-from replicator.services.ingress import PRODUCER_BYTES
 
 REGION, BUCKET, QUEUE = "bench", "replicator-bench", "replicator-bench"
 TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # for old timestamps

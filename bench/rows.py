@@ -120,7 +120,7 @@ TARGETS = (
     PerformanceTarget(row="merge", data=JSON_RECORDS, figure="rss", at_most=200),
     PerformanceTarget(row="merge on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
     PerformanceTarget(row="restore", data=JSON_RECORDS, figure="share", at_least=0.75),
-    PerformanceTarget(row="restore", data=JSON_RECORDS, figure="rss", at_most=400),
+    PerformanceTarget(row="restore", data=JSON_RECORDS, figure="rss", at_most=600),
     PerformanceTarget(row="restore on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
     PerformanceTarget(row="restore, first record", data=JSON_RECORDS, figure="wait", at_most=5),
     PerformanceTarget(row="verify", data=JSON_RECORDS, figure="share", at_least=0.8),

@@ -33,7 +33,10 @@ from formats.segment import Segment
 MAGIC = b"PAR1"
 TAIL_BYTES = 64 << 10  # what pyarrow asks for first, too
 METADATA_LIMIT_BYTES = 64 << 20  # some 40,000 row groups; more is a damaged length
-
+# Decoded at a time, about. Arrow's buffers grow by copying to new memory, whose page faults cost as much as decoding
+# itself when a whole row group is one batch; buffers of this size are used again. Measured on 1 kB records: 1.1 instead
+# of 1.9 CPU-seconds per million.
+BATCH_BYTES = 1 << 20
 
 _SEAL = struct.Struct("<8sQ")  # in front of the metadata: a mark, and the CRC-64/NVME of everything after the seal
 _MARK = b"KSRSEAL1"
@@ -65,6 +68,11 @@ def open_parquet(source: BinaryIO, segment: Segment) -> SegmentReader:
     except BaseException:
         source.close()
         raise
+
+
+def batch_rows(row_group: pq.RowGroupMetaData) -> int:
+    """Records that are decoded at a time."""
+    return max(row_group.num_rows * BATCH_BYTES // max(row_group.total_byte_size, 1), 1)
 
 
 def _from(batches: list[pa.RecordBatch], offset: int) -> Iterator[pa.RecordBatch]:
@@ -149,8 +157,9 @@ class ParquetSegmentReader:
         self._window.show(start, stored)
         try:
             # no threads here: our pools provide the parallelism, one segment each
-            table = self._parquet.read_row_group(index, use_threads=False)
-            batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
+            rows = batch_rows(self._parquet.metadata.row_group(index))
+            found = self._parquet.iter_batches(batch_size=rows, row_groups=[index], use_threads=False)
+            batches: list[pa.RecordBatch] = list(found)
             digest = digest_of(batches)
         except MemoryError:
             raise  # the bytes are verified, so the process is short of memory

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+FIRST_RECORDS = 50_000
 QUICK, SLOW = timedelta(seconds=1), timedelta(seconds=5)
 
 
@@ -19,7 +20,7 @@ class Pace:
     limit: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limit = self.most
+        self.limit = min(self.most, FIRST_RECORDS)  # nothing is known of the target yet
 
     @property
     def slowed(self) -> bool:

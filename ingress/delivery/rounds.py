@@ -37,6 +37,7 @@ from formats.errors import (
     TransientError,
     WriterRefused,
 )
+from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from formats.records.statistics import last_offset
 from infra.archive.run_reader import RunReader
@@ -105,7 +106,8 @@ class Delivery:
     fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: no other process can own the partitions
     width: int = 8
     small_width: int = 0  # reads of few bytes besides
-    round_records: int = 1  # a round takes available runs until it has so many records
+    round_records: int = 1  # a round takes available runs until it has so many records,
+    round_bytes: int = INT64_MAX  # or so many bytes
     linger: timedelta = timedelta()  # how long a round waits for them
     # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
     reports: Queue[DeliveryEvent] = field(default_factory=Queue)
@@ -268,12 +270,15 @@ class Delivery:
     ) -> Generator[TargetRun, None, None]:
         """The available runs of every member, repeatedly until the round is full."""
 
-        def total() -> int:
-            return sum(part.read for part in parts.values())
+        def is_full() -> bool:
+            return (
+                sum(part.read for part in parts.values()) >= self._pace.limit
+                or sum(part.size_bytes for part in parts.values()) >= self.round_bytes
+            )
 
         while True:
             for reading in members:
-                if self._pace.slowed and total() >= self._pace.limit:
+                if self._pace.slowed and is_full():
                     return
                 part = parts.get(reading.delivery_target.epoch)
                 if reading.ahead.done() and (part is None or not part.ended):
@@ -284,7 +289,7 @@ class Delivery:
                     part.ended |= reading.narrow is not None
                     if self._halted:  # one run at a time while refused, so that little is repeated
                         return
-            if total() >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
+            if is_full() or self.stop.is_set() or not self._more(members, parts, began):
                 return
 
     def _more(self, members: list[SegmentRead], parts: dict[int, _Part], began: float) -> bool:

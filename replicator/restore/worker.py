@@ -35,6 +35,14 @@ from infra.kafka.producer.transactional import TransactionalWriter
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
+from ingress.delivery.sizes import (
+    DELIVERY_WIDTH,
+    PRODUCER_BYTES,
+    READING_THREADS,
+    ROUND_BYTES,
+    ROUND_RECORDS,
+    RUN_BYTES,
+)
 from replicator.config import Config
 from replicator.restore.conflicts import CLAMPS
 from replicator.restore.executor import PATIENCE, Restorer
@@ -48,8 +56,6 @@ from replicator.restore.throttle import Throttle, ThrottledReader
 from replicator.services.archive import open_archive
 
 BATCH_RECORDS = 10_000
-# smaller than in ingress: a restore has to fit beside running services, in 400 MB
-WIDTH, RUN_BYTES, PRODUCER_BYTES, ROUND_RECORDS = 2, 4 << 20, 16 << 20, 50_000
 TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
 THREADS = 8
@@ -193,7 +199,7 @@ class RestoreWorker:
                 on_progress=on_progress,
                 until=until,
                 replaced=topics.turn,
-                width=WIDTH,
+                width=DELIVERY_WIDTH,
                 transform=self._transform,
                 preserves_offsets=preserving is not None,
                 patience=PATIENCE + 2 * time_for(task.plan for task in tasks),
@@ -249,7 +255,7 @@ class RestoreWorker:
         opened: ExitStack,
         tasks: Sequence[PartitionTask],
     ) -> Delivery:
-        reading = ThreadPoolExecutor(1, "read")  # a second thread takes 30 MB, and two cores are busy without it
+        reading = ThreadPoolExecutor(READING_THREADS, "read")
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may extend beyond it; with `follow` that part is restored,
         # too
@@ -273,8 +279,9 @@ class RestoreWorker:
             metrics=PrometheusMetrics(),
             stop=Stop(),
             abandon=Stop(),
-            width=WIDTH,
+            width=DELIVERY_WIDTH,
             round_records=ROUND_RECORDS,
+            round_bytes=ROUND_BYTES,
             linger=ROUND_LINGER,
         )
 

@@ -39,6 +39,15 @@ from infra.settings.current import Current
 from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
+from ingress.delivery.sizes import (
+    DELIVERY_WIDTH,
+    PRODUCER_BYTES,
+    READING_THREADS,
+    ROUND_BYTES,
+    ROUND_RECORDS,
+    RUN_BYTES,
+    SMALL_WIDTH,
+)
 from ingress.group_ownership import GroupOwnership
 from ingress.notification_intake import Intake
 from ingress.routing.archived import ArchivedTopics
@@ -61,12 +70,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
-RUN_BYTES = 8 * MIB
-DELIVERY_WIDTH = 8  # segment slices read and produced at a time
-SMALL_WIDTH = 64  # small ones besides: of segments of a second, one round takes those of as many partitions
-ROUND_RECORDS = 50_000  # records of a backlog in one transaction: fewer than 10,000 cost throughput
-PRODUCER_BYTES = 64 * MIB
 OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, for the broker to abort it
 
 
@@ -135,7 +138,7 @@ def build_ingress(
             ),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),
-            pool=around.pool(2, "read"),
+            pool=around.pool(READING_THREADS, "read"),
             clock=around.clock,
             metrics=around.metrics,
             stop=around.stop,
@@ -145,6 +148,7 @@ def build_ingress(
             width=DELIVERY_WIDTH,
             small_width=SMALL_WIDTH,
             round_records=ROUND_RECORDS,
+            round_bytes=ROUND_BYTES,
             linger=ROUND_LINGER,
         )
         controller = IngressController(

@@ -38,8 +38,9 @@ def reader_properties(given: Mapping[str, object]) -> dict[str, object]:
 
 def for_bounded_reads(given: Mapping[str, object]) -> dict[str, object]:
     """For a reader that ends at an offset: a broker says within 50 ms, not 500 ms, that no further record is there,
-    and most reads end with that. A reader that runs for days would ask ten times as often for it."""
-    return {"fetch.wait.max.ms": "50", **given}
+    and most reads end with that; and a topic that was just created is asked again as soon. A reader that runs for days
+    would ask ten times as often for it."""
+    return {"fetch.wait.max.ms": "50", "fetch.error.backoff.ms": "50", **given}
 
 
 def source_properties(

@@ -241,6 +241,8 @@ class TransactionalWriter:
         producer = TransactionalProducer(
             {**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"}
         )
+        # once the client is connected: else it looks for its coordinator again after 500 ms
+        producer.topic_error(self._topics.checkpoints, within=CALL_TIMEOUT)
         try:
             producer.init(should_stop)
         except (MustAbort, BrokerUnavailable) as error:

@@ -358,6 +358,24 @@ def test_pace() -> None:
     assert (pace.limit, pace.slowed) == (50_000, False)
 
 
+def test_the_first_round_of_a_process_is_not_its_largest() -> None:
+    """Nothing is known of the target's speed, and a transaction has a timeout."""
+    pace = Pace(400_000)
+    assert (pace.limit, pace.slowed) == (50_000, True)
+    for _ in range(3):
+        pace.took(0.5, pace.limit)
+    assert (pace.limit, pace.slowed) == (400_000, False)
+
+
+def test_a_round_ends_at_its_bytes() -> None:
+    world = World()
+    hand = Hand(world, round_records=100)
+    hand.delivery.round_bytes = 1
+    hand.begin(world.put(0, 9))
+    assert hand.delivery.run_round()
+    assert world.offsets(C) == numbers((0, 3))
+
+
 def test_unknown_outcome_is_reported() -> None:
     world = World()
     hand = Hand(world)

@@ -1,0 +1,12 @@
+"""What the memory of a delivering process is made of: the same in ingress and in a restore."""
+
+from __future__ import annotations
+
+MIB = 1024 * 1024
+RUN_BYTES = 8 * MIB
+DELIVERY_WIDTH = 8  # segment slices read and produced at a time
+SMALL_WIDTH = 64  # small ones besides: of segments of a second, one round takes those of as many partitions
+READING_THREADS = 2
+PRODUCER_BYTES = 64 * MIB
+# of a backlog in one transaction; each ends with a wait until the client's queue is empty
+ROUND_RECORDS, ROUND_BYTES = 400_000, 192 * MIB
