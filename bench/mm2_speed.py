@@ -23,7 +23,7 @@ from bench.behaviour import described_commit
 from bench.child import ROOT, ChildFailed
 from bench.latency import TOPICS, cpu_seconds, peak_rss_mib, reader_properties, start_services, storage_of
 from bench.report import replaced
-from bench.topics import ClusterTopics
+from bench.topics import KEPT, ClusterTopics
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.local.jars import KAFKA_VERSION
 from infra.local.stack import LocalStack
@@ -49,7 +49,7 @@ def copied(records: int, start: Callable[[LocalStack], Mapping[str, int]], targe
     """`start` starts the program, and returns the process ids by name; `target`: the topic that it fills."""
     with LocalStack(regions=("a", "b"), java_options=("-Xmx1g",)) as stack:
         brokers = {region: stack.brokers[region].bootstrap for region in TOPICS}
-        ClusterTopics(brokers["a"]).create(TOPICS["a"], PARTITIONS)
+        ClusterTopics(brokers["a"]).create(TOPICS["a"], PARTITIONS, KEPT)
         produced = {
             "properties": producer_properties({"bootstrap.servers": brokers["a"]}, memory_bytes=PRODUCER_BYTES),
             "topic": TOPICS["a"],
@@ -92,7 +92,7 @@ def of_ours(records: int, folder: Path) -> Copied:
     with tempfile.TemporaryDirectory(dir=folder) as scratch, ExitStack() as opened:
 
         def start(stack: LocalStack) -> Mapping[str, int]:
-            ClusterTopics(stack.brokers["b"].bootstrap).create(TOPICS["b"], PARTITIONS)
+            ClusterTopics(stack.brokers["b"].bootstrap).create(TOPICS["b"], PARTITIONS, KEPT)
             storage = opened.enter_context(storage_of("versitygw", stack, Path(scratch)))
             return {name: one.pid for name, one in start_services(stack, storage, "1s").processes.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -26,6 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 from infra.local.waiting import wait_until
 
 SECONDS = 30.0
+NO_CONFIGS: Mapping[str, str] = {}
+KEPT: Mapping[str, str] = {"retention.ms": "-1"}  # timestamps of generated records are old
 QUIET = {"log_level": 0}
 
 
@@ -37,8 +39,8 @@ class ClusterTopics:
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
 
-    def create(self, topic: str, partitions: int) -> None:
-        self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
+    def create(self, topic: str, partitions: int, configs: Mapping[str, str] = NO_CONFIGS) -> None:
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs))])[topic].result(SECONDS)
         assert wait_until(lambda: self._exists(topic), timedelta(seconds=SECONDS))
 
     def create_again(self, topic: str, partitions: int) -> None:

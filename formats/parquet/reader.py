@@ -72,7 +72,7 @@ def open_parquet(source: BinaryIO, segment: Segment) -> SegmentReader:
 
 def batch_rows(row_group: pq.RowGroupMetaData) -> int:
     """Records that are decoded at a time."""
-    return max(row_group.num_rows * BATCH_BYTES // max(row_group.total_byte_size, 1), 1)
+    return max(int(row_group.num_rows) * BATCH_BYTES // max(int(row_group.total_byte_size), 1), 1)
 
 
 def _from(batches: list[pa.RecordBatch], offset: int) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from infra.runtime.lifecycle import Deadline
 
 T = TypeVar("T")
 CONNECTED: Mapping[str, str] = {"enable.sparse.connections": "false"}
-"""Properties that every admin client has."""
+"""Properties of a client whose first request must not wait for a connection, as every admin client."""
 ANSWERS_WITHIN = timedelta(seconds=1)
 """Longer than an answer takes, shorter than any caller's timeout."""
 

@@ -6,6 +6,7 @@ hold any more, another incarnation of the topic and a new partition are reported
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -137,6 +138,10 @@ class TopicLog:
         """Continue `fetch` at `positions`; records fetched before are dropped."""
         self._facts, self._checking, self._next_check = facts, None, Deadline(self._check_every)
         self.positions = dict(positions)
+        # a client that is connected already finds the leaders of a topic that is new to it within a second only, by a
+        # timer of its own, unless it is asked
+        with contextlib.suppress(KafkaException):
+            self._consumer.list_topics(self._topic, timeout=ANSWERS_WITHIN.total_seconds())
         self._assign()
 
     def _assign(self) -> None:

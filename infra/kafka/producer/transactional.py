@@ -34,6 +34,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.kafka.client.admin_answers import CONNECTED
 from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
@@ -238,11 +239,10 @@ class TransactionalWriter:
     def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> TransactionalProducer:
         """Create a producer: fences earlier users of the id, and waits for the end of their transactions."""
         size = {} if batch_size_class == BATCH_BYTES[0] else {"batch.size": batch_size_class}
+        # connected to every broker from the start: else it may find its coordinator by a timer of 500 ms
         producer = TransactionalProducer(
-            {**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"}
+            {**CONNECTED, **self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"}
         )
-        # once the client is connected: else it looks for its coordinator again after 500 ms
-        producer.topic_error(self._topics.checkpoints, within=CALL_TIMEOUT)
         try:
             producer.init(should_stop)
         except (MustAbort, BrokerUnavailable) as error:

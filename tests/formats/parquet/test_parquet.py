@@ -18,7 +18,7 @@ from formats.errors import CorruptSegment
 from formats.footer import SchemaIds, SegmentFooter
 from formats.parquet import footer_json as footers
 from formats.parquet.footer_json import RowGroup
-from formats.parquet.reader import seal
+from formats.parquet.reader import BATCH_BYTES, seal
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
 from formats.records.schema import SCHEMA
@@ -129,6 +129,19 @@ def test_memory_is_about_one_row_group() -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert footer.raw_bytes > 3_000_000
     assert most < 400_000
+    reader.close()
+
+
+def test_a_large_row_group_is_decoded_in_small_batches() -> None:
+    """Their buffers are used again; those of a whole row group grow into new memory."""
+    records = big_rows(300)
+    stored, footer = write(ParquetFormat(), [[batch_of(records)]], segment(0, 299))
+    reader = ParquetFormat().open(BytesIO(stored), segment(0, 299))
+    batches = list(reader.batches())
+    assert footer.raw_bytes > 4 * BATCH_BYTES
+    assert len(batches) >= 4
+    assert all(batch.nbytes < 1.5 * BATCH_BYTES for batch in batches)
+    assert rows_of(batches) == records
     reader.close()
 
 

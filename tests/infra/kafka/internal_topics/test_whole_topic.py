@@ -26,12 +26,17 @@ class Client:
         self.answers: deque[list[Message]] = deque()
         self.properties: dict[str, object] = {}
         self.is_closed = False
+        self.calls: list[str] = []
 
     def create(self, properties: dict[str, object], **_: Any) -> Client:
         self.properties = properties
         return self
 
-    def assign(self, _: list[TopicPartition]) -> None: ...
+    def assign(self, _: list[TopicPartition]) -> None:
+        self.calls.append("assign")
+
+    def list_topics(self, topic: str, **_: Any) -> None:
+        self.calls.append(f"ask for {topic}")
 
     def consume(self, count: int, _: float) -> list[Message]:
         if count == 1:
@@ -67,6 +72,13 @@ def test_to_the_end_that_it_had_at_the_begin(client: Client) -> None:
     assert read_whole(UNREACHABLE, "t") == list(map(pair, (5, 6, 7)))
     assert len(client.answers) == 1
     assert client.is_closed
+
+
+def test_leaders_are_asked_for_before_partitions_are_assigned(client: Client) -> None:
+    """A client that was connected before the topic existed looks for them once a second."""
+    client.answers += [[end(8)]]
+    assert list(read_each(UNREACHABLE, "t")) == []
+    assert client.calls == ["ask for t", "assign"]
 
 
 def test_an_end_of_markers_is_an_end(client: Client) -> None:
