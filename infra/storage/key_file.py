@@ -37,24 +37,30 @@ class FileKeys:
 
 
 def parse_key_file(text: str, name: str) -> FileKeys:
-    """Raises ConfigError with every problem. No message has a key, nor a part of one."""
+    """Raises ConfigError with every problem. No message has a key, nor a part of one: an id that is none may be a key
+    that was written on the wrong side, and is not quoted."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         # its message may quote a character of the file, and no more
         raise ConfigError([f"is no TOML: {error}"], source=name) from None
     problems = [
-        f"{key}: unknown; a key file has `current` and [keys]" for key in tree if key not in ("current", "keys")
+        f"{key if _KEY_ID.fullmatch(key) else 'a key of another form'}: unknown; a key file has `current` and [keys]"
+        for key in tree
+        if key not in ("current", "keys")
     ]
     table, current = tree.get("keys"), tree.get("current")
     keys: dict[str, bytes] = {}
     if not isinstance(table, dict) or not table:
         problems.append(f"keys: needs at least one key, as [keys] with ID = BASE64; {_NEW}")
         table = {}
-    for key_id, value in table.items():
+    for number, (key_id, value) in enumerate(table.items(), start=1):
         if not _KEY_ID.fullmatch(key_id):
-            problems.append(f"keys: an id is 1 to 200 of A-Z a-z 0-9 . _ : @ / + -, and no ARN, not {key_id!r}")
-        if (key := _decoded(value)) is None:
+            problems.append(
+                f"keys: an id is 1 to 200 of A-Z a-z 0-9 . _ : @ / + -, and no ARN: entry {number} has another one; it "
+                "stands on the left, and the key on the right"
+            )
+        elif (key := _decoded(value)) is None:
             problems.append(f"keys.{key_id}: must be {DATA_KEY_BYTES} bytes in base64; {_NEW}")
         else:
             keys[key_id] = key

@@ -285,6 +285,8 @@ SECRET = base64.b64encode(b"7" * 32).decode()
         (f'current = "arn:x"\n[keys]\n"arn:x" = "{SECRET}"', "an id is 1 to 200"),
         (f'current = "a"\nother = 1\n[keys]\na = "{SECRET}"', "other: unknown"),
         (f'current = "a"\n[keys]\na = {SECRET}', "is no TOML"),
+        (f'current = "a"\n[keys]\n"{SECRET}" = "a"', "an id is 1 to 200 .*: entry 1 has another one"),
+        (f'"{SECRET}" = "current"\n[keys]\na = "{SECRET}"', "a key of another form: unknown"),
     ],
 )
 def test_a_key_file_that_cannot_be_used_is_refused_without_its_keys(text: str, problem: str, tmp_path: Path) -> None:
