@@ -139,6 +139,7 @@ BEHIND = Kind(
 
 OPTIONAL_OPERATIONS = frozenset({"ALTER", "ALTER_CONFIGS"})  # without them destinations do not follow their sources
 SINCE_3_3 = "early.start.listeners"  # a setting of brokers that 3.3 brought
+OF_EVERY_BROKER = "listeners"  # only managed clusters, which show few settings, do not show it
 SHORTEST_OFFSETS = timedelta(days=1)
 WARN_AT, ERROR_AT = 0.5, 0.9  # of the source's retention
 MOST_NAMED = 3
@@ -166,14 +167,18 @@ def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:
 
 
 def version(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    if SINCE_3_3 not in known(_cluster(facts).broker_configs):
-        yield TOO_OLD.at(_where(facts), f"the brokers do not know {SINCE_3_3}, which Kafka 3.3 brought")
+    configs = known(_cluster(facts).broker_configs)
+    if SINCE_3_3 in configs:
+        return
+    if OF_EVERY_BROKER not in configs:
+        raise NotRead("the cluster shows only some of its brokers' settings")
+    yield TOO_OLD.at(_where(facts), f"the brokers do not know {SINCE_3_3}, which Kafka 3.3 brought")
 
 
 def limits(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     cluster, ingress = _cluster(facts), facts.config.ingress
     configs = known(cluster.broker_configs)
-    limit = int(configs.get("transaction.max.timeout.ms", "900000"))
+    limit = _number(configs, "transaction.max.timeout.ms", 900_000)
     if ingress is not None and ingress.delivery == "exactly-once":
         if ingress.transaction_timeout > timedelta(milliseconds=limit):
             yield TRANSACTION_LIMIT.at(
@@ -181,12 +186,17 @@ def limits(facts: DeploymentFacts) -> Iterator[Diagnosis]:
                 f"ingress.transaction_timeout is {ingress.transaction_timeout.total_seconds():g} s, and the brokers' "
                 f"transaction.max.timeout.ms {limit}",
             )
-        copies = int(configs.get("transaction.state.log.replication.factor", "3"))
+        copies = _number(configs, "transaction.state.log.replication.factor", 3)
         if copies == 1 and len(known(cluster.brokers)) > 1:
             yield TRANSACTIONS_FRAGILE.at(_where(facts), "transaction.state.log.replication.factor is 1")
-    minutes = int(configs.get("offsets.retention.minutes", "10080"))
+    minutes = _number(configs, "offsets.retention.minutes", 10_080)
     if facts.config.egress is not None and timedelta(minutes=minutes) < SHORTEST_OFFSETS:
         yield OFFSETS_FORGOTTEN.at(_where(facts), f"offsets.retention.minutes is {minutes}")
+
+
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    """A managed cluster may leave a setting out, or its value."""
+    return int(configs.get(name) or default)
 
 
 def transactions(facts: DeploymentFacts) -> Iterator[Diagnosis]:

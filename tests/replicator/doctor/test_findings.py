@@ -414,6 +414,20 @@ def test_one_broker_needs_no_replicas() -> None:
     assert [one for one in found if one.severity is not Severity.OK] == []
 
 
+def test_a_managed_cluster_that_shows_few_of_its_settings_is_not_called_old() -> None:
+    found = examine(cluster_checks.CLUSTER_CHECKS, with_cluster(broker_configs={"num.partitions": "6"}))
+    assert [one.name for one in found if one.severity is not Severity.OK] == ["cluster-version"]
+    (version,) = [one for one in found if one.name == "cluster-version"]
+    assert version.severity is Severity.UNKNOWN
+    assert version.why == "the cluster shows only some of its brokers' settings"
+
+
+def test_a_setting_of_a_broker_without_a_value_counts_as_its_default() -> None:
+    names = ("transaction.max.timeout.ms", "transaction.state.log.replication.factor", "offsets.retention.minutes")
+    facts = with_cluster(broker_configs={**BROKER, **dict.fromkeys(names, "")})
+    assert [one for one in examine(cluster_checks.CLUSTER_CHECKS, facts) if one.severity is not Severity.OK] == []
+
+
 def test_many_names_are_cut() -> None:
     assert cluster_checks.some(["d", "b", "a", "c"]) == "a, b, c and 1 more"
 
