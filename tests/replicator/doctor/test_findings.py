@@ -377,6 +377,17 @@ def test_notifications_may_go_by_sns_or_event_bridge() -> None:
         assert [one for one in found if one.severity is not Severity.OK] == []
 
 
+@pytest.mark.parametrize("partition", ["aws-cn", "aws-us-gov"])
+def test_the_policy_of_a_queue_names_the_bucket_in_its_own_partition_of_aws(partition: str) -> None:
+    sends = changed_policy(Condition={"ArnLike": {"aws:SourceArn": f"arn:{partition}:s3:::ours"}})
+    arn = QUEUE_ARN.replace("arn:aws:", f"arn:{partition}:")
+    there = replace(with_notification(to=arn), queue=queue(arn=arn, policy=sends), probes=Unread("not sent"))
+    found = examine(queue_checks.QUEUE_CHECKS, there)
+    assert {one.name for one in found if one.severity is Severity.ERROR} == set()
+    other = replace(there, queue=queue(arn=arn, policy=POLICY))
+    assert "queue-refuses-bucket" in {one.name for one in examine(queue_checks.QUEUE_CHECKS, other)}
+
+
 def test_sections_that_are_not_there_are_not_checked() -> None:
     alone = replace(config(), ingress=None, sqs=None, sync=None, compaction=None)
     facts = sound(
