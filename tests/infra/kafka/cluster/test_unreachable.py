@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -159,6 +161,24 @@ def test_the_text_of_an_error_lacks_the_client_s_code() -> None:
     with pytest.raises(BrokerUnavailable, match=r"^describe the cluster: .*127\.0\.0\.1:1") as caught:
         connection.wait(answer, "describe the cluster")
     assert "_TRANSPORT" not in str(caught.value)
+
+
+def test_a_client_ends_with_the_last_reference_to_its_connection() -> None:
+    """Its threads would stay until the garbage collector runs, and commands that refresh make many clients."""
+    properties = {"bootstrap.servers": "127.0.0.1:1"}
+    gc.disable()  # which may run at any time
+    try:
+        admin: KafkaAdmin | None = KafkaAdmin(properties)
+        groups: KafkaGroups | None = KafkaGroups(properties, properties)
+        assert admin is not None
+        assert groups is not None
+        clients = [weakref.ref(one._connection.client) for one in (admin, groups)]
+        with pytest.raises(BrokerUnavailable):
+            admin.describe(["orders"])
+        admin = groups = None
+        assert [one() for one in clients] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_the_warning_while_waiting_has_the_timeout(
