@@ -205,6 +205,7 @@ PURE = (
     "replicator/doctor/findings.py",
     "replicator/doctor/program_checks.py",
     "replicator/doctor/queue_checks.py",
+    "replicator/doctor/topic_checks.py",
     "replicator/failover/plan.py",
     "replicator/failover/streams.py",
     "replicator/restore/conflicts.py",

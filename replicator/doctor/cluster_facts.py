@@ -16,7 +16,6 @@ from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.cluster.setup import KafkaSetup
 from infra.kafka.producer.transaction_check import refusal_of_transactions
 from replicator.config import Config
-from replicator.doctor.cluster_checks import covers
 from replicator.doctor.facts import NOT_ASKED, ClusterFacts, RetentionFacts, Unread
 from replicator.doctor.reading import Questions
 from replicator.rights.kafka import EVERYTHING, acls
@@ -135,7 +134,7 @@ class ClusterReader:
         literal = {name.text for name in named if not name.is_prefix and name.text != EVERYTHING}
         own = self._config.own_topics
         wanted = sorted(
-            {one for one in names if not is_internal(one, own) and any(covers(name, one) for name in named)}
+            {one for one in names if not is_internal(one, own) and any(name.covers(one) for name in named)}
             | literal
             | own
         )
