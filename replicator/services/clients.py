@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from formats.messages.delivery_checkpoint import (
-        Checkpoint,
-        CheckpointConflict,
-        CheckpointKey,
-        Parked,
-        Skipped,
-        Waiting,
-    )
+    from formats.errors import CheckpointConflict
+    from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
     from formats.messages.group_claim import GroupClaim
     from infra.archive.archive import Archive
     from infra.contracts.cluster import TopicPartition

@@ -24,7 +24,7 @@ NOTHING_THERE = "127.0.0.1:9"
 
 def deployment(servers: str = NOTHING_THERE, kafka: Mapping[str, str] | None = None, **s3: str) -> Config:
     """A region whose bucket refuses connections."""
-    keys: Mapping[str, str] = {"access_key_id": "A", "secret_access_key": "S"}
+    keys = {"access_key_id": "A", "secret_access_key": "S"}
     return from_mapping(
         {
             "region": "here",
