@@ -124,20 +124,26 @@ class ServiceContext:
                 _refuse(problem)
 
         def on_problem(operation: str, reason: str | None) -> None:
-            what = f"s3://{settings.bucket}: {operation}"
-            if reason is None:
-                self.health.resumed(what)
-            else:
-                self.health.stopped(what, f"fails again and again: {reason}; {NEEDS_BUCKET}")
+            self._reported(f"s3://{settings.bucket}: {operation}", reason and f"{reason}; {NEEDS_BUCKET}")
+
+        def on_key_problem(operation: str, reason: str | None) -> None:
+            self._reported(f"[encryption]: {operation}", reason)
 
         metered = MeteredObjectStore(store, self.metrics)
         retrying = RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
         if as_stored:
             return retrying
-        retries = KeyRetries(self.abandon, policy, on_problem)
+        retries = KeyRetries(self.abandon, policy, on_key_problem)
         return encrypted(
             retrying, self.config.encryption, settings.prefix, retries, self.resources, session=self.session
         )
+
+    def _reported(self, what: str, reason: str | None) -> None:
+        """`reason`: None when it succeeds again."""
+        if reason is None:
+            self.health.resumed(what)
+        else:
+            self.health.stopped(what, f"fails again and again: {reason}")
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
