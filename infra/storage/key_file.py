@@ -85,12 +85,13 @@ class KeyFile:
     """A `KeyProvider`. Reads its file again when it has changed, so that a key may be added while services run."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
-        """`text`: the content, for a machine that does not have the file. Raises ConfigError."""
+        """`text`: the content when this process was started by another one, for a machine that does not have the file.
+        Raises ConfigError."""
         self._path = path
         self._mutex = threading.Lock()
         self._state: tuple[int, int, int] | None = None
-        self._keys: FileKeys | None = parse_key_file(text, str(path)) if text is not None else None
-        self._is_given = text is not None
+        self._keys: FileKeys | None = None  # as the file was read last
+        self._given = parse_key_file(text, str(path)) if text is not None else None
         try:
             self._read()
         except KeyRefused as error:
@@ -103,6 +104,8 @@ class KeyFile:
 
     def unwrap(self, key_id: str, wrapped: bytes, region: str) -> bytes:  # noqa: ARG002
         key = self._read().keys.get(key_id)
+        if key is None and self._given is not None:
+            key = self._given.keys.get(key_id)
         if key is None:
             raise KeyRefused(
                 f"the key {key_id!r} is not in {self._path}: add it to [keys] there; without it, what it encrypted "
@@ -117,8 +120,16 @@ class KeyFile:
             ) from error
 
     def _read(self) -> FileKeys:
-        if self._is_given and self._keys is not None:
-            return self._keys
+        """Of a process that was given the content, a file that cannot be read changes nothing."""
+        try:
+            return self._read_file()
+        except KeyRefused:
+            if self._given is None:
+                raise
+            # once the file was read, it is newer: a key that is not in it any more encrypts nothing
+            return self._keys or self._given
+
+    def _read_file(self) -> FileKeys:
         try:
             facts = self._path.stat()
             state = (facts.st_mtime_ns, facts.st_size, facts.st_ino)

@@ -57,6 +57,14 @@ def test_workers_of_spark_need_no_key_file(path: Path) -> None:
     assert get(opened(below, config.encryption), f"{KEY}0") == b"y"
 
 
+def test_processes_of_a_service_see_a_key_that_is_added(path: Path) -> None:
+    config, below = config_of(key="file", key_file=str(path)), MemoryObjectStore()
+    child = opened(below, pickle.loads(pickle.dumps(for_workers(config))).encryption)
+    path.write_text(key_text("newer", new=1, newer=2), encoding="utf-8")
+    put(opened(below, config.encryption), KEY, b"x")
+    assert get(child, KEY) == b"x"
+
+
 def test_a_task_is_not_sent_without_its_keys(tmp_path: Path) -> None:
     config = config_of(key="file", key_file=str(tmp_path / "absent.toml"))
     with pytest.raises(ConfigError, match=r"encryption\.key_file: .*absent\.toml cannot be read: FileNotFoundError"):
