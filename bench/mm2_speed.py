@@ -21,7 +21,7 @@ from pathlib import Path
 from bench import child, mirrormaker
 from bench.behaviour import described_commit
 from bench.child import ROOT, ChildFailed
-from bench.latency import TOPICS, cpu_seconds, peak_rss_mib, reader_properties, start_services, storage_of
+from bench.latency_services import TOPICS, cpu_seconds, peak_rss_mib, reader_properties, start_services, storage_of
 from bench.report import replaced
 from bench.topics import KEPT, ClusterTopics
 from infra.kafka.client.idempotent_producer import producer_properties

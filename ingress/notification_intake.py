@@ -92,8 +92,7 @@ class Intake:
         if events:
             self._publish(events)
         # answered before deleted: a crash in between answers again, which changes nothing
-        for probe in probes:
-            self._answer(probe, received_at)
+        self._answer([probe for probe in probes if received_at - probe.at <= PROBE_AGE])
         if understood:
             with durable(Step.DELETE_MESSAGE):
                 self.queue.delete(understood)
@@ -104,12 +103,12 @@ class Intake:
         self.event_log.publish(events)
         self._unpublished = ()
 
-    def _answer(self, probe: ProbeEvent, received_at: datetime) -> None:
-        """Best effort: segments do not wait for a doctor, nor does a doctor that has given up get an answer."""
-        if received_at - probe.at > PROBE_AGE:
-            return
+    def _answer(self, probes: Sequence[ProbeEvent]) -> None:
+        """Best effort: segments do not wait for a doctor. After a failure, which may have taken as long as a request
+        may, the others of this receive get no answer."""
         try:
-            self.answer(probe.probe_id)
+            for probe_id in dict.fromkeys(probe.probe_id for probe in probes):
+                self.answer(probe_id)
         except StoreUnavailable as error:
             log.warning("probe_not_answered", extra={log_fields.ERROR: str(error)})
 

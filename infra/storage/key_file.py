@@ -37,24 +37,30 @@ class FileKeys:
 
 
 def parse_key_file(text: str, name: str) -> FileKeys:
-    """Raises ConfigError with every problem. No message has a key, nor a part of one."""
+    """Raises ConfigError with every problem. No message has a key, nor a part of one: an id that is none may be a key
+    that was written on the wrong side, and is not quoted."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         # its message may quote a character of the file, and no more
         raise ConfigError([f"is no TOML: {error}"], source=name) from None
     problems = [
-        f"{key}: unknown; a key file has `current` and [keys]" for key in tree if key not in ("current", "keys")
+        f"{key if _KEY_ID.fullmatch(key) else 'a key of another form'}: unknown; a key file has `current` and [keys]"
+        for key in tree
+        if key not in ("current", "keys")
     ]
     table, current = tree.get("keys"), tree.get("current")
     keys: dict[str, bytes] = {}
     if not isinstance(table, dict) or not table:
         problems.append(f"keys: needs at least one key, as [keys] with ID = BASE64; {_NEW}")
         table = {}
-    for key_id, value in table.items():
+    for number, (key_id, value) in enumerate(table.items(), start=1):
         if not _KEY_ID.fullmatch(key_id):
-            problems.append(f"keys: an id is 1 to 200 of A-Z a-z 0-9 . _ : @ / + -, and no ARN, not {key_id!r}")
-        if (key := _decoded(value)) is None:
+            problems.append(
+                f"keys: an id is 1 to 200 of A-Z a-z 0-9 . _ : @ / + -, and no ARN: entry {number} has another one; it "
+                "stands on the left, and the key on the right"
+            )
+        elif (key := _decoded(value)) is None:
             problems.append(f"keys.{key_id}: must be {DATA_KEY_BYTES} bytes in base64; {_NEW}")
         else:
             keys[key_id] = key
@@ -79,12 +85,13 @@ class KeyFile:
     """A `KeyProvider`. Reads its file again when it has changed, so that a key may be added while services run."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
-        """`text`: the content, for a machine that does not have the file. Raises ConfigError."""
+        """`text`: the content when this process was started by another one, for a machine that does not have the file.
+        Raises ConfigError."""
         self._path = path
         self._mutex = threading.Lock()
         self._state: tuple[int, int, int] | None = None
-        self._keys: FileKeys | None = parse_key_file(text, str(path)) if text is not None else None
-        self._is_given = text is not None
+        self._keys: FileKeys | None = None  # as the file was read last
+        self._given = parse_key_file(text, str(path)) if text is not None else None
         try:
             self._read()
         except KeyRefused as error:
@@ -97,6 +104,8 @@ class KeyFile:
 
     def unwrap(self, key_id: str, wrapped: bytes, region: str) -> bytes:  # noqa: ARG002
         key = self._read().keys.get(key_id)
+        if key is None and self._given is not None:
+            key = self._given.keys.get(key_id)
         if key is None:
             raise KeyRefused(
                 f"the key {key_id!r} is not in {self._path}: add it to [keys] there; without it, what it encrypted "
@@ -111,8 +120,16 @@ class KeyFile:
             ) from error
 
     def _read(self) -> FileKeys:
-        if self._is_given and self._keys is not None:
-            return self._keys
+        """Of a process that was given the content, a file that cannot be read changes nothing."""
+        try:
+            return self._read_file()
+        except KeyRefused:
+            if self._given is None:
+                raise
+            # once the file was read, it is newer: a key that is not in it any more encrypts nothing
+            return self._keys or self._given
+
+    def _read_file(self) -> FileKeys:
         try:
             facts = self._path.stat()
             state = (facts.st_mtime_ns, facts.st_size, facts.st_ino)

@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,8 @@ def _translated(operation: str, key: str) -> Iterator[None]:
 
 
 class RetryingKeys:
-    """A `KeyProvider` that retries, as `RetryingObjectStore` does."""
+    """A `KeyProvider` that retries, as `RetryingObjectStore` does. But a key that an object lacks is refused at once,
+    also in a service: it concerns the partitions with that key alone, and few threads read for all."""
 
     def __init__(
         self,
@@ -161,14 +163,15 @@ class RetryingKeys:
         policy: RetryPolicy | None = None,
         on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
-        self._keys = keys
-        self._retries = Retries(stop=stop, policy=policy, on_problem=on_problem)
+        self._keys, policy = keys, policy or RetryPolicy()
+        self._creating = Retries(stop=stop, policy=policy, on_problem=on_problem)
+        self._reading = Retries(stop=stop, policy=replace(policy, is_one_shot=True), on_problem=on_problem)
 
     def create(self, region: str, *, is_shared: bool = False) -> DataKey:
-        return self._retries.call("create_data_key", lambda: self._keys.create(region, is_shared=is_shared))
+        return self._creating.call("create_data_key", lambda: self._keys.create(region, is_shared=is_shared))
 
     def unwrap(self, key_id: str, wrapped: bytes, region: str) -> bytes:
-        return self._retries.call("unwrap_data_key", lambda: self._keys.unwrap(key_id, wrapped, region))
+        return self._reading.call("unwrap_data_key", lambda: self._keys.unwrap(key_id, wrapped, region))
 
 
 class CachedKeys:

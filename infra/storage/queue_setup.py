@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,12 @@ class SqsQueueSetup:
             kms_key_id=found.get("KmsMasterKeyId", ""),
         )
 
-    def find(self, text: str, *, max_receive_count: int, wait: timedelta) -> bool | None:
-        """Whether a message with `text` in its body is among those of one receive; it is then removed. The others are
-        hidden for some seconds, and stay. None: some of them were received so often that one more time might move
-        them to the dead-letter queue. For a queue that no process reads."""
+    def find(
+        self, text: str, *, max_receive_count: int, wait: timedelta, removes: Callable[[str], bool]
+    ) -> bool | None:
+        """Whether a message with `text` in its body is among those of one receive; it is then removed, if `removes`
+        says so of its body. The others are hidden for some seconds, and stay. None: some of them were received so often
+        that one more time might move them to the dead-letter queue. For a queue that no process reads."""
         url = self._found_url()
         with translated_queue_error("ReceiveMessage", self._queue):
             found = self._client.receive_message(
@@ -56,10 +59,12 @@ class SqsQueueSetup:
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             ).get("Messages", [])
         ours = [one for one in found if text in one.get("Body", "")]
-        if ours:
-            entries = [{"Id": str(n), "ReceiptHandle": one["ReceiptHandle"]} for n, one in enumerate(ours)]
+        done = [one for one in ours if removes(one.get("Body", ""))]
+        if done:
+            entries = [{"Id": str(n), "ReceiptHandle": one["ReceiptHandle"]} for n, one in enumerate(done)]
             with translated_queue_error("DeleteMessageBatch", self._queue):
                 self._client.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        if ours:
             return True
         counts = [int(one.get("Attributes", {}).get("ApproximateReceiveCount", "1")) for one in found]
         is_worn = max_receive_count > 0 and any(count >= max_receive_count - _TOO_OFTEN for count in counts)

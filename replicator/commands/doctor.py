@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from replicator.doctor.findings import Diagnosis
     from replicator.rights.table import CommandRole
 
-THREADS = 16
+THREADS = 48  # as many as there are questions about a region: one that hangs delays no other
 FILES = "files"  # the group of findings about the files themselves
 
 

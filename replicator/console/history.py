@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from formats.segment import SourcePartition
-from replicator.console.state import FlowKind
+from replicator.console.state import FlowKind, PartitionRow
 
 MOST = 120
 UNKNOWN = -1
@@ -64,6 +64,10 @@ class LagHistory:
             known = [column[n] for column in columns if column[n] != UNKNOWN]
             found.append((datetime.fromtimestamp(at / 1000, UTC), sum(known) if known else None))
         return found
+
+
+def key_of(row: PartitionRow) -> LagKey:
+    return row.flow, row.source, row.destination
 
 
 def whole(flow: FlowKind) -> LagKey:

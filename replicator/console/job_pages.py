@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from formats.control.lease import Lease
-from replicator.console.pages import ConsolePage, PageQuery, frame, paged
+from replicator.console.page_frame import ConsolePage, PageQuery, frame, paged
 from replicator.console.state import ConsoleState, DrillHistory, PartitionRow
 
 MOST_RUNS = 100

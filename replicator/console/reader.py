@@ -24,8 +24,7 @@ from infra.archive.generations import Generations
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Clock
 from replicator.config import Config
-from replicator.console.history import LagHistory, LagKey
-from replicator.console.pages import key_of
+from replicator.console.history import LagHistory, LagKey, key_of
 from replicator.console.rows import drill_history, egress_flow, ingress_flow
 from replicator.console.segment_map import IncarnationMap, PartitionSegments, incarnation_map
 from replicator.console.site import PartitionKey

@@ -57,7 +57,9 @@ class LiveState:
         """Returns how long it took."""
         began = self._clock.now()
         state = self._reader.refresh(self.state)
-        gc.collect()  # clients refer to themselves: without it their threads and connections stay for many refreshes
+        # an answer that is an error refers to itself by its traceback, and to its client: without this, the client's
+        # threads and connections stay for many refreshes
+        gc.collect()
         now = self._clock.now()
         if not self.state.rows and state.rows:
             for at, lags in self._reader.earlier_lags(state.rows):

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
 from infra.runtime.http_server import Request, Response
-from replicator.console import job_pages, job_views, pages, topic_views
+from replicator.console import job_pages, job_views, topic_pages, topic_views
 from replicator.console.access import AccessRules
 from replicator.console.history import LagHistory
 from replicator.console.job_pages import CompactionRun
 from replicator.console.layout import html_page
-from replicator.console.pages import ConsolePage, PageQuery
+from replicator.console.page_frame import ConsolePage, PageQuery
 from replicator.console.segment_map import PartitionSegments
 from replicator.console.state import ConsoleState
 from replicator.console.topic_views import View
@@ -98,15 +98,15 @@ class ConsoleSite:
         state, asked = self.source.state, _asked(query)
         match [unquote(part) for part in path.split("/")[1:]]:
             case [""]:
-                return pages.overview(state, self.source.history, now)
+                return topic_pages.overview(state, self.source.history, now)
             case ["topics"]:
-                return pages.topics_page(state, now, asked)
+                return topic_pages.topics_page(state, now, asked)
             case ["topics", region, topic]:
-                return pages.topic_page(state, self.source.history, now, (region, topic), asked)
+                return topic_pages.topic_page(state, self.source.history, now, (region, topic), asked)
             case ["topics", region, topic, number] if number.isdecimal() and number.isascii() and len(number) < 11:
                 return self._partition(state, now, (region, topic, int(number)))
             case ["problems"]:
-                return pages.problems_page(state, now, asked)
+                return topic_pages.problems_page(state, now, asked)
             case ["compaction"]:
                 return job_pages.compaction_page(state, now, self.source.runs)
             case ["groups"]:
@@ -118,9 +118,9 @@ class ConsoleSite:
 
     def _partition(self, state: ConsoleState, now: datetime, where: PartitionKey) -> ConsolePage | None:
         """Segments are asked for only of a partition that exists: no request makes the console list anything else."""
-        if pages.partition_page(state, self.source.history, now, where, None) is None:
+        if topic_pages.partition_page(state, self.source.history, now, where, None) is None:
             return None
-        return pages.partition_page(state, self.source.history, now, where, self.source.segments(where))
+        return topic_pages.partition_page(state, self.source.history, now, where, self.source.segments(where))
 
 
 def _asked(query: Mapping[str, Sequence[str]]) -> PageQuery:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from formats.control.keys import control_prefix, probe_key
+from formats.control.keys import DOCTOR, control_prefix, probe_key
 from formats.errors import StoreRefused
 from formats.segment import region_prefix
 from infra.settings.storage import S3Settings, SqsSettings
@@ -19,10 +20,12 @@ from replicator.rights.iam import ArchiveAccess
 from replicator.rights.table import DELETE_OBJECT, GET, IAM, LIST, PUT, In
 from replicator.services.wiring import PROBE_TIMEOUT, queue_setup, s3_setup, s3_store
 
-RightQuestion = tuple[str, str, bool, Callable[[], str]]  # action, resource, whether a role needs it, and the question
+NO_OBJECT = f"{DOCTOR}/none"
+"""Ends keys at which nothing is. A deletion that is only a question is of such a key: a store that does not know the
+condition would delete the object, and that of a probe is in use while a service starts."""
 
 
-def bucket_facts(
+def ask_bucket(
     settings: S3Settings,
     who: Collection[str],
     *,
@@ -32,40 +35,77 @@ def bucket_facts(
     opened: ExitStack,
     now: Callable[[], datetime],
     writes: bool,
-) -> BucketFacts:
-    """`who`: rows of the table of rights that the roles have in this bucket. `writes`: what leaves an object may be
-    asked, too. Raises ConfigError."""
-    setup = s3_setup(settings, opened)
-    puts = any(right.who in who and PUT in right.actions for right in IAM)
-    asked = list(_rights(setup, settings, who, region, sources, writes=writes))
+) -> Callable[[], BucketFacts]:
+    """Ask everything at once; what is returned awaits the answers. `who`: rows of the table of rights that the roles
+    have in this bucket. `writes`: what leaves an object may be asked, too."""
+    regions = [region, *(one for one in sources if one != region)]
+    setup = attempt(partial(s3_setup, settings, opened))
+    if isinstance(setup, Unread):
+        nothing = _nothing(settings, regions, setup)
+        return lambda: nothing
+    rights = list(_rights(setup, settings, who, region, sources, writes=writes))
+    allowed = [questions.ask(right.ask) for right in rights]
     clock = questions.ask(partial(setup.clock_ahead, now))
     versioned, encryption = questions.ask(setup.is_versioned), questions.ask(setup.encryption)
     public, lifecycle = questions.ask(setup.public_access), questions.ask(setup.lifecycle)
     notifications, replication = questions.ask(setup.notifications), questions.ask(setup.replication)
-    answers = [questions.ask(question) for _, _, _, question in asked]
-    rights = [
-        RightAnswer(action=action, resource=resource, refusal=answer.answer(), is_needed=is_needed)
-        for (action, resource, is_needed, _), answer in zip(asked, answers, strict=True)
-    ]
-    conditional: str | Unread | None = None
-    if puts:
-        key = probe_key(settings.prefix, region)
-        put, conditional = _put(settings, key, questions, opened) if writes else (NOT_ASKED, NOT_ASKED)
-        rights.append(RightAnswer(action=PUT, resource=key, refusal=put))
-        conditional = "" if settings.conditional_writes == "assume" else conditional
+    key = probe_key(settings.prefix, region)
+    puts = any(right.who in who and PUT in right.actions for right in IAM)
+    put = questions.ask(partial(_put, settings, key, opened)) if puts and writes else None
+
+    def facts() -> BucketFacts:
+        answers = [
+            RightAnswer(action=one.action, resource=one.resource, refusal=answer.answer(), is_needed=one.is_needed)
+            for one, answer in zip(rights, allowed, strict=True)
+        ]
+        conditional: str | Unread | None = None
+        if puts:
+            found = NOT_ASKED if put is None else put.answer()
+            refusal, conditional = (found, found) if isinstance(found, Unread) else found
+            answers.append(RightAnswer(action=PUT, resource=key, refusal=refusal))
+        return BucketFacts(
+            settings=settings,
+            regions=regions,
+            clock_ahead=clock.answer(),
+            is_versioned=versioned.answer(),
+            encryption=encryption.answer(),
+            public_access=public.answer(),
+            lifecycle=lifecycle.answer(),
+            notifications=notifications.answer(),
+            replication=replication.answer(),
+            rights=answers,
+            conditional_writes="" if puts and settings.conditional_writes == "assume" else conditional,
+        )
+
+    return facts
+
+
+def _nothing(settings: S3Settings, regions: Sequence[str], why: Unread) -> BucketFacts:
+    """Of a bucket for which no client can be made."""
+    away = Unread("the bucket cannot be asked: see bucket-unreachable")
     return BucketFacts(
         settings=settings,
-        regions=[region, *(one for one in sources if one != region)],
-        clock_ahead=clock.answer(),
-        is_versioned=versioned.answer(),
-        encryption=encryption.answer(),
-        public_access=public.answer(),
-        lifecycle=lifecycle.answer(),
-        notifications=notifications.answer(),
-        replication=replication.answer(),
-        rights=rights,
-        conditional_writes=conditional,
+        regions=regions,
+        clock_ahead=why,
+        is_versioned=away,
+        encryption=away,
+        public_access=away,
+        lifecycle=away,
+        notifications=away,
+        replication=away,
+        rights=[],
+        conditional_writes=away,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    """A right, and how it is asked for: the answer is why it is refused, or empty."""
+
+    action: str
+    resource: str
+    ask: Callable[[], str]
+    is_needed: bool = True  # by a role
 
 
 def _rights(
@@ -76,7 +116,7 @@ def _rights(
     sources: Sequence[str],
     *,
     writes: bool,
-) -> Iterator[RightQuestion]:
+) -> Iterator[_Right]:
     """Each action once for each region that it is needed for; of every region, for the own one."""
     archive = ArchiveAccess(bucket_arn="", prefix=settings.prefix, region=region, sources=sources)
     needed = dict.fromkeys(
@@ -88,35 +128,27 @@ def _rights(
     )
     for action, on, one in needed:
         below = control_prefix(settings.prefix, one) if on is In.CONTROL else region_prefix(settings.prefix, one)
-        key = f"{below}probe"
         if action == LIST:
-            yield action, below, True, partial(setup.refusal_of_list, below)
+            yield _Right(action, below, partial(setup.refusal_of_list, below))
         elif action == GET:
-            yield action, f"{below}*", True, partial(setup.refusal_of_get, key)
+            yield _Right(action, f"{below}*", partial(setup.refusal_of_get, f"{below}probe"))
         elif action == DELETE_OBJECT and writes:
-            yield action, f"{below}*", True, partial(setup.refusal_of_delete, key)
+            yield _Right(action, f"{below}*", partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}"))
     if who and writes and not any(action == DELETE_OBJECT for action, _, _ in needed):
-        key = probe_key(settings.prefix, region)
         below = control_prefix(settings.prefix, region)
-        yield DELETE_OBJECT, f"{below}*", False, partial(setup.refusal_of_delete, key)
+        ask = partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}")
+        yield _Right(DELETE_OBJECT, f"{below}*", ask, is_needed=False)
 
 
-def _put(
-    settings: S3Settings, key: str, questions: Questions, opened: ExitStack
-) -> tuple[str | Unread, str | Unread | None]:
-    """Whether an object may be put, and the problem of conditional writes."""
+def _put(settings: S3Settings, key: str, opened: ExitStack) -> tuple[str, str | None]:
+    """Why an object may not be put, and the problem of conditional writes."""
     store = s3_store(settings, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
-
-    def put() -> tuple[str, str | None]:
-        try:
-            return "", store.problem_of_conditional_writes(key)
-        except StoreRefused as error:
-            if not is_denied(error):
-                raise
-            return str(error), None
-
-    found = questions.ask(put).answer()
-    return (found, found) if isinstance(found, Unread) else found
+    try:
+        return "", store.problem_of_conditional_writes(key)
+    except StoreRefused as error:
+        if not is_denied(error):
+            raise
+        return str(error), None
 
 
 def queue_facts(settings: SqsSettings, opened: ExitStack) -> QueueFacts:

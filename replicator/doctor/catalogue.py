@@ -9,8 +9,12 @@ from replicator.doctor.cluster_checks import CLUSTER_CHECKS
 from replicator.doctor.findings import Check, Kind
 from replicator.doctor.program_checks import CONTRADICTION, INVALID, PROGRAM_CHECKS
 from replicator.doctor.queue_checks import QUEUE_CHECKS
+from replicator.doctor.topic_checks import TOPIC_CHECKS
 
-CHECKS: Sequence[Check] = (*CLUSTER_CHECKS, *BUCKET_CHECKS, *QUEUE_CHECKS, *PROGRAM_CHECKS)
+CHECKS: Sequence[Check] = (
+    *(*CLUSTER_CHECKS, *TOPIC_CHECKS),
+    *(*BUCKET_CHECKS, *QUEUE_CHECKS, *PROGRAM_CHECKS),
+)
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind for kind in (INVALID, CONTRADICTION, *(kind for check in CHECKS for kind in check.kinds))

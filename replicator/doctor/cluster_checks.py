@@ -1,15 +1,14 @@
-"""Checks of a cluster: its brokers, our topics, the archived topics, rights, and limits of transactions. Pure."""
+"""Checks of a cluster: its brokers, limits of transactions, and rights. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from infra.contracts.deployment import ClusterTopic
-from replicator.config import Config
 from replicator.doctor.facts import ClusterFacts, DeploymentFacts, NotRead, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
-from replicator.rights.kafka import EVERYTHING, Acl, Name, acls
+from replicator.rights.kafka import Acl, acls
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -62,95 +61,21 @@ RIGHT_LEFT_OUT = Kind(
     "something is left out without it, and everything else goes on: docs/rights.md says what",
     "allow it, or set the setting that needs it to off: `replicator rights ROLE --kafka-acls` prints the ACLs",
 )
-NOT_CREATED = Kind(
-    "topic-cannot-be-created",
-    ERROR,
-    "ingress does not start without its own topics",
-    "allow CREATE on it, or create it by hand",
-)
-NO_TOPIC = Kind(
-    "topic-not-visible",
-    WARNING,
-    "it does not exist, or this principal may not DESCRIBE it, which cannot be told apart: nothing of it is archived",
-    "correct the name in [egress.topics], create the topic, or allow READ on it",
-)
-POLICY = Kind(
-    "own-topic-cleanup-policy",
-    ERROR,
-    "checkpoints, offset map and ledger are tables, which retention would empty: records are delivered twice, or "
-    "skipped; events are a log, which compaction would thin",
-    "set cleanup.policy to compact alone, of the segment events to delete",
-)
-PARTITIONS = Kind(
-    "own-topic-partitions",
-    WARNING,
-    "only partition 0 is used; the others are read, and cost, for nothing",
-    "nothing while it runs; create the topic with one partition the next time",
-)
-FEW_REPLICAS = Kind(
-    "own-topic-few-replicas",
-    WARNING,
-    "with one copy, the loss of a broker loses positions: records are delivered twice, or delivery stops",
-    "add replicas (kafka-reassign-partitions.sh); ingress.internal_replication_factor is for topics that it creates",
-)
-MIN_IN_SYNC = Kind(
-    "own-topic-min-insync",
-    WARNING,
-    "an acknowledged checkpoint may be on one broker only, or one broker that is down stops all writes",
-    "set min.insync.replicas to 2, of 3 replicas",
-)
-UNCLEAN = Kind(
-    "own-topic-unclean-election",
-    WARNING,
-    "a replica that lacks acknowledged checkpoints may become leader: records are delivered twice",
-    "set unclean.leader.election.enable to false, where the cluster allows it",
-)
-SOURCE_UNCLEAN = Kind(
-    "source-unclean-election",
-    WARNING,
-    "a replica that lacks records may become leader, and give their offsets to others: the log forks, and egress stops "
-    "there (docs/operations.md)",
-    "set unclean.leader.election.enable of these topics to false",
-)
-LEADERLESS = Kind(
-    "topic-without-leader",
-    ERROR,
-    "these partitions are neither read nor written",
-    "bring the brokers back that hold their replicas",
-)
-UNDER_MIN = Kind(
-    "topic-below-min-insync",
-    ERROR,
-    "writes with acks=all are refused",
-    "bring the brokers back that hold its replicas",
-)
-NEARLY_LOST = Kind(
-    "retention-overtakes-soon",
-    ERROR,
-    "the source removes records that are not archived: they are lost, and a gap is recorded",
-    "raise retention.ms of the topic now, then see why egress is behind (`replicator status`)",
-)
-BEHIND = Kind(
-    "retention-near",
-    WARNING,
-    "egress is so far behind that the source's retention comes near",
-    "see why egress is behind (`replicator status`), or raise retention.ms of the topic",
-)
 
 OPTIONAL_OPERATIONS = frozenset({"ALTER", "ALTER_CONFIGS"})  # without them destinations do not follow their sources
 SINCE_3_3 = "early.start.listeners"  # a setting of brokers that 3.3 brought
+OF_EVERY_BROKER = "listeners"  # only managed clusters, which show few settings, do not show it
 SHORTEST_OFFSETS = timedelta(days=1)
-WARN_AT, ERROR_AT = 0.5, 0.9  # of the source's retention
 MOST_NAMED = 3
 
 
-def _cluster(facts: DeploymentFacts) -> ClusterFacts:
+def cluster_of(facts: DeploymentFacts) -> ClusterFacts:
     assert facts.cluster is not None
     return facts.cluster
 
 
-def _where(facts: DeploymentFacts) -> str:
-    return f"cluster {_cluster(facts).servers}"
+def cluster_name(facts: DeploymentFacts) -> str:
+    return f"cluster {cluster_of(facts).servers}"
 
 
 def some(names: Collection[str]) -> str:
@@ -160,43 +85,52 @@ def some(names: Collection[str]) -> str:
 
 
 def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    brokers = _cluster(facts).brokers
+    brokers = cluster_of(facts).brokers
     if isinstance(brokers, Unread):
-        yield UNREACHABLE.at(_where(facts), brokers.reason)
+        yield UNREACHABLE.at(cluster_name(facts), brokers.reason)
 
 
 def version(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    if SINCE_3_3 not in known(_cluster(facts).broker_configs):
-        yield TOO_OLD.at(_where(facts), f"the brokers do not know {SINCE_3_3}, which Kafka 3.3 brought")
+    configs = known(cluster_of(facts).broker_configs)
+    if SINCE_3_3 in configs:
+        return
+    if OF_EVERY_BROKER not in configs:
+        raise NotRead("the cluster shows only some of its brokers' settings")
+    yield TOO_OLD.at(cluster_name(facts), f"the brokers do not know {SINCE_3_3}, which Kafka 3.3 brought")
 
 
 def limits(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    cluster, ingress = _cluster(facts), facts.config.ingress
+    cluster, ingress = cluster_of(facts), facts.config.ingress
     configs = known(cluster.broker_configs)
-    limit = int(configs.get("transaction.max.timeout.ms", "900000"))
+    limit = _number(configs, "transaction.max.timeout.ms", 900_000)
     if ingress is not None and ingress.delivery == "exactly-once":
         if ingress.transaction_timeout > timedelta(milliseconds=limit):
             yield TRANSACTION_LIMIT.at(
-                _where(facts),
+                cluster_name(facts),
                 f"ingress.transaction_timeout is {ingress.transaction_timeout.total_seconds():g} s, and the brokers' "
                 f"transaction.max.timeout.ms {limit}",
             )
-        copies = int(configs.get("transaction.state.log.replication.factor", "3"))
+        copies = _number(configs, "transaction.state.log.replication.factor", 3)
         if copies == 1 and len(known(cluster.brokers)) > 1:
-            yield TRANSACTIONS_FRAGILE.at(_where(facts), "transaction.state.log.replication.factor is 1")
-    minutes = int(configs.get("offsets.retention.minutes", "10080"))
+            yield TRANSACTIONS_FRAGILE.at(cluster_name(facts), "transaction.state.log.replication.factor is 1")
+    minutes = _number(configs, "offsets.retention.minutes", 10_080)
     if facts.config.egress is not None and timedelta(minutes=minutes) < SHORTEST_OFFSETS:
-        yield OFFSETS_FORGOTTEN.at(_where(facts), f"offsets.retention.minutes is {minutes}")
+        yield OFFSETS_FORGOTTEN.at(cluster_name(facts), f"offsets.retention.minutes is {minutes}")
+
+
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    """A managed cluster may leave a setting out, or its value."""
+    return int(configs.get(name) or default)
 
 
 def transactions(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    refused = _cluster(facts).transactions
+    refused = cluster_of(facts).transactions
     if refused is not None and (reason := known(refused)):
-        yield TRANSACTIONS_REFUSED.at(_where(facts), reason)
+        yield TRANSACTIONS_REFUSED.at(cluster_name(facts), reason)
 
 
 def rights(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    cluster = _cluster(facts)
+    cluster = cluster_of(facts)
     topics = known(cluster.topics)
     unread: list[str] = []
     for role in facts.roles:
@@ -220,7 +154,7 @@ def _of_acl(
         return
     lacking: dict[tuple[str, ...], list[str]] = {}
     for name, topic in topics.items():
-        if not covers(acl.name, name):
+        if not acl.name.covers(name):
             continue
         if isinstance(topic, Unread):
             lacking.setdefault(("DESCRIBE",), []).append(name)
@@ -235,117 +169,15 @@ def _of_acl(
         yield kind.at(f"topic {some(names)}", f"role {role} lacks {', '.join(operations_)}")
 
 
-def covers(acl: Name, topic: str) -> bool:
-    """Whether a topic is one of those that an ACL names."""
-    if acl.is_prefix:
-        return topic.startswith(acl.text)
-    return acl.text in (EVERYTHING, topic)
-
-
-def own_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    cluster = _cluster(facts)
-    topics = known(cluster.topics)
-    unread = [f"{topic}: {one.reason}" for topic, one in cluster.creations.items() if isinstance(one, Unread)]
-    for topic, refusal in cluster.creations.items():
-        if not isinstance(refusal, Unread) and refusal:
-            yield NOT_CREATED.at(f"topic {topic}", refusal)
-    for topic, is_log in _own(facts.config).items():
-        setup = topics.get(topic)
-        if isinstance(setup, Unread):
-            unread.append(f"{topic}: {setup.reason}")
-        elif setup is not None:
-            if setup.configs_problem:
-                unread.append(setup.configs_problem)
-            else:
-                yield from _own_topic(setup, "delete" if is_log else "compact", cluster)
-    if unread:
-        raise NotRead("; ".join(unread))
-
-
-def _own(config: Config) -> Mapping[str, bool]:
-    """Our own topics; whether each is a log, and not a table."""
-    if config.ingress is None:
-        return {}
-    events = config.ingress.segment_events_topic
-    return {topic: topic == events for topic in sorted(config.ingress.own_topics)}
-
-
-def _own_topic(setup: ClusterTopic, policy: str, cluster: ClusterFacts) -> Iterator[Diagnosis]:
-    where, configs = f"topic {setup.name}", setup.configs
-    found = configs.get("cleanup.policy", "")
-    if found != policy:
-        yield POLICY.at(where, f"cleanup.policy is {found!r}, and not {policy!r}")
-    if len(setup.replicas) > 1:
-        yield PARTITIONS.at(where, f"it has {len(setup.replicas)} partitions")
-    copies, minimum = min(setup.replicas, default=1), int(configs.get("min.insync.replicas", "1"))
-    if copies == 1 and not isinstance(cluster.brokers, Unread) and len(cluster.brokers) > 1:
-        yield FEW_REPLICAS.at(where, f"it has one replica, in a cluster of {len(cluster.brokers)} brokers")
-    elif copies > 1 and (minimum == 1 or minimum >= copies):
-        yield MIN_IN_SYNC.at(where, f"min.insync.replicas is {minimum}, of {copies} replicas")
-    if policy == "compact" and configs.get("unclean.leader.election.enable") == "true":  # lost events are listed again
-        yield UNCLEAN.at(where, "unclean.leader.election.enable is true")
-
-
-def health(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    topics = known(_cluster(facts).topics)
-    there = {name: one for name, one in topics.items() if isinstance(one, ClusterTopic)}
-    if without := [f"{name}/{partition}" for name, one in there.items() for partition in one.leaderless]:
-        yield LEADERLESS.at(f"partition {some(without)}", f"{len(without)} of the partitions have no leader")
-    below = [
-        name
-        for name, one in there.items()
-        if not one.leaderless and one.configs and min(one.in_sync, default=1) < int(one.configs["min.insync.replicas"])
-    ]
-    if below:
-        yield UNDER_MIN.at(f"topic {some(below)}", "fewer replicas are in sync than min.insync.replicas asks for")
-
-
-def archived_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    egress = facts.config.egress
-    assert egress is not None
-    names, topics = known(_cluster(facts).names), known(_cluster(facts).topics)
-    for rule in egress.topics:
-        text = rule.pattern.text
-        if not any(rule.pattern.matches(name) for name in names):
-            what = "no visible topic matches it" if rule.pattern.is_expression else "no such topic is visible"
-            yield NO_TOPIC.at(f'egress.topics."{text}"', what)
-    unclean = [
-        name
-        for name, one in topics.items()
-        if isinstance(one, ClusterTopic)
-        and any(rule.pattern.matches(name) for rule in egress.topics)
-        and one.configs.get("unclean.leader.election.enable") == "true"
-    ]
-    if unclean:
-        yield SOURCE_UNCLEAN.at(f"topic {some(unclean)}", "unclean.leader.election.enable is true")
-
-
-def retention(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    assert facts.retention is not None
-    for one in known(facts.retention):
-        share = (facts.at - one.oldest) / one.retention
-        oldest = one.oldest.isoformat(timespec="seconds")
-        kept = one.retention // timedelta(milliseconds=1)
-        what = f"its oldest record that is not archived is of {oldest}, {share:.0%} of retention.ms = {kept} ago"
-        if share > ERROR_AT:
-            yield NEARLY_LOST.at(f"partition {one.partition}", what)
-        elif share > WARN_AT:
-            yield BEHIND.at(f"partition {one.partition}", what)
-
-
 def _has_cluster(facts: DeploymentFacts) -> bool:
     return facts.cluster is not None
-
-
-def _with_cluster(section: Callable[[Config], object]) -> Callable[[DeploymentFacts], bool]:
-    return lambda facts: facts.cluster is not None and section(facts.config) is not None
 
 
 CLUSTER_CHECKS: Sequence[Check] = (
     Check(
         name="cluster-reachable",
         checks="a broker answers to this principal",
-        where=_where,
+        where=cluster_name,
         judge=reachable,
         kinds=(UNREACHABLE,),
         applies=_has_cluster,
@@ -353,7 +185,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
     Check(
         name="cluster-version",
         checks="the brokers are Kafka 3.3 or newer",
-        where=_where,
+        where=cluster_name,
         judge=version,
         kinds=(TOO_OLD,),
         applies=_has_cluster,
@@ -361,7 +193,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
     Check(
         name="cluster-limits",
         checks="the brokers' limits of transactions and group offsets fit the settings",
-        where=_where,
+        where=cluster_name,
         judge=limits,
         kinds=(TRANSACTION_LIMIT, TRANSACTIONS_FRAGILE, OFFSETS_FORGOTTEN),
         applies=_has_cluster,
@@ -369,7 +201,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
     Check(
         name="transactions",
         checks="the cluster takes a transaction of this principal",
-        where=_where,
+        where=cluster_name,
         judge=transactions,
         kinds=(TRANSACTIONS_REFUSED,),
         applies=lambda facts: facts.cluster is not None and facts.cluster.transactions is not None,
@@ -377,41 +209,9 @@ CLUSTER_CHECKS: Sequence[Check] = (
     Check(
         name="cluster-rights",
         checks="this principal may do what the roles need",
-        where=_where,
+        where=cluster_name,
         judge=rights,
         kinds=(RIGHT_MISSING, RIGHT_LEFT_OUT),
         applies=_has_cluster,
-    ),
-    Check(
-        name="own-topics",
-        checks="ingress' own topics keep what they are given",
-        where=_where,
-        judge=own_topics,
-        kinds=(NOT_CREATED, POLICY, PARTITIONS, FEW_REPLICAS, MIN_IN_SYNC, UNCLEAN),
-        applies=_with_cluster(lambda config: config.ingress),
-    ),
-    Check(
-        name="topic-health",
-        checks="partitions have leaders and enough replicas in sync",
-        where=_where,
-        judge=health,
-        kinds=(LEADERLESS, UNDER_MIN),
-        applies=_has_cluster,
-    ),
-    Check(
-        name="archived-topics",
-        checks="the topics of [egress.topics] are visible, and their logs do not fork",
-        where=_where,
-        judge=archived_topics,
-        kinds=(NO_TOPIC, SOURCE_UNCLEAN),
-        applies=_with_cluster(lambda config: config.egress),
-    ),
-    Check(
-        name="retention",
-        checks="egress is far ahead of the source's retention",
-        where=_where,
-        judge=retention,
-        kinds=(NEARLY_LOST, BEHIND),
-        applies=lambda facts: facts.cluster is not None and facts.retention is not None,
     ),
 )

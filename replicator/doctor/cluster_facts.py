@@ -16,20 +16,38 @@ from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.cluster.setup import KafkaSetup
 from infra.kafka.producer.transaction_check import refusal_of_transactions
 from replicator.config import Config
-from replicator.doctor.cluster_checks import covers
 from replicator.doctor.facts import NOT_ASKED, ClusterFacts, RetentionFacts, Unread
 from replicator.doctor.reading import Questions
 from replicator.rights.kafka import EVERYTHING, acls
 from replicator.rights.table import CommandRole
 
+NO_BROKER = Unread("no broker answers: see cluster-unreachable")
 MOST_READ = 20  # partitions whose oldest record is read, the ones with the most of them first
+
+
+def unreachable(config: Config, roles: Sequence[CommandRole], why: Unread) -> ClusterFacts:
+    """What is known of a cluster of which no broker answers, or for which no client can be made."""
+    return ClusterFacts(
+        servers=config.cluster.servers,
+        brokers=why,
+        broker_configs=NO_BROKER,
+        names=NO_BROKER,
+        topics=NO_BROKER,
+        creations=dict.fromkeys(config.own_topics, NO_BROKER),
+        transactions=NO_BROKER if _needs_transactions(config, roles) else None,
+    )
+
+
+def _needs_transactions(config: Config, roles: Sequence[CommandRole]) -> bool:
+    delivers = any(role.name == "ingress" for role in roles)
+    return delivers and config.ingress is not None and config.ingress.delivery == "exactly-once"
 
 
 class ClusterReader:
     """Asks one cluster. Each answer takes `timeout` at most."""
 
     def __init__(self, config: Config, roles: Sequence[CommandRole], timeout: timedelta) -> None:
-        """Raises ConfigError."""
+        """Raises ConfigError, and BrokerUnavailable when no token can be made."""
         self._config, self._roles, self._timeout = config, roles, timeout
         properties = config.cluster.properties
         self._setup = KafkaSetup(properties("admin"), timeout=timeout)
@@ -37,21 +55,12 @@ class ClusterReader:
         self._groups = KafkaGroups(properties("admin"), properties("consumer"), timeout=timeout)
 
     def facts(self, questions: Questions, *, writes: bool) -> ClusterFacts:
-        servers = self._config.cluster.servers
         brokers = questions.ask(self._setup.brokers).answer()
         if isinstance(brokers, Unread):
-            away = Unread("no broker answers: see cluster-unreachable")
-            return ClusterFacts(
-                servers=servers,
-                brokers=brokers,
-                broker_configs=away,
-                names=away,
-                topics=away,
-                creations=dict.fromkeys(self._config.own_topics, away),
-                transactions=away if self._needs_transactions else None,
-            )
+            return unreachable(self._config, self._roles, brokers)
+        needs_transactions = _needs_transactions(self._config, self._roles)
         configs = questions.ask(partial(self._setup.broker_configs, brokers[0].broker_id))
-        refused = questions.ask(self._transactions) if self._needs_transactions and writes else None
+        refused = questions.ask(self._transactions) if needs_transactions and writes else None
         groups = {name: questions.ask(partial(self._groups.operations, name)) for name in self._group_names()}
         names = questions.ask(lambda: frozenset(self._admin.topics())).answer()
         topics: Mapping[str, ClusterTopic | Unread] | Unread = (
@@ -61,14 +70,14 @@ class ClusterReader:
         absent = [] if isinstance(topics, Unread) else [name for name in sorted(own) if name not in topics]
         creations = {name: questions.ask(partial(self._creation, name)) for name in absent}
         return ClusterFacts(
-            servers=servers,
+            servers=self._config.cluster.servers,
             brokers=brokers,
             broker_configs=configs.answer(),
             names=names,
             topics=topics,
             creations={name: asked.answer() for name, asked in creations.items()},
             groups={name: asked.answer() for name, asked in groups.items()},
-            transactions=refused.answer() if refused is not None else NOT_ASKED if self._needs_transactions else None,
+            transactions=refused.answer() if refused is not None else NOT_ASKED if needs_transactions else None,
         )
 
     def members(self, group_id: str) -> int:
@@ -108,12 +117,6 @@ class ClusterReader:
             for partition, at in found.items()
         ]
 
-    @property
-    def _needs_transactions(self) -> bool:
-        ingress = self._config.ingress
-        delivers = any(role.name == "ingress" for role in self._roles)
-        return delivers and ingress is not None and ingress.delivery == "exactly-once"
-
     def _transactions(self) -> str:
         ingress = self._config.ingress
         assert ingress is not None
@@ -131,7 +134,7 @@ class ClusterReader:
         literal = {name.text for name in named if not name.is_prefix and name.text != EVERYTHING}
         own = self._config.own_topics
         wanted = sorted(
-            {one for one in names if not is_internal(one, own) and any(covers(name, one) for name in named)}
+            {one for one in names if not is_internal(one, own) and any(name.covers(one) for name in named)}
             | literal
             | own
         )

@@ -111,7 +111,7 @@ class RetentionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFacts:
-    """Who wrote the newest segment of some topic. `problem`: why it cannot be read by this version."""
+    """Who wrote one of the last segments of some topic. `problem`: why it cannot be read by this version."""
 
     region: str
     segment: str
@@ -130,7 +130,7 @@ class ProgramFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentFacts:
-    """`contradictions`: between this file and the others."""
+    """Of one region of a file, as of `at`."""
 
     config: Config
     roles: Sequence[CommandRole]

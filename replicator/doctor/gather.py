@@ -20,8 +20,8 @@ from infra.kafka.client.librdkafka import library_version
 from infra.runtime.java import find_java
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from replicator.config import Config
-from replicator.doctor.bucket_facts import bucket_facts, queue_facts
-from replicator.doctor.cluster_facts import ClusterReader
+from replicator.doctor.bucket_facts import ask_bucket, queue_facts
+from replicator.doctor.cluster_facts import NO_BROKER, ClusterReader, unreachable
 from replicator.doctor.facts import (
     NOT_ASKED,
     ClusterFacts,
@@ -33,7 +33,7 @@ from replicator.doctor.facts import (
     WrittenFacts,
 )
 from replicator.doctor.probing import WAIT, Prober
-from replicator.doctor.reading import Asked, Questions
+from replicator.doctor.reading import Asked, Questions, attempt
 from replicator.rights.table import ROLES, CommandRole
 from replicator.services.archive import archive_in
 from replicator.services.encryption import KeyRetries, encrypted
@@ -63,27 +63,26 @@ def gather(
     deadline: Deadline | None = None,
     probe_wait: timedelta = WAIT,
 ) -> DeploymentFacts:
-    """`roles`: whose rights are asked for. `writes`: what leaves an object, or a transactional id, is asked for, too.
-    Raises ConfigError for settings that a client rejects."""
+    """`roles`: whose rights are asked for. `writes`: also ask what leaves an object, or a transactional id."""
     questions = Questions(pool, deadline or Deadline(BUDGET))
     sources = [] if config.ingress is None else config.ingress.regions
-    reader = None if config.kafka is None else ClusterReader(config, roles, REQUEST)
     with_queue = config.sqs is not None and config.ingress is not None
     queue = questions.ask(partial(_queue, config, opened)) if with_queue else None
     written = questions.ask(partial(_written, config, sources, opened))
     java = None if config.compaction is None else questions.ask(_java)
-    cluster = None if reader is None else reader.facts(questions, writes=writes)
+    ask = partial(ask_bucket, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
+    bucket = ask(config.s3, {one for role in roles for one in role.iam}, sources=sources)
+    there = {one for role in roles for one in role.there}
+    destination = None if config.sync is None else ask(config.sync.destination, there, sources=[])
+    # what was asked until here is answered while the cluster is waited for
+    reader = None if config.kafka is None else attempt(partial(ClusterReader, config, roles, REQUEST))
+    cluster = None if reader is None else _cluster(config, roles, reader, questions, writes=writes)
     retention = _retention(config, reader, cluster, questions)
     found = None if queue is None else _known_queue(queue.answer(), config)
     probing = None
     if found is not None and writes:
-        members = _members(config, reader, cluster, questions)
-        probing = questions.ask(
-            partial(_prober(config, opened, clock, probe_wait).probe, sources, found.setup, members)
-        )
-    read = partial(bucket_facts, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
-    bucket = read(config.s3, {one for role in roles for one in role.iam}, sources=sources)
-    there = {one for role in roles for one in role.there}
+        setup, members = found.setup, _members(config, reader, questions)
+        probing = questions.ask(lambda: _prober(config, opened, clock, probe_wait).probe(sources, setup, members))
     return DeploymentFacts(
         config=config,
         roles=roles,
@@ -93,8 +92,8 @@ def gather(
             librdkafka=library_version(),
             java=None if java is None else java.answer(),
         ),
-        bucket=bucket,
-        destination=None if config.sync is None else read(config.sync.destination, there, sources=[]),
+        bucket=bucket(),
+        destination=None if destination is None else destination(),
         cluster=cluster,
         queue=found,
         probes=() if found is None else NOT_ASKED if probing is None else probing.answer(),
@@ -114,27 +113,41 @@ def _known_queue(asked: QueueFacts | Unread, config: Config) -> QueueFacts:
 
 
 def _prober(config: Config, opened: ExitStack, clock: Clock, wait: timedelta) -> Prober:
+    """Raises ConfigError."""
     assert config.sqs is not None
     objects = s3_store(config.s3, 1, opened, once=True, read_timeout=PROBE_TIMEOUT)
     probes = NotificationProbes(objects, config.s3.prefix, config.region)
     return Prober(probes, queue_setup(config.sqs, opened), clock, wait)
 
 
-def _members(
-    config: Config, reader: ClusterReader | None, cluster: ClusterFacts | None, questions: Questions
-) -> int | Unread:
+def _cluster(
+    config: Config,
+    roles: Sequence[CommandRole],
+    reader: ClusterReader | Unread,
+    questions: Questions,
+    *,
+    writes: bool,
+) -> ClusterFacts:
+    if isinstance(reader, Unread):
+        return unreachable(config, roles, reader)
+    return reader.facts(questions, writes=writes)
+
+
+def _members(config: Config, reader: ClusterReader | Unread | None, questions: Questions) -> int | Unread:
     """Processes of ingress that run."""
     assert config.ingress is not None
-    if reader is None or cluster is None or isinstance(cluster.brokers, Unread):
-        return Unread("no broker answers")
+    if not isinstance(reader, ClusterReader):
+        return NO_BROKER
     return questions.ask(partial(reader.members, config.ingress.group_id)).answer()
 
 
 def _retention(
-    config: Config, reader: ClusterReader | None, cluster: ClusterFacts | None, questions: Questions
+    config: Config, reader: ClusterReader | Unread | None, cluster: ClusterFacts | None, questions: Questions
 ) -> Asked[Sequence[RetentionFacts]] | None:
-    if config.egress is None or reader is None or cluster is None:
+    if config.egress is None or cluster is None:
         return None
+    if not isinstance(reader, ClusterReader):
+        return questions.ask(lambda: NO_BROKER)
     return questions.ask(partial(reader.retention, cluster.topics))
 
 

@@ -1,8 +1,8 @@
 """Sends a probe object along the way of a segment's notification, and finds out where it arrives.
 
 A running ingress takes messages from the queue, and answers in the bucket: nothing is taken away from it. Only where no
-process is in its group does the doctor search the queue itself; what it does not search for stays there, and becomes
-visible again within seconds.
+process is in its group does the doctor search the queue itself, and removes the messages that are of its probes alone;
+the others stay there, and become visible again within seconds.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from formats.errors import StoreUnavailable
+from formats.messages.s3_notifications import parse
 from infra.archive.notification_probes import NotificationProbes
 from infra.contracts.deployment import QueueSetup
 from infra.runtime.lifecycle import Clock, Deadline, Stop
@@ -66,7 +68,12 @@ class Prober:
                 if self.probes.is_answered(probe_id):
                     arrived[source] = "ingress"
                 elif reads_queue:
-                    found = self.queue.find(probe_id, max_receive_count=setup.max_receive_count, wait=RECEIVE)
+                    found = self.queue.find(
+                        probe_id,
+                        max_receive_count=setup.max_receive_count,
+                        wait=RECEIVE,
+                        removes=partial(is_of_probes_alone, prefix=self.probes.prefix, sources=list(ids)),
+                    )
                     if found is None:
                         return Unread(
                             "no ingress runs, and messages in the queue were received so often that one more time "
@@ -77,3 +84,9 @@ class Prober:
             if len(arrived) < len(ids):
                 stop.wait(min(POLL, deadline.left))
         return [ProbeFacts(source=source, arrived_at=arrived.get(source, ""), waited=self.wait) for source in ids]
+
+
+def is_of_probes_alone(body: str, *, prefix: str, sources: Sequence[str]) -> bool:
+    """Whether a message tells of probes and of nothing else: one may hold several events."""
+    parsed = parse(body, prefix=prefix, regions=sources)
+    return bool(parsed.probes) and not (parsed.events or parsed.foreign or parsed.problems)

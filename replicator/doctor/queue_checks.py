@@ -165,7 +165,7 @@ def policy(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     ways = known(facts.bucket.notifications)
     kinds = ["queue", *(["topic"] if ways.topics else []), *(["bridge"] if ways.to_event_bridge else [])]
     services = {_SERVICE[kind] for kind in kinds}
-    bucket_arn = f"arn:aws:s3:::{facts.bucket.settings.bucket}"
+    bucket_arn = f"arn:{_partition(setup.arn)}:s3:::{facts.bucket.settings.bucket}"
     try:
         statements = _listed(json.loads(setup.policy or "{}").get("Statement"))
     except ValueError as error:
@@ -182,6 +182,12 @@ def policy(facts: DeploymentFacts) -> Iterator[Diagnosis]:
         yield NOT_ALLOWED.at(_where(facts), text)
     elif not any(_is_of(one.get("Condition") or {}, bucket_arn, direct=kinds == ["queue"]) for one in named):
         yield NOT_ALLOWED.at(_where(facts), f"its policy allows sqs:SendMessage, but not from {bucket_arn}")
+
+
+def _partition(arn: str) -> str:
+    """Of AWS: "aws", or that of China or of the US government, which a bucket shares with its queue."""
+    parts = arn.split(":")
+    return parts[1] if len(parts) > 1 and parts[1].startswith("aws") else "aws"
 
 
 def _is_of(condition: Mapping[str, Any], bucket_arn: str, *, direct: bool) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from formats.errors import ReplicatorError
+from formats.errors import ConfigError, ReplicatorError
 from infra.runtime.lifecycle import Deadline
 from replicator.doctor.facts import Unread
 
@@ -19,6 +19,8 @@ def attempt(call: Callable[[], T | Unread]) -> T | Unread:
     """The answer, or why there is none."""
     try:
         return call()
+    except ConfigError as error:
+        return Unread("; ".join(error.problems))
     except ReplicatorError as error:
         return Unread(str(error))
 

@@ -31,6 +31,10 @@ class Name:
     is_prefix: bool = False
     broader: str = ""
 
+    def covers(self, name: str) -> bool:
+        """Whether an ACL of this name is about the resource `name`."""
+        return name.startswith(self.text) if self.is_prefix else self.text in (EVERYTHING, name)
+
 
 @dataclass(frozen=True, slots=True)
 class Acl:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from formats.errors import CheckpointConflict
     from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
     from formats.messages.group_claim import GroupClaim
     from infra.archive.archive import Archive
@@ -135,14 +136,18 @@ class Clients:
 
     @cached_property
     def checkpoints(self) -> CheckpointStore:
-        """Empty if the checkpoint topic does not exist yet."""
+        """Empty while the checkpoint topic does not exist."""
         from infra.kafka.client.properties import for_bounded_reads
         from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 
         topic = self.ingress.checkpoint_topic
-        if topic not in self.admin.describe([topic]):
-            return NoCheckpoints()
-        store = KafkaCheckpointStore(for_bounded_reads(self.config.cluster.properties("consumer")), topic)
+
+        def open_store() -> CheckpointStore | None:
+            if topic not in self.admin.describe([topic]):
+                return None
+            return KafkaCheckpointStore(for_bounded_reads(self.config.cluster.properties("consumer")), topic)
+
+        store = CheckpointsOnceThere(open_store)
         self._opened.callback(store.close)
         return store
 
@@ -172,23 +177,30 @@ class Clients:
         return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).hold(partitions)
 
 
-class NoCheckpoints:
-    """A CheckpointStore of a topic that does not exist."""
+class CheckpointsOnceThere:
+    """A CheckpointStore of a topic that may not exist yet: empty until it does. For one reading at a time."""
 
-    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
-        return {}
+    def __init__(self, open_store: Callable[[], CheckpointStore | None]) -> None:
+        """`open_store`: None while there is no topic."""
+        self._open = open_store
+        self._store: CheckpointStore | None = None
+
+    def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
+        self._store = self._store or self._open()
+        return {} if self._store is None else self._store.read()
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
-        return {}
+        return {} if self._store is None else self._store.parked()
 
     def skipped(self) -> Sequence[Skipped]:
-        return ()
+        return () if self._store is None else self._store.skipped()
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
-        return {}
+        return {} if self._store is None else self._store.waiting()
 
     def claims(self) -> Sequence[GroupClaim]:
-        return ()
+        return () if self._store is None else self._store.claims()
 
     def close(self) -> None:
-        pass
+        if self._store is not None:
+            self._store.close()

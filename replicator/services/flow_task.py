@@ -14,7 +14,7 @@ from infra.runtime import log_fields
 from infra.runtime.logs import configure
 from infra.runtime.workers.attempt import WatchedService
 from infra.spark.java_output import PASSED_ON
-from replicator.config import Config, MetricsSettings
+from replicator.config import Config
 from replicator.services.wiring import ServiceContext, for_workers
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class FlowTask:
         config = for_workers(self.config, *NEEDED)
         cluster = config.cluster
         consumer = {**cluster.consumer, **({INSTANCE: self.instance(task)} if self.instance_base else {})}
-        return replace(config, kafka=replace(cluster, consumer=consumer), metrics=MetricsSettings())
+        return replace(config, kafka=replace(cluster, consumer=consumer))
 
 
 class SentConfig:

@@ -63,7 +63,7 @@ from replicator.services.groups import groups_of
 from replicator.services.ledger import ledger_of
 from replicator.services.preserving import check_preserving, preserving_writer
 from replicator.services.reload import ReloadedFile, reloading_service
-from replicator.services.wiring import START_PATIENCE, ServiceContext, s3_store
+from replicator.services.wiring import PROBE_TIMEOUT, START_PATIENCE, ServiceContext, s3_store
 
 if TYPE_CHECKING:
     import boto3
@@ -246,7 +246,9 @@ def build_ingress(
             lambda: controller.has_begun,
             # without the retries of the others: segments do not wait for a doctor
             NotificationProbes(
-                s3_store(config.s3, 1, around.resources, once=True, session=session), config.s3.prefix, config.region
+                s3_store(config.s3, 1, around.resources, once=True, session=session, read_timeout=PROBE_TIMEOUT),
+                config.s3.prefix,
+                config.region,
             ).answer,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}

@@ -33,7 +33,7 @@ from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.storage.s3_glacier import S3Cold
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.sqs import SqsQueue, make_sqs_client
-from replicator.config import Config, S3Settings, SqsSettings
+from replicator.config import Config, MetricsSettings, S3Settings, SqsSettings
 from replicator.services.credentials import credentials_of
 from replicator.services.encryption import KeyRetries, encrypted, encryption_for_workers
 from replicator.services.listener_access import access_of
@@ -124,20 +124,26 @@ class ServiceContext:
                 _refuse(problem)
 
         def on_problem(operation: str, reason: str | None) -> None:
-            what = f"s3://{settings.bucket}: {operation}"
-            if reason is None:
-                self.health.resumed(what)
-            else:
-                self.health.stopped(what, f"fails again and again: {reason}; {NEEDS_BUCKET}")
+            self._reported(f"s3://{settings.bucket}: {operation}", reason and f"{reason}; {NEEDS_BUCKET}")
+
+        def on_key_problem(operation: str, reason: str | None) -> None:
+            self._reported(f"[encryption]: {operation}", reason)
 
         metered = MeteredObjectStore(store, self.metrics)
         retrying = RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
         if as_stored:
             return retrying
-        retries = KeyRetries(self.abandon, policy, on_problem)
+        retries = KeyRetries(self.abandon, policy, on_key_problem)
         return encrypted(
             retrying, self.config.encryption, settings.prefix, retries, self.resources, session=self.session
         )
+
+    def _reported(self, what: str, reason: str | None) -> None:
+        """`reason`: None when it succeeds again."""
+        if reason is None:
+            self.health.resumed(what)
+        else:
+            self.health.stopped(what, f"fails again and again: {reason}")
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
@@ -268,7 +274,9 @@ def program() -> str:
 
 
 def for_workers(config: Config, *needed: str) -> Config:
-    """The configuration that is pickled for Spark tasks: the archive and the sections `needed`, no more."""
+    """The configuration that is pickled for Spark tasks: the archive and the sections `needed`, no more. Nor is there
+    [metrics], which has a password, and a port that is one process's alone."""
     sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention", "schema_registry"}
     left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
-    return replace(config, encryption=encryption_for_workers(config.encryption), **left_out)
+    encryption = encryption_for_workers(config.encryption)
+    return replace(config, encryption=encryption, metrics=MetricsSettings(), **left_out)

@@ -122,9 +122,10 @@ class Watching:
             try:
                 reader = reader or self._open()
                 found = reader.read(self._clock.now())
-            except ReplicatorError as error:
+            except Exception as error:  # if the thread ended, an old state would stay on the screen
+                kind = "" if isinstance(error, ReplicatorError) else f"{type(error).__name__}: "
                 with self._lock:
-                    self._trouble = str(error)
+                    self._trouble = f"{kind}{error}"
             else:
                 with self._lock:
                     self._last, self._trouble = with_rates(found, self._last), ""

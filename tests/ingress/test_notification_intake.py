@@ -310,6 +310,20 @@ class TestProbes:
         assert len(bench.events()) == 1
         assert bench.queue.messages == []
 
+    def test_a_store_that_does_not_answer_holds_up_one_receive_once(self, bench: Bench) -> None:
+        """Each attempt may take as long as a request may: many would let `/healthz` count the thread as stalled."""
+        asked: list[str] = []
+
+        def fails(probe_id: str) -> None:
+            asked.append(probe_id)
+            raise StoreUnavailable("put: planned")
+
+        bench.intake.answer = fails
+        keys = [sent_probe_key("data", "a", probe_id) for probe_id in ("x1", "x1", "x2", "x3")]
+        bench.queue.send(s3(*(("ObjectCreated:Put", key) for key in keys)))
+        assert bench.intake.receive_once() == 1
+        assert asked == ["x1"]
+
     @pytest.mark.parametrize(("late", "answers"), [(timedelta(), 1), (PROBE_AGE, 1), (PROBE_AGE * 1.01, 0)])
     def test_one_of_long_ago_gets_no_answer(self, bench: Bench, late: timedelta, answers: int) -> None:
         seen: list[str] = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.local.aws import create_bucket_with_queue
-from replicator.services.ingress import ROUND_RECORDS
+from ingress.delivery.sizes import ROUND_RECORDS
 from tests.processes.flow import Flow
 from tests.processes.harness import A, Site, Worker
 from tests.processes.log_cleaner import quick_cleaner

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.runtime.crash_points import AFTER, BEFORE, Step
-from replicator.services.ingress import ROUND_RECORDS
+from ingress.delivery.sizes import ROUND_RECORDS
 from tests.faults.hand import Hand, hand
 from tests.faults.victim import CrashPoint
 from tests.processes.flow import Flow

@@ -44,9 +44,37 @@ class ClusterUnreachable(BrokerUnavailable):
     """No broker is connected; the message says why. An immediate retry would fail in the same way."""
 
 
+class ClientReports:
+    """What a client says of its brokers, in callbacks within `poll`: neither may raise. Nothing here refers to the
+    client, which refers to this: so its threads and connections end with the last reference to it."""
+
+    def __init__(self, servers: str, unreachable: Unreachable) -> None:
+        self._servers, self._unreachable = servers, unreachable
+
+    def log(self, level: int, line: str, *arguments: object) -> None:
+        """Called for each log line. While a broker is down there are some twenty lines a second: they become the reason
+        in the error instead of log lines."""
+        text = line % arguments
+        is_failure = text.startswith("FAIL ") and self._failed(text)
+        client_log.log(logging.DEBUG if is_failure else level, "%s", text)
+
+    def on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._unreachable.all_down()
+        elif error.code() in BROKER_ERRORS:
+            text = error.str()  # the same text as the log line, which `log_level` may suppress
+            self._failed(f"{self._servers}: {text}" if text.startswith(NOT_ACQUIRED) else text)
+
+    def _failed(self, text: str) -> bool:
+        failure = parse_failure(text)
+        if failure is not None:
+            self._unreachable.failed(failure, time.monotonic())
+        return failure is not None
+
+
 class AdminConnection:
     """`client` sends requests; `wait` returns the answer. Safe to call from several threads. A client that gets no
-    answer is replaced: see `infra.kafka.client.admin_answers`."""
+    answer is replaced: see `infra.kafka.client.admin_answers`. The client ends with the last reference to this."""
 
     def __init__(
         self, properties: Mapping[str, Any], *, timeout: timedelta, first_contact: timedelta = FIRST_CONTACT
@@ -54,12 +82,12 @@ class AdminConnection:
         """`timeout`: for each call. `first_contact`: for calls before the first answer, when every broker is down.
         Raises ConfigError for properties that the client rejects."""
         self.timeout, self._first_contact = timeout, first_contact
-        self._servers = str(properties.get("bootstrap.servers", "?"))
-        self._unreachable = Unreachable(self._servers, partial(why_not_trusted, properties=properties))
+        servers = str(properties.get("bootstrap.servers", "?"))
+        self._unreachable = Unreachable(servers, partial(why_not_trusted, properties=properties))
+        self._reports = ClientReports(servers, self._unreachable)
         self._was_reached = False
         self.has_acls = properties.get(AUTH) != MSK_IAM  # whether ACLs of Kafka can decide who may do what
-        # the client calls `log` of its `logger`; neither this nor `error_cb` may raise
-        self._config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._on_error}
+        self._config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._reports.on_error}
         self._replacing = threading.Lock()
         try:
             self._connect()
@@ -67,7 +95,7 @@ class AdminConnection:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
 
     def _connect(self) -> None:
-        self.client = connect(AdminClient, self._config, logger=self)
+        self.client = connect(AdminClient, self._config, logger=self._reports)
         self._is_new = Deadline(REPLACED_AFTER)
 
     def _unanswered(self) -> None:
@@ -135,25 +163,3 @@ class AdminConnection:
     def _answered(self) -> None:
         self._was_reached = True
         self._unreachable.answered()
-
-    # --- callbacks, which the client calls within `poll` ---
-
-    def log(self, level: int, line: str, *arguments: object) -> None:
-        """Called for each log line. While a broker is down there are some twenty lines a second: they become the reason
-        in the error instead of log lines."""
-        text = line % arguments
-        is_failure = text.startswith("FAIL ") and self._failed(text)
-        client_log.log(logging.DEBUG if is_failure else level, "%s", text)
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._unreachable.all_down()
-        elif error.code() in BROKER_ERRORS:
-            text = error.str()  # the same text as the log line, which `log_level` may suppress
-            self._failed(f"{self._servers}: {text}" if text.startswith(NOT_ACQUIRED) else text)
-
-    def _failed(self, text: str) -> bool:
-        failure = parse_failure(text)
-        if failure is not None:
-            self._unreachable.failed(failure, time.monotonic())
-        return failure is not None

@@ -164,19 +164,17 @@ class Unreachable:
             # only failures since the call: the cause of an earlier failure may be fixed
             since = [failure for failure, at in self._failures.values() if at >= asked_at]
             is_permanent = bool(since) and all(failure.is_permanent for failure in since)
-            return self._text() if is_permanent or waited >= patience.total_seconds() else ""
+        return self.text() if is_permanent or waited >= patience.total_seconds() else ""
 
     def text(self) -> str:
         """Brokers that are not connected, with the remedy; if the client has reported none, that no broker answers."""
         with self._lock:
-            return self._text()
-
-    def _text(self) -> str:
-        if not self._failures:
+            known = [failure for failure, _ in self._failures.values()]
+        if not known:
             return f"no answer from {self._servers}: check hosts and ports, and that no firewall drops packets"
-        known = [str(self._explained(failure)) for failure, _ in self._failures.values()]
+        listed = [str(self._explained(failure)) for failure in known[:MAX_LISTED]]
         more = [f"and {len(known) - MAX_LISTED} more"] if len(known) > MAX_LISTED else []
-        return " | ".join([*known[:MAX_LISTED], *more])
+        return " | ".join([*listed, *more])
 
     def _explained(self, failure: Failure) -> Failure:
         if NOT_VERIFIED not in failure.reason or not (why := self._why_not_trusted(failure.broker)):

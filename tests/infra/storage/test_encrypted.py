@@ -268,6 +268,24 @@ def test_a_key_added_to_the_file_is_used_without_a_restart(tmp_path: Path, below
         store.open(KEY)
 
 
+def test_a_process_that_was_given_the_keys_sees_a_key_that_is_added(tmp_path: Path, below: MemoryObjectStore) -> None:
+    """As the processes of `--processes` and tasks on Spark are: they run as long as the service."""
+    path, given = tmp_path / "keys.toml", key_text("old", old=2)
+    store = encrypted_around(below, KeyFile(path, given))
+    put(store, KEY, b"x")  # without the file
+    path.write_text(key_text("new", new=1, other=3))
+    put(encrypted_around(below, KeyFile(path)), f"{KEY}0", b"y")
+    assert get(store, f"{KEY}0") == b"y"
+    assert get(store, KEY) == b"x", "what was given still reads"
+    put(store, f"{KEY}1", b"z")
+    assert get(encrypted_around(below, keys_of("new", new=1)), f"{KEY}1") == b"z"
+    for broken in ("current = ", None):  # while somebody edits it, and replaces it
+        path.unlink() if broken is None else path.write_text(broken)
+        assert get(store, KEY) == b"x"
+        put(store, f"{KEY}-{broken}", b"z")
+        assert get(encrypted_around(below, keys_of("new", new=1)), f"{KEY}-{broken}") == b"z", "not by the old key"
+
+
 SECRET = base64.b64encode(b"7" * 32).decode()
 
 
@@ -285,6 +303,8 @@ SECRET = base64.b64encode(b"7" * 32).decode()
         (f'current = "arn:x"\n[keys]\n"arn:x" = "{SECRET}"', "an id is 1 to 200"),
         (f'current = "a"\nother = 1\n[keys]\na = "{SECRET}"', "other: unknown"),
         (f'current = "a"\n[keys]\na = {SECRET}', "is no TOML"),
+        (f'current = "a"\n[keys]\n"{SECRET}" = "a"', "an id is 1 to 200 .*: entry 1 has another one"),
+        (f'"{SECRET}" = "current"\n[keys]\na = "{SECRET}"', "a key of another form: unknown"),
     ],
 )
 def test_a_key_file_that_cannot_be_used_is_refused_without_its_keys(text: str, problem: str, tmp_path: Path) -> None:

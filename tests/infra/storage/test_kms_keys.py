@@ -168,6 +168,39 @@ def test_what_may_pass_is_tried_again(failure: Exception) -> None:
     assert len(asked) == 3
 
 
+class Refusing:
+    """A `KeyProvider` that lacks the key, the first times that it is asked."""
+
+    def __init__(self, times: int) -> None:
+        self.left, self.asked = times, 0
+
+    def create(self, region: str, *, is_shared: bool = False) -> DataKey:
+        return DataKey(key_id=ARN, wrapped=b"w", secret=self.unwrap(ARN, b"w", region))
+
+    def unwrap(self, key_id: str, wrapped: bytes, region: str) -> bytes:
+        self.asked += 1
+        if self.asked <= self.left:
+            raise KeyRefused("planned")
+        return b"s" * 32
+
+
+def test_an_object_whose_key_is_missing_holds_no_thread_of_a_service() -> None:
+    """Few threads read for all partitions: the one of this object waits, and says why, and the others go on."""
+    refusing = Refusing(3)
+    with pytest.raises(KeyRefused, match="planned"):
+        RetryingKeys(refusing, stop=FastStop()).unwrap(ARN, b"w", "a")
+    assert refusing.asked == 1
+
+
+def test_a_service_waits_until_it_may_encrypt() -> None:
+    """Without a key for new objects, no partition can go on."""
+    assert RetryingKeys(Refusing(3), stop=FastStop()).create("a").secret == b"s" * 32
+    refusing = Refusing(1)
+    with pytest.raises(KeyRefused, match="planned"):
+        RetryingKeys(refusing, stop=FastStop(), policy=RetryPolicy(is_one_shot=True)).create("a")
+    assert refusing.asked == 1
+
+
 # --- data keys in memory ---
 
 

@@ -14,8 +14,7 @@ from formats.control.quarantine import Quarantined
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.job_heartbeats import Heartbeat
 from infra.archive.proofs import Proof
-from replicator.console.history import LagKey
-from replicator.console.pages import key_of
+from replicator.console.history import LagKey, key_of
 from replicator.console.segment_map import PartitionSegments, incarnation_map
 from replicator.console.site import PartitionKey
 from replicator.console.state import (

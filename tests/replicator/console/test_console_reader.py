@@ -11,8 +11,7 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
 from infra.archive.proofs import Proof, ProofStore
-from replicator.console.history import LagHistory
-from replicator.console.pages import key_of
+from replicator.console.history import LagHistory, key_of
 from replicator.console.reader import MOST_REASONS, SAMPLES, add_sample
 from replicator.console.rows import drill_history
 from replicator.console.state import Condition, ConsoleState, FlowKind

@@ -188,7 +188,7 @@ def test_lag_before_the_start_is_followed_by_what_refreshes_saw() -> None:
 
 
 class LeavesClients(GivenStates):
-    """Each refresh leaves an object that refers to itself, as clients of Kafka and S3 do."""
+    """Each refresh leaves an object that refers to itself, as an error does that a client answered with."""
 
     def refresh(self, before: ConsoleState) -> ConsoleState:
         class Client:

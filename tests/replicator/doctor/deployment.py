@@ -60,6 +60,7 @@ EVERY_OPERATION = frozenset(
     {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS"}
 )
 BROKER = {
+    "listeners": "PLAINTEXT://:9092",
     "early.start.listeners": "",
     "transaction.max.timeout.ms": "900000",
     "transaction.state.log.replication.factor": "3",

@@ -377,6 +377,17 @@ def test_notifications_may_go_by_sns_or_event_bridge() -> None:
         assert [one for one in found if one.severity is not Severity.OK] == []
 
 
+@pytest.mark.parametrize("partition", ["aws-cn", "aws-us-gov"])
+def test_the_policy_of_a_queue_names_the_bucket_in_its_own_partition_of_aws(partition: str) -> None:
+    sends = changed_policy(Condition={"ArnLike": {"aws:SourceArn": f"arn:{partition}:s3:::ours"}})
+    arn = QUEUE_ARN.replace("arn:aws:", f"arn:{partition}:")
+    there = replace(with_notification(to=arn), queue=queue(arn=arn, policy=sends), probes=Unread("not sent"))
+    found = examine(queue_checks.QUEUE_CHECKS, there)
+    assert {one.name for one in found if one.severity is Severity.ERROR} == set()
+    other = replace(there, queue=queue(arn=arn, policy=POLICY))
+    assert "queue-refuses-bucket" in {one.name for one in examine(queue_checks.QUEUE_CHECKS, other)}
+
+
 def test_sections_that_are_not_there_are_not_checked() -> None:
     alone = replace(config(), ingress=None, sqs=None, sync=None, compaction=None)
     facts = sound(
@@ -412,6 +423,20 @@ def test_one_broker_needs_no_replicas() -> None:
     )
     found = examine(cluster_checks.CLUSTER_CHECKS, sound(cluster=planted))
     assert [one for one in found if one.severity is not Severity.OK] == []
+
+
+def test_a_managed_cluster_that_shows_few_of_its_settings_is_not_called_old() -> None:
+    found = examine(cluster_checks.CLUSTER_CHECKS, with_cluster(broker_configs={"num.partitions": "6"}))
+    assert [one.name for one in found if one.severity is not Severity.OK] == ["cluster-version"]
+    (version,) = [one for one in found if one.name == "cluster-version"]
+    assert version.severity is Severity.UNKNOWN
+    assert version.why == "the cluster shows only some of its brokers' settings"
+
+
+def test_a_setting_of_a_broker_without_a_value_counts_as_its_default() -> None:
+    names = ("transaction.max.timeout.ms", "transaction.state.log.replication.factor", "offsets.retention.minutes")
+    facts = with_cluster(broker_configs={**BROKER, **dict.fromkeys(names, "")})
+    assert [one for one in examine(cluster_checks.CLUSTER_CHECKS, facts) if one.severity is not Severity.OK] == []
 
 
 def test_many_names_are_cut() -> None:

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from formats.errors import BrokerUnavailable
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.segment import SourcePartition
+from infra.contracts.internal_topics import CheckpointStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config.load import parse
-from replicator.services.clients import Clients
+from replicator.services.clients import CheckpointsOnceThere, Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import routed
 from tests.fakes.cluster_facts import FakeGroups
@@ -57,3 +60,21 @@ def test_an_id_that_could_not_be_asked_for_is_asked_for_again() -> None:
             _ = reach.cluster_id
         admin.away = False
         assert reach.cluster_id == "cluster"
+
+
+def test_checkpoints_of_a_topic_that_does_not_exist_yet_are_read_once_it_does() -> None:
+    """A command that reads again and again, such as `top`, may be older than the topic."""
+    target = FakeTarget()
+    made: list[CheckpointStore | None] = []
+
+    def open_store() -> CheckpointStore | None:
+        made.append(target.checkpoint_store() if made else None)
+        return made[-1]
+
+    store = CheckpointsOnceThere(open_store)
+    assert store.read() == {}
+    assert (store.parked(), store.skipped(), store.waiting(), store.claims()) == ({}, (), {}, ())
+    checkpoint = Checkpoint(7, "id", NOW)
+    target.put_checkpoint(CheckpointKey(SourcePartition("a", "orders", 0), "orders"), checkpoint)
+    assert list(store.read().values()) == list(store.read().values()) == [checkpoint]
+    assert len(made) == 2

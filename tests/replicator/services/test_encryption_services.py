@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pickle
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from formats.errors import ConfigError, KeyRefused
 from infra.contracts.storage import ObjectStore
+from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from infra.runtime.retry import RetryPolicy
 from infra.settings.encryption import EncryptionSettings
@@ -19,7 +22,7 @@ from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import Config, from_mapping
 from replicator.config.show import table_of, to_toml
 from replicator.services.encryption import KeyRetries, encrypted, sealed_only
-from replicator.services.wiring import for_workers
+from replicator.services.wiring import ServiceContext, for_workers
 from tests.contracts.store import KEY, get, put
 from tests.fakes.key_files import key_text
 
@@ -52,6 +55,14 @@ def test_workers_of_spark_need_no_key_file(path: Path) -> None:
     put(opened(below, there.encryption), f"{KEY}0", b"y")
     path.write_text(key_text("new", new=1), encoding="utf-8")
     assert get(opened(below, config.encryption), f"{KEY}0") == b"y"
+
+
+def test_processes_of_a_service_see_a_key_that_is_added(path: Path) -> None:
+    config, below = config_of(key="file", key_file=str(path)), MemoryObjectStore()
+    child = opened(below, pickle.loads(pickle.dumps(for_workers(config))).encryption)
+    path.write_text(key_text("newer", new=1, newer=2), encoding="utf-8")
+    put(opened(below, config.encryption), KEY, b"x")
+    assert get(child, KEY) == b"x"
 
 
 def test_a_task_is_not_sent_without_its_keys(tmp_path: Path) -> None:
@@ -110,3 +121,21 @@ def test_a_destination_takes_no_object_in_clear_where_they_are_refused(path: Pat
     put(below, f"{KEY}0", b"x")
     with pytest.raises(KeyRefused, match="is not encrypted, or was cut"):
         opened(below, settings).open(KEY)
+
+
+def test_a_service_that_waits_for_its_key_names_the_key_and_not_the_bucket(path: Path) -> None:
+    around = ServiceContext(config_of(key="file", key_file=str(path)))
+    store = around.objects(around.config.s3, threads=1)
+    path.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        putting = pool.submit(put, store, KEY, b"x")
+        try:
+            assert wait_until(lambda: bool(around.health.snapshot().stopped), timedelta(seconds=60))
+            (found,) = around.health.snapshot().stopped.items()
+        finally:
+            around.abandon.set()
+        with pytest.raises(KeyRefused, match="put it back"):
+            putting.result()
+    assert found[0] == "[encryption]: create_data_key"
+    assert found[1].endswith("cannot be read: FileNotFoundError; put it back")
+    around.resources.close()

@@ -129,11 +129,11 @@ class Readings:
     """The state, as often as it is asked for."""
 
     def __init__(self) -> None:
-        self.fails = False
+        self.error: Exception | None = None
 
     def read(self, now: datetime) -> Snapshot:
-        if self.fails:
-            raise BrokerUnavailable("planned")
+        if self.error is not None:
+            raise self.error
         rows = [Row(flow=FlowName.DELIVER, name=f"us/orders/{n} -> orders", behind=n, position=0) for n in range(50)]
         return Snapshot(region="eu", at=now, rows=rows)
 
@@ -181,10 +181,12 @@ def test_a_failed_reading_keeps_the_last_one_and_says_why() -> None:
     watching.start()
     try:
         assert wait_until(lambda: watching.last()[0] is not None, PATIENCE)
-        readings.fails = True
+        readings.error = BrokerUnavailable("planned")
         assert wait_until(lambda: watching.last()[1] == "planned", PATIENCE)
+        readings.error = KeyError("a mistake of ours")  # without a word, an old state would be shown for ever
+        assert wait_until(lambda: watching.last()[1] == "KeyError: 'a mistake of ours'", PATIENCE)
         assert watching.last()[0] is not None
-        readings.fails = False
+        readings.error = None
         assert wait_until(lambda: watching.last()[1] == "", PATIENCE)
     finally:
         watching.stop()

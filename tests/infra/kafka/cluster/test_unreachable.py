@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -19,7 +22,7 @@ from infra.kafka.cluster import admin_connection
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.groups import KafkaGroups
-from infra.kafka.cluster.unreachable import MIN_WAIT, Failure, Unreachable, parse_failure
+from infra.kafka.cluster.unreachable import MAX_LISTED, MIN_WAIT, Failure, Unreachable, parse_failure
 from infra.runtime.log_fields import NEXT
 from tests.examples import property_examples
 
@@ -132,6 +135,30 @@ def test_a_certificate_that_is_not_trusted_has_its_reason() -> None:
     assert second.endswith("; set ssl.ca.location to the CA of the broker's certificate")
 
 
+def test_only_the_brokers_of_a_message_are_asked_and_nothing_waits_for_their_answer() -> None:
+    asked: list[str] = []
+
+    def why(broker: str) -> str:
+        asked.append(broker)
+        beside = threading.Thread(target=known.all_down, daemon=True)  # as a client does, which reports meanwhile
+        beside.start()
+        beside.join(timeout=5)
+        assert not beside.is_alive()
+        return "certificate has expired"
+
+    known = Unreachable("b:1", why)
+    for number in range(50):
+        failure = parse_failure(f"b{number}:1/bootstrap: broker certificate could not be verified")
+        assert failure is not None
+        known.failed(failure, 0.0)
+    known.all_down()
+    for say in (known.text, lambda: known.verdict(0.0, 60.0, timedelta(seconds=30))):
+        asked.clear()
+        text = say()
+        assert text.count("certificate has expired") == len(asked) == MAX_LISTED
+        assert text.endswith("| and 47 more")
+
+
 @pytest.mark.parametrize(
     ("broker", "line", "advice", "is_permanent"),
     LINES,
@@ -159,6 +186,24 @@ def test_the_text_of_an_error_lacks_the_client_s_code() -> None:
     with pytest.raises(BrokerUnavailable, match=r"^describe the cluster: .*127\.0\.0\.1:1") as caught:
         connection.wait(answer, "describe the cluster")
     assert "_TRANSPORT" not in str(caught.value)
+
+
+def test_a_client_ends_with_the_last_reference_to_its_connection() -> None:
+    """Its threads would stay until the garbage collector runs, and commands that refresh make many clients."""
+    properties = {"bootstrap.servers": "127.0.0.1:1"}
+    gc.disable()  # which may run at any time
+    try:
+        admin: KafkaAdmin | None = KafkaAdmin(properties)
+        groups: KafkaGroups | None = KafkaGroups(properties, properties)
+        assert admin is not None
+        assert groups is not None
+        clients = [weakref.ref(one._connection.client) for one in (admin, groups)]
+        with pytest.raises(BrokerUnavailable):
+            admin.describe(["orders"])
+        admin = groups = None
+        assert [one() for one in clients] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_the_warning_while_waiting_has_the_timeout(

@@ -75,7 +75,7 @@ def test_to_the_end_that_it_had_at_the_begin(client: Client) -> None:
 
 
 def test_leaders_are_asked_for_before_partitions_are_assigned(client: Client) -> None:
-    """A client that was connected before the topic existed looks for them once a second."""
+    """A client that was connected before the topic existed asks for them once a second."""
     client.answers += [[end(8)]]
     assert list(read_each(UNREACHABLE, "t")) == []
     assert client.calls == ["ask for t", "assign"]

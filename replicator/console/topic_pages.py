@@ -1,42 +1,28 @@
 """The pages about flows, topics and partitions as JSON values. Pure.
 
-    /                                       overview
-    /topics?q=&sort=&page=                  topics
-    /topics/REGION/TOPIC?page=              one topic with its partitions
-    /topics/REGION/TOPIC/PARTITION          one partition: lag, segment map, problems
-    /problems?page=                         all problems
-
-Lists have pages, so that no answer grows with the number of partitions. HTML is made of these values and of nothing
-else.
+/                                       overview
+/topics?q=&sort=&page=                  topics
+/topics/REGION/TOPIC?page=              one topic with its partitions
+/topics/REGION/TOPIC/PARTITION          one partition: lag, segment map, problems
+/problems?page=                         all problems
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from infra.archive.proofs import Proof
-from replicator.console.history import LagHistory, LagKey, whole
-from replicator.console.segment_map import IncarnationMap, PartitionSegments
+from replicator.console.history import LagHistory, LagKey, key_of, whole
+from replicator.console.page_frame import ConsolePage, PageQuery, frame, paged, time_text
+from replicator.console.segment_map import PartitionSegments
+from replicator.console.segment_map_json import map_json
 from replicator.console.state import Condition, ConsoleState, FlowKind, FlowState, PartitionRow, ReadPart
-
-T = TypeVar("T")
-ConsolePage = Mapping[str, Any]
 
 TOPICS, PARTITIONS, PROBLEMS, FIRST = 100, 100, 200, 20
 """Lines of a page."""
 _WORST_FIRST = tuple(Condition)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageQuery:
-    """What a list is asked for."""
-
-    search: str = ""  # part of a name, in any case
-    sort: str = ""  # "" for the worst first, "name"
-    number: int = 1  # of the page, from 1
 
 
 def overview(state: ConsoleState, history: LagHistory, now: datetime) -> ConsolePage:
@@ -84,7 +70,7 @@ def topic_page(
         "region": where[0],
         "topic": where[1],
         "flows": [_topic_summary(some) for some in _topics(rows).values()],
-        "lag_over_time": lag_over_time(history, rows),
+        "lag_over_time": lag_overtime_text(history, rows),
         "partitions": [
             {**_partition(row, now), "lag_over_time": [lag for _, lag in history.read([key_of(row)])][-40:]}
             for row in shown
@@ -109,7 +95,7 @@ def partition_page(
         "topic": where[1],
         "partition": where[2],
         "flows": [_partition(row, now) for row in sorted(rows, key=_by_name_and_number)],
-        "lag_over_time": lag_over_time(history, rows),
+        "lag_over_time": lag_overtime_text(history, rows),
         "segment_map": None if segments is None else map_json(segments, now),
     }
 
@@ -130,46 +116,7 @@ def all_problems(state: ConsoleState) -> list[str]:
     return found
 
 
-def frame(state: ConsoleState, now: datetime, name: str) -> dict[str, Any]:
-    """What every page has: whose state it is, and how old each part of it is."""
-    parts: Sequence[tuple[str, ReadPart[Any]]] = [
-        ("egress", state.egress),
-        ("ingress", state.ingress),
-        ("groups", state.groups),
-        ("compaction", state.compaction),
-        ("drills", state.drills),
-    ]
-    return {
-        "page": name,
-        "own_region": state.region,
-        "at": now.isoformat(),
-        "refreshed_at": _time(state.refreshed_at),
-        "refresh_seconds": round(state.refresh_seconds, 3),
-        "parts": {
-            part: {
-                "read_at": _time(one.read_at),
-                "age_seconds": None if one.read_at is None else round((now - one.read_at).total_seconds(), 1),
-                "error": one.error or None,
-                "failed_at": _time(one.failed_at),
-            }
-            for part, one in parts
-            if one.is_configured
-        },
-    }
-
-
-def paged(found: Sequence[T], number: int, size: int) -> tuple[Sequence[T], Mapping[str, int]]:
-    """The lines of a page, and which one it is; a number beyond the last is the last."""
-    pages = max(-(-len(found) // size), 1)
-    number = min(max(number, 1), pages)
-    return found[(number - 1) * size : number * size], {"number": number, "pages": pages, "total": len(found)}
-
-
-def key_of(row: PartitionRow) -> LagKey:
-    return row.flow, row.source, row.destination
-
-
-def lag_over_time(history: LagHistory, rows: Iterable[PartitionRow]) -> Sequence[tuple[str, int | None]]:
+def lag_overtime_text(history: LagHistory, rows: Iterable[PartitionRow]) -> Sequence[tuple[str, int | None]]:
     return _series(history, [key_of(row) for row in rows])
 
 
@@ -177,57 +124,11 @@ def _series(history: LagHistory, keys: Sequence[LagKey]) -> Sequence[tuple[str, 
     return [(at.isoformat(timespec="seconds"), lag) for at, lag in history.read(keys)]
 
 
-def map_json(found: PartitionSegments, now: datetime) -> Mapping[str, Any]:
-    return {
-        "read_at": found.read_at.isoformat(),
-        "age_seconds": round((now - found.read_at).total_seconds(), 1),
-        "error": found.error or None,
-        "incarnations": [_incarnation_json(one) for one in found.incarnations],
-    }
-
-
 def proof_json(proof: Proof | None, now: datetime) -> Mapping[str, Any] | None:
     if proof is None:
         return None
     age = round((now - proof.at).total_seconds(), 1)
     return {"at": proof.at.isoformat(), "age_seconds": age, "next_offset": proof.next_offset, "whole": proof.is_whole}
-
-
-def _incarnation_json(one: IncarnationMap) -> Mapping[str, Any]:
-    return {
-        "path": one.path,
-        "id": one.incarnation_id,
-        "start": one.start,
-        "next_offset": one.next_offset,
-        "begin": None if one.begin is None else one.begin.offset,
-        "begun_at": None if one.begin is None else _time(one.begin.recorded_at),
-        "forks": list(one.forks),
-        "levels": [
-            {
-                "level": level.level,
-                "segments": level.segments,
-                "bytes": level.size_bytes,
-                "blocks": [
-                    {
-                        "start": block.offsets.start,
-                        "end": block.offsets.end,
-                        "segments": block.segments,
-                        "bytes": block.size_bytes,
-                        "newest_at": block.newest_at.isoformat(timespec="seconds"),
-                    }
-                    for block in level.blocks
-                ],
-            }
-            for level in one.levels
-        ],
-        "holes": [
-            {"start": hole.offsets.start, "end": hole.offsets.end, "kind": hole.kind, "reason": hole.reason}
-            for hole in one.holes
-        ],
-        "more_holes": one.more_holes,
-        "damaged": dict(one.damaged),
-        "is_cut": one.is_cut,
-    }
 
 
 def _topics(rows: Iterable[PartitionRow]) -> Mapping[tuple[str, ...], list[PartitionRow]]:
@@ -271,7 +172,7 @@ def _topic_summary(rows: Sequence[PartitionRow]) -> Mapping[str, Any]:
         "gaps": sum(row.gaps for row in rows),
         "problems": sum(len(row.problems) for row in rows),
         "proven": len(proofs),
-        "oldest_proof_at": _time(min((proof.at for proof in proofs), default=None)),
+        "oldest_proof_at": time_text(min((proof.at for proof in proofs), default=None)),
         "not_whole": sum(not proof.is_whole for proof in proofs),
     }
 
@@ -324,7 +225,7 @@ def _flow(kind: FlowKind, part: ReadPart[FlowState], history: LagHistory, now: d
         "sources": [
             {
                 "region": one.region,
-                "heartbeat_at": _time(one.heartbeat_at),
+                "heartbeat_at": time_text(one.heartbeat_at),
                 "heartbeat_age_seconds": None
                 if one.heartbeat_at is None
                 else round((now - one.heartbeat_at).total_seconds(), 1),
@@ -345,7 +246,3 @@ def _counts(rows: Iterable[PartitionRow], name: Callable[[PartitionRow], str]) -
 def _known_sum(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat(timespec="seconds")
