@@ -22,6 +22,7 @@ def app_that_notes(seen: list[Any]) -> typer.Typer:
     @app.command()
     def command(
         argument: str,
+        *,
         text: str = "default",
         path: Path | None = None,
         count: Annotated[int | None, typer.Option(min=1)] = None,
@@ -79,7 +80,16 @@ def test_the_outcome_is_that_of_typer(arguments: tuple[str, ...]) -> None:
 
 
 def test_what_the_command_gets() -> None:
-    assert outcome("a", "--path", "b", "--noted", "c") == ["a", "default", Path("b"), None, None, False, "noted c", None]
+    assert outcome("a", "--path", "b", "--noted", "c") == [
+        "a",
+        "default",
+        Path("b"),
+        None,
+        None,
+        False,
+        "noted c",
+        None,
+    ]
 
 
 def test_a_path_that_cannot_be_read_is_left_to_typer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
