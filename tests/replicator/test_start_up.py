@@ -17,7 +17,7 @@ HEAVY = {"awscrt", "boto3", "botocore", "confluent_kafka", "croniter", "numpy", 
 HEAVY |= {"py4j", "pyarrow", "pydantic", "pydantic_core", "pyspark", "rich"}
 COMMAND_LINE = {"annotated_doc", "shellingham", "typer"}
 BOTOCORE = {"_awscrt", "awscrt", "botocore", "certifi", "dateutil", "jmespath", "six", "urllib3"}
-ARROW = {"cython_runtime", "numpy", "pyarrow"}  # numpy where it is installed: Arrow looks for it
+ARROW = {"cython_runtime", "numpy", "pyarrow"}  # Arrow loads numpy where it is installed
 SERVICE = COMMAND_LINE | BOTOCORE | ARROW | {"confluent_kafka", "prometheus_client", "tenacity"}
 OURS = {"compaction", "egress", "formats", "infra", "ingress", "replicator"}
 
