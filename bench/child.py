@@ -46,7 +46,9 @@ def run(
 ) -> Measurement:
     """Run `python -m module what` with the spec on stdin and the result on stdout. `python` and `folder`: of another
     version of this project, whose `bench/` is in `folder`. Raises ChildFailed."""
-    environment = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    # a program as it is installed: modules are compiled once, not by each process
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**inherited, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
     with log.open("wb") as errors, output.open("wb") as results:
         process = subprocess.Popen(

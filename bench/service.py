@@ -7,6 +7,8 @@ Classes of the composition root are replaced by subclasses that record the time 
 poll, segment or round, none per record. `bench.child` starts this.
 """
 
+# ruff: noqa: PLC0415  -- as a command does: it imports what one service needs, since its start is measured, too
+
 from __future__ import annotations
 
 import json
@@ -17,28 +19,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import child
-from formats.coverage import SegmentSlice
 from formats.errors import ShutdownExpired
-from formats.footer import SegmentFooter
-from formats.messages.delivery_checkpoint import Skipped
-from formats.segment import Segment
-from infra.archive.upload import Encoded, Uploader
-from infra.contracts.cluster import TopicPartition
-from infra.contracts.consumer import Fetched, Run
-from infra.contracts.producer import RunFailed, TargetRun
-from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
-from infra.kafka.producer.at_least_once import AtLeastOnceWriter
-from infra.kafka.producer.transactional import TransactionalWriter
-from infra.runtime.logs import configure
-from infra.runtime.service import Service
-from infra.runtime.tuning import tune
-from ingress.delivery.events import DeliveryTarget
-from ingress.delivery.rounds import Delivery
-from replicator.config import from_mapping
-from replicator.services import egress, ingress
+from infra.runtime.collector import collect_rarely
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from formats.coverage import SegmentSlice
+    from formats.footer import SegmentFooter
+    from formats.messages.delivery_checkpoint import Skipped
+    from formats.segment import Segment
+    from infra.archive.upload import Encoded
+    from infra.contracts.cluster import TopicPartition
+    from infra.contracts.consumer import Fetched
+    from infra.contracts.producer import RunFailed, TargetRun
+    from infra.runtime.service import Service
+    from ingress.delivery.events import DeliveryTarget
+    from replicator.config import Config
 
 POLL_SECONDS = 0.05  # between checks that the service still runs
 
@@ -94,8 +94,12 @@ class _Counted:
         return failures
 
 
-def add_marks(marks: Marks) -> None:
-    """Install the clocks in the composition root."""
+def marked_egress(config: Config, marks: Marks) -> Service:
+    """Egress, with the clocks in its composition root."""
+    from infra.archive.upload import Uploader
+    from infra.contracts.consumer import Run
+    from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
+    from replicator.services import egress
 
     class Consumer(KafkaSourceConsumer):
         def poll(self, timeout: timedelta) -> Sequence[Fetched]:
@@ -114,6 +118,17 @@ def add_marks(marks: Marks) -> None:
                 marks.ages.append(time.time() - footer.min_timestamp_ms / 1000)
             marks.finish(footer.count)
             return new
+
+    _replace(egress, Consumer, Uploads)
+    return egress.build_egress(config)
+
+
+def marked_ingress(config: Config, marks: Marks) -> Service:
+    """Ingress, likewise."""
+    from infra.kafka.producer.at_least_once import AtLeastOnceWriter
+    from infra.kafka.producer.transactional import TransactionalWriter
+    from ingress.delivery.rounds import Delivery
+    from replicator.services import ingress
 
     class Deliveries(Delivery):
         def begin(
@@ -137,15 +152,16 @@ def add_marks(marks: Marks) -> None:
 
         return Counting
 
-    names = (
-        (egress, "KafkaSourceConsumer", Consumer),
-        (egress, "Uploader", Uploads),
-        (ingress, "Delivery", Deliveries),
-        (ingress, "AtLeastOnceWriter", counting(AtLeastOnceWriter)),
-        (ingress, "TransactionalWriter", counting(TransactionalWriter)),
-    )
-    for module, name, replacement in names:
-        if not issubclass(replacement, getattr(module, name)):
+    _replace(ingress, Deliveries, counting(AtLeastOnceWriter), counting(TransactionalWriter))
+    return ingress.build_ingress(config)
+
+
+def _replace(module: ModuleType, *replacements: type[Any]) -> None:
+    """Put each in the place of the class that it is derived from."""
+    for replacement in replacements:
+        (replaced,) = replacement.__bases__
+        name = replaced.__name__
+        if replaced is not getattr(module, name):
             raise TypeError(f"{module.__name__}.{name} is not the class that the benchmark measures")
         setattr(module, name, replacement)
 
@@ -153,12 +169,16 @@ def add_marks(marks: Marks) -> None:
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
     """`spec`: config, records, timeout_seconds, stop_when ("finished", or "fetched": then the stop finishes the rest),
     ages (whether to report them)."""
+    collect_rarely()
+    from infra.runtime.logs import configure
+    from infra.runtime.tuning import tune
+    from replicator.config import from_mapping
+
     tune()
     marks = Marks(wanted=spec["records"])
-    add_marks(marks)
     config = from_mapping(spec["config"])
     configure(config.log.level or "info", config.log.format or "json")
-    service = {"egress": egress.build_egress, "ingress": ingress.build_ingress}[what](config)
+    service = {"egress": marked_egress, "ingress": marked_ingress}[what](config, marks)
     done = marks.all_fetched if spec.get("stop_when") == "fetched" else marks.all_finished
     deadline = time.monotonic() + spec["timeout_seconds"]
     service.start()

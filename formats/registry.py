@@ -62,6 +62,8 @@ class SegmentFormat(Protocol):
 
 
 GROUP = "replicator.formats"
+OURS = EntryPoint(name="parquet", value="formats.parquet.writer:ParquetFormat", group=GROUP)
+"""The format of this package: not searched for in all packages that are installed."""
 
 
 def load(
@@ -72,7 +74,7 @@ def load(
     `known` defaults to the installed entry points.
     """
     given = dict(options or {})
-    points = {point.name: point for point in (entry_points(group=GROUP) if known is None else known)}
+    points = {point.name: point for point in (_installed(name) if known is None else known)}
     if name not in points:
         raise ConfigError([f"no format {name!r}; installed: {', '.join(sorted(points)) or 'none'}"], source="format")
     try:
@@ -87,3 +89,7 @@ def load(
         return cast(SegmentFormat, make(**given))
     except (TypeError, ValueError) as error:
         raise ConfigError([str(error)], source=f"format {name!r}") from error
+
+
+def _installed(name: str) -> Iterable[EntryPoint]:
+    return [OURS] if name == OURS.name else entry_points(group=GROUP)

@@ -11,6 +11,9 @@ INTERRUPTED = 130
 def run() -> NoReturn:
     """Run a command and exit. Nothing keeps the process alive after that, and Ctrl-C is not reported as an error."""
     try:
+        from infra.runtime.collector import collect_rarely  # noqa: PLC0415
+
+        collect_rarely()  # before all else is loaded
         from infra.runtime.process_exit import exit_process  # noqa: PLC0415
         from replicator.main import main  # noqa: PLC0415 -- Ctrl-C may come while modules are loaded
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -60,14 +61,21 @@ def new_session(profile: str | None = None) -> botocore.session.Session:
     """A session for one client: sessions are not thread safe, and each reads the AWS profile, which is the
     environment's by default. All share the descriptions of AWS's services, which take 0.2 s of CPU to read."""
     session = botocore.session.Session(profile=profile)
-    session.register_component("data_loader", _service_descriptions())
+    session.register_component("data_loader", _descriptions(tuple(session.get_component("data_loader").search_paths)))
     return session
 
 
+class _Descriptions(Loader):
+    """Takes each folder for a service. The library's own loader first searches all of them, 400, for the file of which
+    it opens one: 20 ms of the start of a process."""
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - a method of the library
+        return sorted({name for path in self.search_paths if os.path.isdir(path) for name in os.listdir(path)})
+
+
 @cache
-def _service_descriptions() -> Loader:
-    loader: Loader = botocore.session.get_session().get_component("data_loader")
-    return loader
+def _descriptions(search_paths: tuple[str, ...]) -> Loader:
+    return _Descriptions(extra_search_paths=search_paths, include_default_search_paths=False)
 
 
 def client_config(

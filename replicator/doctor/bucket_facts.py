@@ -18,7 +18,8 @@ from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAns
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
 from replicator.rights.table import DELETE_OBJECT, GET, IAM, LIST, PUT, In
-from replicator.services.wiring import PROBE_TIMEOUT, queue_setup, s3_setup, s3_store
+from replicator.services.setups import queue_setup, s3_setup
+from replicator.services.wiring import PROBE_TIMEOUT, s3_store
 
 NO_OBJECT = f"{DOCTOR}/none"
 """Ends keys at which nothing is. A deletion that is only a question is of such a key: a store that does not know the

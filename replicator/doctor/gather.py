@@ -37,7 +37,8 @@ from replicator.doctor.reading import Asked, Questions, attempt
 from replicator.rights.table import ROLES, CommandRole
 from replicator.services.archive import archive_in
 from replicator.services.encryption import KeyRetries, encrypted
-from replicator.services.wiring import ONCE, PROBE_TIMEOUT, program, queue_setup, s3_store
+from replicator.services.setups import queue_setup
+from replicator.services.wiring import ONCE, PROBE_TIMEOUT, program, s3_store
 
 BUDGET = timedelta(seconds=50)  # for all facts of one region
 REQUEST = timedelta(seconds=10)  # for one request to a cluster

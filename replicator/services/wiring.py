@@ -24,10 +24,8 @@ from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
 from infra.storage.aws import ATTEMPTS
-from infra.storage.bucket_setup import S3BucketSetup
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
-from infra.storage.queue_setup import SqsQueueSetup
 from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.storage.s3_glacier import S3Cold
@@ -169,7 +167,7 @@ def s3_store(
 ) -> S3ObjectStore:
     """The bucket, with only the retries of the client; with `once`, without those, too. `client_options`: as for
     `make_s3_client`."""
-    client = _s3_client(settings, threads, resources, once=once, **client_options)
+    client = s3_client_of(settings, threads, resources, once=once, **client_options)
     options = S3PutOptions(
         storage_class=settings.storage_class or "",
         # control objects are read often, and an archive storage class may prevent reads
@@ -192,18 +190,19 @@ def _is_unlocked(prefix: str, key: str) -> bool:
 
 def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
     """The incomplete multipart uploads of the bucket, with only the retries of the client."""
-    return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
+    return S3Uploads(s3_client_of(settings, 1, resources), settings.bucket)
 
 
 def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
     """The bucket's objects that cannot be read at once, retried as in `archive_objects`."""
-    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources, once=True), settings.bucket)
+    store = S3Cold(s3_client_of(settings, ARCHIVE_THREADS, resources, once=True), settings.bucket)
     return RetryingColdStore(store, stop=stop, policy=ONCE)
 
 
-def _s3_client(
+def s3_client_of(
     settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **options: Any
 ) -> S3Client:
+    """The client of the bucket, closed with `resources`. `options`: as for `make_s3_client`."""
     client = make_s3_client(
         attempts=1 if once else ATTEMPTS,  # the client also retries unknown hosts
         endpoint_url=settings.endpoint_url,
@@ -215,25 +214,6 @@ def _s3_client(
     )
     resources.callback(client.close)
     return client
-
-
-def s3_setup(settings: S3Settings, resources: ExitStack) -> S3BucketSetup:
-    """How the bucket is set up, without retries: for a user who waits for the answer."""
-    client = _s3_client(settings, 2 * ARCHIVE_THREADS, resources, once=True, read_timeout=PROBE_TIMEOUT)
-    return S3BucketSetup(client, settings.bucket)
-
-
-def queue_setup(settings: SqsSettings, resources: ExitStack, queue: str = "") -> SqsQueueSetup:
-    """The same of the queue, or of another one (`queue`) with its credentials."""
-    client = make_sqs_client(
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region_name,
-        credentials=credentials_of(settings),
-        read_timeout=PROBE_TIMEOUT,
-        attempts=1,
-    )
-    resources.callback(client.close)
-    return SqsQueueSetup(client, queue or settings.queue)
 
 
 def archive_objects(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from replicator.config import Config, SettingsFile
 
 from replicator.services.command_logs import set_up_logs
+from replicator.terminal.plain_values import take_plain_values
 from replicator.terminal.region_option import HINT, REGION_VARIABLE, add_region_option, region_option
 
 DONE, FAILED, USAGE, DIFFERENCES, INTERRUPTED = 0, 1, 2, 3, 130
@@ -50,6 +51,16 @@ class _Commands(typer.core.TyperGroup):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         add_region_option(self)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            take_plain_values(command.get_params(ctx))
+        return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

@@ -388,3 +388,24 @@ class TestExplain:
         file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
         result = run("explain", "topic", "orders", "--config", str(file))
         assert (result.code, "neither [egress] nor [ingress]" in result.out) == (0, True)
+
+
+def commands_below(app: typer.Typer) -> dict[str, list[str]]:
+    """Names of the commands of the first level, with those of their parameters, or of the commands below them."""
+    whole = typer.main.get_command(app)
+    assert isinstance(whole, TyperGroup)
+    return {
+        name: list(one.commands) if isinstance(one, TyperGroup) else [str(each.name) for each in one.params]
+        for name, one in whole.commands.items()
+    }
+
+
+def test_the_command_alone_is_the_one_among_all() -> None:
+    """`main` reads the parameters of the command that is named, and of no other."""
+    whole = commands_below(main.app)
+    assert len(whole) > 25
+    for name, parameters in whole.items():
+        for arguments in ([name], [name, "--help"], ["-h", name, "x"]):
+            assert commands_below(main._app_for(arguments)) == {name: parameters}
+    for arguments in ([], ["--help"], ["nope", "status"], ["--install-completion", "bash"]):
+        assert commands_below(main._app_for(arguments)) == whole

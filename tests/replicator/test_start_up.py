@@ -7,13 +7,22 @@ import os
 import resource
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 FLOWS = ("compaction", "egress", "ingress")
 HEAVY = {"awscrt", "boto3", "botocore", "confluent_kafka", "croniter", "numpy", "pandas", "prometheus_client"}
-HEAVY |= {"py4j", "pyarrow", "pyspark", "rich"}
+HEAVY |= {"py4j", "pyarrow", "pydantic", "pydantic_core", "pyspark", "rich"}
+COMMAND_LINE = {"annotated_doc", "shellingham", "typer"}
+BOTOCORE = {"_awscrt", "awscrt", "botocore", "certifi", "dateutil", "jmespath", "six", "urllib3"}
+ARROW = {"cython_runtime", "numpy", "pyarrow"}  # Arrow loads numpy where it is installed
+SERVICE = COMMAND_LINE | BOTOCORE | ARROW | {"confluent_kafka", "prometheus_client", "tenacity"}
+OURS = {"compaction", "egress", "formats", "infra", "ingress", "replicator"}
+
+OF_THE_INSTALLATION = ("_cython_", "_distutils_hack", "_sysconfigdata_", "__editable__", "_virtualenv")
+"""Modules that an interpreter has, or that a library makes."""
 
 SMALL = {"errors", "segment", "incarnation", "coverage"}  # of formats
 BESIDE_COMMANDS = {"failover", "main", "restore", "restore.choices", "services", "services.command_logs"}
@@ -33,6 +42,7 @@ print(json.dumps([code or 0, sorted(sys.modules)]))
 """
 
 
+@cache
 def modules(expected: int, *arguments: str | Path) -> frozenset[str]:
     """Those that `replicator` with these arguments loads until it ends, with the exit code `expected`."""
     command = [sys.executable, "-c", RUN, *map(str, arguments)]
@@ -54,10 +64,10 @@ def packages(loaded: frozenset[str]) -> set[str]:
     return {name.partition(".")[0] for name in loaded}
 
 
-@pytest.fixture
-def without_sections(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def without_sections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with which a service loads all its modules, and then misses its section."""
-    path = tmp_path / "replicator.toml"
+    path = tmp_path_factory.mktemp("file") / "replicator.toml"
     path.write_text('region = "r"\nkafka = {"bootstrap.servers" = "localhost:1"}\ns3 = {bucket = "b"}\n')
     return path
 
@@ -84,6 +94,33 @@ def test_a_service_loads_what_it_needs(without_sections: Path, service: str, oth
     assert of_flow(loaded, other) == set()
     assert of_flow(loaded, "compaction") == set()
     assert not {"pandas", "pyspark", "py4j", "boto3", "rich", "croniter"} & loaded
+
+
+NOT_OF_SERVICES = {
+    *("infra.local", "infra.spark", "infra.storage.bucket_setup", "infra.storage.envelope", "infra.storage.kms_keys"),
+    *("replicator.console", "replicator.demo", "replicator.doctor", "replicator.rights", "replicator.spark_source"),
+    *("replicator.backfill", "replicator.status", "replicator.top", "replicator.verify"),
+}
+"""Modules and folders: of other commands, and of [encryption], which few files have."""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "allowed"),
+    [
+        ("egress", 2, SERVICE),
+        ("ingress", 2, SERVICE),
+        ("sync", 2, SERVICE),
+        ("gc", 2, SERVICE - ARROW),
+        ("status", 0, (SERVICE | {"croniter"}) - ARROW),
+        ("config show", 0, COMMAND_LINE | {"confluent_kafka"}),
+    ],
+)
+def test_packages_and_modules_of_a_command(without_sections: Path, command: str, code: int, allowed: set[str]) -> None:
+    loaded = modules(code, *command.split(), "--config", without_sections)
+    others = packages(loaded) - OURS - set(sys.stdlib_module_names) - {"__main__"}
+    assert {name for name in others if not name.startswith(OF_THE_INSTALLATION)} <= allowed
+    left_out = {*NOT_OF_SERVICES} - ({"replicator.status"} if command == "status" else set())
+    assert {name for name in left_out if name in loaded or below(name, loaded)} == set()
 
 
 def test_status_without_ingress_does_not_load_arrow(without_sections: Path) -> None:

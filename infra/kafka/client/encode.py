@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from infra.contracts.cluster import TopicPartition
-from infra.runtime.gc_pause import gc_paused
+from infra.runtime.collector import gc_paused
 
 SLICE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
 NONE = -1  # a record without a timestamp

@@ -28,7 +28,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.epochs import epoch_of
 from infra.kafka.client.errors import PARTITION_EOF
-from infra.runtime.gc_pause import gc_paused
+from infra.runtime.collector import gc_paused
 
 UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
 
