@@ -62,6 +62,7 @@ class StartFacts:
     begun: int | None = None  # where its archive begins: as recorded, or as the path before the fork implies
     forks: Collection[LogFork] = ()
     gaps: Collection[RecordedGap] = ()  # records of the gaps; only where there is a fork
+    accepted_before: int = -1  # the next offset after the forks accepted in the path before; −1: none
 
     @property
     def covered(self) -> list[OffsetRange]:
@@ -121,7 +122,7 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) 
     if start.next_offset <= high:
         epoch = facts.marks.leader_epoch
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
-    if start.next_offset <= facts.fork_until:
+    if start.next_offset <= max(facts.fork_until, facts.accepted_before):
         return Blocked(
             f"the fork of its log was accepted up to {start.next_offset}, where the archive continues; the log ends "
             f"at {high} now: this waits until it has grown there"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup
 from egress.start.choice import (
-    LastRecord,
     Rules,
     Start,
     StartFacts,
@@ -201,8 +200,10 @@ class StartResolver:
             return Blocked(query.contest)  # continuing after them would accept them unchecked
         found_now = query.evidence if query.forked == source else None
         # the deepest loss first: it contests all that the others contest, and one of those may be accepted by now
-        evidence = self._deeper_loss(query, topic, known) or found_now or self._lost_end(query, topic, known)
-        fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
+        evidence = (self._deeper_loss(query, topic, known), found_now, self._lost_end(query, topic, known))
+        now = self.clock.now()
+        forks = (None if one is None else one.fork(source, here.stored, now) for one in evidence)
+        fork = next((one for one in forks if one is not None), None)
         if fork is not None:
             known = self._forked(fork, here, known)
         start = self._start(query, topic, known)
@@ -231,10 +232,12 @@ class StartResolver:
         no point that says anything about this log, and the log may lose more while the operator decides or just after.
         The consumer cannot check it, since it takes a record between the point and its start for a fork."""
         here, marks = known.archived[self._source(query, topic)], known.marks.get(query.partition)
+        committed = _commit_of(known.committed.get(query.partition), topic)
+        if topic.before is not None and committed is None and not (here.stored or here.forks):
+            return self._agreed(query, topic.before, known)  # the path before is all that says anything about the log
         point = agreed_point(here.forks, here.details)
         if point is None or marks is None or marks.low > point.next_offset:
             return None  # also when retention removed the records that could be of another log
-        committed = _commit_of(known.committed.get(query.partition), topic)
         if committed is not None and committed.next_offset > accepted_until(here.forks, here.details):
             return None  # segments archived after the fork are of the new log, and say more
         return point
@@ -272,6 +275,7 @@ class StartResolver:
             if isinstance(after_fork, Blocked):
                 return after_fork
             begun = after_fork
+        there = None if topic.before is None else known.archived[self._source(query, topic.before)]
         is_new = committed is None and begun is None and not here.stored and not here.gaps
         facts = StartFacts(
             committed=committed,
@@ -284,6 +288,7 @@ class StartResolver:
             begun=begun,
             forks=here.forks,
             gaps=here.details,
+            accepted_before=-1 if there is None else accepted_until(there.forks, there.details),
         )
         rules = Rules(accept_missing_archive=self.accept_missing_archive, record_gaps=query.settings.on_gap == "record")
         start = choose_start(facts, rules)
@@ -298,17 +303,33 @@ class StartResolver:
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)
         elif topic.before is not None and not here.stored:
-            point = self._fork_point(start, self._source(query, topic.before), known)
+            point = self._fork_point(query, start, topic.before, known)
         return point if isinstance(point, Blocked) else on_the_same_log(start, point, facts)
 
-    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Blocked | None:
-        """The point of the log that the archive path before the fork knows at `start`, where the next one begins."""
-        there = known.archived[before]
+    def _fork_point(
+        self, query: StartQuery, start: Start, before: ClaimedTopic, known: _Known
+    ) -> LogPoint | Blocked | None:
+        """The point of the log that the archive path before the fork, or its last commit, knows at `start`, where the
+        next one begins. None when what that path holds there is of the log before a fork."""
+        source = self._source(query, before)
+        there, committed = known.archived[source], _commit_of(known.committed.get(query.partition), before)
+        if any(fork.contested.start < start.next_offset for fork in there.waiting):
+            return None  # retention took what the new log held between the fork and here
         for fork in there.waiting:
             if fork.end_offset == start.next_offset and fork.leader_epoch is not None:
                 return LogPoint(fork.end_offset, fork.leader_epoch)
-        last = self.archive.last_record(before, there, start.next_offset)
-        return last.point if isinstance(last, LastRecord) else last
+        old_until = accepted_until(there.forks, there.details)
+        is_here = committed is not None and old_until < committed.next_offset == start.next_offset
+        if committed is not None and committed.leader_epoch is not None and is_here:
+            return LogPoint(committed.next_offset, committed.leader_epoch)
+        last = self.archive.last_record(source, there, start.next_offset) if old_until < start.next_offset else None
+        if isinstance(last, Blocked):
+            return last
+        if last is not None and last.offset >= old_until:
+            return last.point
+        # the point that was checked already: if the log has lost more since the fork was accepted, its reader finds it
+        has_lost_more = known.checked.get(query.partition) is not None
+        return known.agreed[query.partition] if has_lost_more else None
 
     def _begin_after_fork(self, query: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
         """Where the archive below the path after a fork begins: where the logs differ, and for a partition whose log
@@ -332,18 +353,19 @@ class StartResolver:
         """Record the fork, and return `known` with it, even if an earlier fork is already recorded at that offset."""
         # recorded before the partition stops: the next owner finds it, however long the log is by then
         self.control.record_fork(fork)
-        log.error(
-            "log_forked",
-            extra={
-                log_fields.REGION: fork.source.region,
-                log_fields.TOPIC: fork.source.path,
-                log_fields.PARTITION: fork.source.partition,
-                log_fields.OFFSET: fork.next_offset,
-                log_fields.LEADER_EPOCH: fork.leader_epoch,
-                log_fields.END: fork.end_offset,
-                log_fields.REASON: fork.evidence,
-            },
-        )
+        if all(one.contested != fork.contested for one in here.forks):  # else it was found by an earlier lookup
+            log.error(
+                "log_forked",
+                extra={
+                    log_fields.REGION: fork.source.region,
+                    log_fields.TOPIC: fork.source.path,
+                    log_fields.PARTITION: fork.source.partition,
+                    log_fields.OFFSET: fork.next_offset,
+                    log_fields.LEADER_EPOCH: fork.leader_epoch,
+                    log_fields.END: fork.end_offset,
+                    log_fields.REASON: fork.evidence,
+                },
+            )
         details = here.details or self.control.gaps(fork.source)
         return known.with_(fork.source, replace(here, forks=(*here.forks, fork), details=details))
 

@@ -9,7 +9,7 @@ from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, facts_of
 from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.errors import TargetError
-from formats.forks import unresolved
+from formats.forks import accept_command, unresolved
 from formats.incarnation import fork_id, generated_id, later_ids, newest_fork
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
@@ -35,7 +35,8 @@ def adopt_fork(
     if isinstance(current_topic, Blocked):
         raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
     path = current_topic.incarnation.path
-    forked = {s.partition for s in control.fork_sources(region, path) if waiting_forks(store, control, s)}
+    forks_of = {s.partition: waiting_forks(store, control, s) for s in control.fork_sources(region, path)}
+    forked = {partition for partition, waiting in forks_of.items() if waiting}
     if not forked:
         if current_topic.before is not None:
             return current_topic
@@ -51,10 +52,12 @@ def adopt_fork(
         else set()
     )
     if missing:
+        accept = [f"`{accept_command(fork)}`" for partition in sorted(forked) for fork in forks_of[partition]]
         raise TargetError(
             f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} continue in "
             f"{region}/{path}, after the last fork. Let it run until they are archived there, or until /readyz names "
-            "what keeps them from it, which has to be repaired first; then run this again"
+            "what keeps them from it, which has to be repaired first; then run this again. What needs no waiting is to "
+            f"continue in the same path: {' and '.join(accept)}"
         )
     later = later_ids(claimed, topic)
     number = len(later) + (topic in claimed)

@@ -7,7 +7,8 @@
     forks/{path}/{partition}/{next_offset:020d}        the source's log was truncated below archived offsets;
                                                        with -{start:020d}: further than recorded the first time
     gaps/{path}/{partition}/{start:020d}-{end:020d}    offsets that the egress proved lost at the source, or that
-                                                       retention removed
+                                                       retention removed, or that an operator accepted as missing;
+                                                       with -accepted: an operator accepted the same offsets later
     quarantine/{path}/{partition}/{level}/{range}      a segment that does not match its key or footer
     set-aside/{path}/{partition}/{level}/{range}/{digest}
                                                        the bytes of a damaged segment that a proven copy replaced;
@@ -40,11 +41,12 @@ from formats.incarnation import CONTROL, parse_incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.map_key import MapKey
 from formats.messages.s3_notifications import SENT_PROBES
-from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
+from formats.segment import OffsetRange, Segment, SourcePartition, parse_offsets, region_prefix
 
 OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
 SET_ASIDE = "set-aside"  # folder of damaged segments' bytes
 DOCTOR = "doctor"  # folder of the probes of notifications
+_ACCEPTED = "-accepted"
 
 
 def claim_key(prefix: str, region: str, path: str) -> str:
@@ -87,6 +89,16 @@ def deeper_fork_key(prefix: str, fork: LogFork) -> str:
 
 def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
     return f"{gaps_prefix(prefix, source)}{offsets.start:020d}-{offsets.end:020d}"
+
+
+def accepted_gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
+    """Key of a gap that an operator accepts, where the same offsets were recorded before for another reason."""
+    return f"{gap_key(prefix, source, offsets)}{_ACCEPTED}"
+
+
+def parse_gap_name(name: str) -> OffsetRange:
+    """The offsets of a gap's record, by its name in the partition's folder of gaps. Raises MalformedKey."""
+    return parse_offsets(name.removesuffix(_ACCEPTED))
 
 
 def gaps_prefix(prefix: str, source: SourcePartition) -> str:

@@ -15,6 +15,7 @@ from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_c
 from formats.control.fork import LogFork, decode_fork, encode_fork
 from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.keys import (
+    accepted_gap_key,
     begin_key,
     begins_prefix,
     claim_key,
@@ -28,6 +29,7 @@ from formats.control.keys import (
     gap_key,
     gaps_prefix,
     lease_prefix,
+    parse_gap_name,
     quarantine_key,
     quarantine_prefix,
     set_aside_key,
@@ -37,7 +39,7 @@ from formats.control.quarantine import Quarantined, decode_quarantined, encode_q
 from formats.coverage import adjoining
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from formats.incarnation import Incarnation, later_paths, parse_incarnation
-from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix
+from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, region_prefix
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
@@ -166,17 +168,37 @@ class ControlStore:
     # --- gaps ---
 
     def record_gap(self, gap: RecordedGap) -> None:
-        """Idempotent: a range keeps its first record."""
-        data = encode_gap(gap)
+        """Idempotent: a range keeps its first record. What an operator accepts after it was recorded for another reason
+        gets a second record, which holds from then on."""
+        key, data = gap_key(self.prefix, gap.source, gap.offsets), encode_gap(gap)
         try:
-            self.objects.put_new(gap_key(self.prefix, gap.source, gap.offsets), io.BytesIO(data), len(data))
+            self.objects.put_new(key, io.BytesIO(data), len(data))
         except SegmentExists:
-            return
+            if gap.is_accepted and not self._is_accepted(gap):
+                key = accepted_gap_key(self.prefix, gap.source, gap.offsets)
+                with contextlib.suppress(SegmentExists):
+                    self.objects.put_new(key, io.BytesIO(data), len(data))
+
+    def _is_accepted(self, gap: RecordedGap) -> bool:
+        """Whether the first record of this range is of an acceptance."""
+        try:
+            data = self._read(gap_key(self.prefix, gap.source, gap.offsets))
+        except SegmentNotFound:  # joined with adjoining gaps since
+            return False
+        return decode_gap(gap.source, gap.offsets, data).is_accepted
 
     def gap_ranges(self, source: SourcePartition) -> Sequence[OffsetRange]:
         """Ranges of the gaps of one partition, by one listing, in order of start; foreign keys are left out."""
+        return list(self._gap_keys(source))
+
+    def _gap_keys(self, source: SourcePartition) -> Mapping[OffsetRange, str]:
+        """The key of each gap's record that holds: of the second one, if there are two."""
         prefix = gaps_prefix(self.prefix, source)
-        return list(self._ranges(prefix))
+        found: dict[OffsetRange, str] = {}
+        for item in self.objects.list(prefix):  # in key order: the second record of a range follows its first
+            with contextlib.suppress(MalformedKey):
+                found[parse_gap_name(item.key[len(prefix) :])] = item.key
+        return found
 
     def gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
         """The gaps of one partition in full: one more request for each."""
@@ -186,20 +208,18 @@ class ControlStore:
         return self._gaps(source)
 
     def _gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
-        return [
-            decode_gap(source, offsets, self._read(gap_key(self.prefix, source, offsets)))
-            for offsets in self.gap_ranges(source)
-        ]
+        return [decode_gap(source, offsets, self._read(key)) for offsets, key in self._gap_keys(source).items()]
 
     def adjoining_gaps(self, source: SourcePartition, reason: str) -> Sequence[Sequence[RecordedGap]]:
         """Recorded gaps with this reason that adjoin or overlap each other, in groups of two or more. Gaps that an
         operator accepted and gaps that cannot be decoded are left out. One listing, and one request for each gap that
         adjoins another."""
         found: dict[OffsetRange, RecordedGap] = {}
-        for group in adjoining(self.gap_ranges(source)):
+        keys = self._gap_keys(source)
+        for group in adjoining(keys):
             for offsets in group if len(group) > 1 else ():
                 with contextlib.suppress(MalformedEvent, SegmentNotFound):
-                    gap = decode_gap(source, offsets, self._read(gap_key(self.prefix, source, offsets)))
+                    gap = decode_gap(source, offsets, self._read(keys[offsets]))
                     if gap.reason == reason and not gap.is_accepted:
                         found[offsets] = gap
         return [[found[offsets] for offsets in group] for group in adjoining(found) if len(group) > 1]
@@ -319,13 +339,6 @@ class ControlStore:
                 with contextlib.suppress(MalformedKey):
                     sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), int(parts[1])))
         return sources
-
-    def _ranges(self, prefix: str) -> Iterator[OffsetRange]:
-        for item in self.objects.list(prefix):
-            try:
-                yield parse_offsets(item.key[len(prefix) :])
-            except MalformedKey:
-                continue
 
     def _read(self, key: str) -> bytes:
         with closing(self.objects.open(key)) as file:

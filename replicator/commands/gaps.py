@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -87,7 +87,6 @@ def accept(
     behind them in the same archive path; readers skip a gap that no segment covers.
     """
     from formats.control.gap import encode_gap
-    from formats.control.keys import gap_key
     from replicator.services.clients import Clients
     from replicator.terminal.source_names import of_another_region, offset_range, one_partition
 
@@ -102,16 +101,15 @@ def accept(
         )
     with Clients(settings) as reach:
         plan = _plan(reach, partition, wanted, reason)
-        key = gap_key(settings.s3.prefix, partition, wanted)
         if plan is not None and yes:
             reach.require_conditional_writes()
-            _record(reach, plan)
+            _record(reach, plan.gap)
     done = "accepted" if yes else "would be accepted"
     what = f"{partition} {wanted}: {_offsets(wanted)} {done} as missing"
     if plan is None:
         what, written = f"{partition} {wanted} is accepted already", {}
     else:
-        written = {key: json.loads(encode_gap(plan))}
+        written = {plan.key: json.loads(encode_gap(plan.gap))}
     if as_json:
         print_json({"written": yes and plan is not None, "changes": [what], "objects": written})
         return
@@ -123,9 +121,15 @@ def accept(
         print_text("nothing was written; to write it, add --yes")
 
 
-def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
+class _Acceptance(NamedTuple):
+    key: str
+    gap: RecordedGap
+
+
+def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: str) -> _Acceptance | None:
     """The gap to record; None if it was accepted before. Raises TargetError for offsets that are not missing."""
     from formats.control.gap import RecordedGap
+    from formats.control.keys import accepted_gap_key, gap_key
     from formats.gap_acceptance import acceptable
     from infra.archive.forward_listing import covered
     from infra.runtime.lifecycle import SystemClock
@@ -144,7 +148,7 @@ def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: 
             f"{source}: {wanted.start}-{wanted.end} is neither contested by a fork nor a gap of the archive; "
             + (f"what can be accepted is {named}" if named else "nothing of it is")
         )
-    return RecordedGap(
+    gap = RecordedGap(
         source=source,
         offsets=wanted,
         reason=reason,
@@ -153,6 +157,8 @@ def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: 
         recorded_at=SystemClock().now(),
         is_accepted=True,
     )
+    key = accepted_gap_key if any(one.offsets == wanted for one in recorded) else gap_key
+    return _Acceptance(key(reach.control.prefix, source, wanted), gap)
 
 
 def _not_archived(reach: Clients, source: SourcePartition) -> str:

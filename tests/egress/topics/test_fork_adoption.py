@@ -199,8 +199,9 @@ def test_a_fork_of_the_fork_before_every_partition_continued_after_the_first_is_
     cut(world, 3, 30)
     settle(process)
     assert forks(world, FORK1) == [(3, 25)]
-    with pytest.raises(TargetError, match=r"where partitions \[1\] continue in a/t@.*-fork1"):
+    with pytest.raises(TargetError, match=r"where partitions \[1\] continue in a/t@.*-fork1") as caught:
         adopt(world)
+    assert f"`replicator gaps accept a/t@{FORK1}/0 3-24 --reason TEXT --yes`" in str(caught.value)
     process.consumer.assign(Q)
     settle(process)
     settle(process)

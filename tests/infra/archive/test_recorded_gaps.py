@@ -90,3 +90,46 @@ def test_gaps_that_adjoin_only_gaps_with_another_reason_are_not_joined(objects: 
     control = ControlStore(objects, "data")
     control.record_gap(replace(GAP, offsets=OffsetRange(10, 14), reason="retained"))
     assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == []
+
+
+ACCEPTED = replace(GAP, reason="the old records are the truth", is_accepted=True)
+
+
+def test_what_was_recorded_for_another_reason_can_be_accepted(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    control.record_gap(ACCEPTED)
+    assert control.gaps(SOURCE) == [ACCEPTED]
+    assert control.gap_ranges(SOURCE) == [GAP.offsets], "one gap, however many records it has"
+    assert control.gap_sources("a") == [SOURCE]
+    keys = [item.key for item in objects.list("")]
+    control.record_gap(replace(ACCEPTED, reason="again"))
+    control.record_gap(GAP)
+    assert control.gaps(SOURCE) == [ACCEPTED]
+    assert [item.key for item in objects.list("")] == keys
+
+
+def test_a_gap_that_was_accepted_first_keeps_its_one_record() -> None:
+    objects = MemoryObjectStore()
+    control = ControlStore(objects, "data")
+    for gap in (ACCEPTED, GAP, replace(ACCEPTED, reason="again")):
+        control.record_gap(gap)
+    assert control.gaps(SOURCE) == [ACCEPTED]
+    assert len(list(objects.list(""))) == 1
+
+
+def test_an_accepted_gap_is_not_joined_with_others_and_outlives_its_first_record(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    next_one, last = (replace(GAP, offsets=OffsetRange(start, start + 4)) for start in (10, 15))
+    control.record_gap(next_one)
+    control.record_gap(last)
+    control.record_gap(ACCEPTED)
+    assert [list(group) for group in control.adjoining_gaps(SOURCE, "lost")] == [[next_one, last]]
+    control.remove_gaps([GAP])  # by a `gc` that listed it before it was accepted
+    assert control.gaps(SOURCE) == [ACCEPTED, next_one, last]
+
+
+def test_a_gap_joined_while_it_is_accepted_is_accepted(objects: Joining) -> None:
+    objects.gone = 1
+    control = ControlStore(objects, "data")
+    control.record_gap(ACCEPTED)
+    assert control.gaps(SOURCE) == [ACCEPTED]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.archive.control import ControlStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator import main
 from replicator.services.clients import Clients
@@ -81,6 +86,24 @@ def test_accepted_only_when_it_is_written(run: Run, store: MemoryObjectStore) ->
     assert list(store.list("")) == before
     code, out, _ = run("a", *accept, "--yes")
     assert (code or 0, out.splitlines()[0]) == (0, "a/orders/0 [10,14]: 5 offsets accepted as missing")
+
+
+def test_a_fork_that_contests_exactly_a_recorded_gap_can_be_accepted(run: Run, store: MemoryObjectStore) -> None:
+    """The command that `/readyz` names was refused for ever: the offsets were recorded for another reason."""
+    control, source, contested = ControlStore(store, "data"), SourcePartition("a", "orders", 0), OffsetRange(10, 14)
+    at = datetime(2026, 3, 5, tzinfo=UTC)
+    control.record_gap(RecordedGap(source=source, offsets=contested, reason="lost", low=15, high=20, recorded_at=at))
+    control.record_fork(LogFork(source=source, next_offset=15, leader_epoch=0, end_offset=10, found_at=at))
+    accept = ("gaps", "accept", "a/orders/0", "10-14", "--reason", "x")
+    code, out, _ = run("a", *accept)
+    [name] = [line.split()[-1].strip(":") for line in out.splitlines() if line.startswith("would be written to")]
+    code, out, err = run("a", *accept, "--yes")
+    assert (code or 0, out.splitlines()[0]) == (0, "a/orders/0 [10,14]: 5 offsets accepted as missing"), err
+    with store.open(name.removeprefix("s3://b/")) as written:  # the run without --yes named it
+        assert json.load(written)["is_accepted"]
+    assert [(gap.offsets, gap.reason, gap.is_accepted) for gap in control.gaps(source)] == [(contested, "x", True)]
+    code, out, _ = run("a", *accept, "--yes")
+    assert (code or 0, out) == (0, "a/orders/0 [10,14] is accepted already\n")
 
 
 @pytest.mark.parametrize("fork", [[], ["--fork"]])

@@ -288,6 +288,20 @@ def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
     assert rows["a/t@id-t-fork1/0"] == (None, 20), "the commit is of the place before"
 
 
+def test_a_fork_of_the_path_after_a_fork_is_reported_though_it_holds_but_a_gap_at_these_offsets() -> None:
+    cluster, _ = forked()
+    cluster.control.claim("a", "t@id-t-fork1", replace(place("id-t", 1), fork=1, forked_from="t"))
+    source = replace(SOURCE, incarnation="id-t-fork1")
+    lost = RecordedGap(source=source, offsets=OffsetRange(5, 7), reason="", low=8, high=8, recorded_at=NOW)
+    cluster.control.record_gap(lost)
+    fork = LogFork(source=source, next_offset=8, leader_epoch=1, end_offset=5, found_at=NOW, evidence="the evidence")
+    cluster.control.record_fork(fork)
+    (problem,) = cluster.status().problems
+    assert problem == f"a/t@id-t-fork1/0: {explain(fork)}"
+    cluster.control.record_gap(replace(lost, is_accepted=True))
+    assert cluster.status().problems == []
+
+
 def test_a_fork_not_yet_recorded_is_found_by_its_leader_epoch() -> None:
     cluster, fork = forked()
     cluster.world.objects.delete_many([fork_key("data", fork)])
