@@ -33,9 +33,9 @@ ARCHIVE: Stage = ("tests/infra/archive",)
 DRILL: Stage = ("tests/processes/test_drill.py",)
 MESSAGES: Stage = ("tests/formats/messages",)
 SEQUENCER: Stage = ("tests/stateful/test_sequencer.py", "tests/stateful/test_sequencer_steps.py")
-HOLES: Stage = ("tests/formats/test_holes.py", "tests/formats/records/test_hole_rate.py")
 PRESERVING: Stage = (
-    "tests/infra/kafka/producer/test_preserving.py",
+    "tests/infra/kafka/producer/test_preserving_in_memory.py",
+    "tests/infra/kafka/producer/test_preserving_parts.py",
     "tests/replicator/services/test_preserving_session.py",
     "tests/replicator/services/test_preserve_plan.py",
 )
