@@ -5,6 +5,7 @@
         client.replication_hops("us")        1
         client.upstream_clusters()           {"us"}
         client.remote_consumer_offsets("us", "billing")
+    translate_offsets({"bootstrap.servers": "kafka.eu:9092"}, "us", "billing")      the same in one call
 
     lag(load("eu.toml"))                                                      asks the bucket, too
 
@@ -173,6 +174,14 @@ class MirrorClient:
             except MalformedEvent as error:
                 if on_malformed is not None:
                     on_malformed(error)
+
+
+def translate_offsets(
+    properties: Mapping[str, str], alias: str, group: str, policy: ReplicationPolicy | None = None
+) -> Mapping[TopicPartition, Committed]:
+    """`RemoteClusterUtils.translateOffsets`: `remote_consumer_offsets` of a client of its own. Raises ConfigError, too."""
+    with MirrorClient(properties, policy) as client:
+        return client.remote_consumer_offsets(alias, group)
 
 
 def lag(config: Config) -> Sequence[PartitionLag]:

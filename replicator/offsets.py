@@ -9,7 +9,7 @@ with Clients(load("eu.toml")) as clients:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -64,6 +64,21 @@ def release(ledger: Ledger, group: str) -> Sequence[str]:
     if topics:
         ledger.write([GroupHold(group=group, topic=topic, is_held=False, at=datetime.now(UTC)) for topic in topics])
     return topics
+
+
+def timestamps_of(
+    places: Collection[tuple[TopicPartition, int]],
+    ask: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, datetime]],
+) -> Mapping[tuple[TopicPartition, int], datetime]:
+    """Of the first record at each offset or after it; those at the end of a log are left out. `ask`: for one offset of
+    each partition; called as often as a partition has offsets."""
+    found: dict[tuple[TopicPartition, int], datetime] = {}
+    left = set(places)
+    while left:
+        asked = dict(sorted(left))
+        found |= {(partition, asked[partition]): at for partition, at in ask(asked).items()}
+        left -= asked.items()
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +220,12 @@ class TranslatedOffsets:
 
     def with_times(self, some: Sequence[TranslatedOffset]) -> Sequence[TranslatedOffset]:
         """The same with the timestamps of their records here. Raises BrokerUnavailable, TargetError."""
-        asked = {one.target: one.target_offset for one in some if one.target_offset is not None}
-        times = self.clients.probe.timestamps(asked)
-        return [replace(one, timestamp=times.get(one.target)) for one in some]
+        places = {(one.target, one.target_offset) for one in some if one.target_offset is not None}
+        times = timestamps_of(places, self.clients.probe.timestamps)
+        return [
+            one if one.target_offset is None else replace(one, timestamp=times.get((one.target, one.target_offset)))
+            for one in some
+        ]
 
     @property
     def _delivered(self) -> DeliveredTopics:

@@ -11,8 +11,8 @@
 3. An offset has the id of its topic, from two descriptions around the calls that agree. What is committed in a topic
    that is created again meanwhile is left out until the next observation.
 
-Needs DESCRIBE on the groups and the topics. Groups of other kinds, such as share groups, have no committed offsets:
-they are named only.
+Needs DESCRIBE on the groups and the topics. Groups of other kinds are named only: share groups have no committed
+offsets, and of those of the streams protocol the client does not show whether they have members.
 """
 
 from __future__ import annotations

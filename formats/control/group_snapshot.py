@@ -2,7 +2,7 @@
 object for each generation.
 
     groups         what each has committed in the topics that are archived, and its state
-    unsupported    groups of other kinds, whose positions are no committed offsets
+    unsupported    groups of other kinds, which are not moved: their positions are no committed offsets, or not shown
     unreadable     groups whose offsets could not be read, and why
 
 A position belongs to one incarnation of a topic, so each topic of a group has the topic id of then: a topic that was
@@ -27,7 +27,9 @@ from formats.codec import VERSION, load, malformed
 from formats.control.packed import pack, unpack
 
 CLASSIC, CONSUMER = "classic", "consumer"
-"""Kinds of groups that commit offsets: of the classic protocol, also without members, and of KIP-848."""
+"""Kinds of groups that are moved: of the classic protocol, also without members, and of KIP-848."""
+OTHER_KIND = "other"
+"""Of share groups, and of groups of the streams protocol (KIP-1071), which Kafka's client shows alike."""
 _WHAT = "consumer groups of a source cluster"
 
 

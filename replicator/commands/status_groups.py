@@ -32,7 +32,7 @@ def groups_text(status: GroupsStatus, now: datetime) -> Iterator[str]:
         yield f"groups of {status.region}: {count_text(len(report.snapshot.groups))} in the newest snapshot, {age} ago"
         if others := report.snapshot.unsupported:
             named = _first([f"{group_id} ({kind})" for group_id, kind in sorted(others.items())], ", ")
-            yield f"groups of {status.region} of kinds that commit no offsets: {named}"
+            yield f"groups of {status.region} of kinds that are not moved: {named}"
     lines = []
     for group_id, (why, at) in status.unreadable.items():
         known = "its offsets are not known" if at is None else f"its offsets are those of {format_age(now - at)} ago"

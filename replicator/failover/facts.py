@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
+from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, decode_group_snapshot
 from formats.control.keys import groups_prefix
 from formats.errors import MalformedEvent, PluginFailed, SegmentNotFound, TargetError
 from formats.messages.ledger import Failover, Ownership
@@ -19,7 +19,6 @@ from infra.archive.source_reports import SourceReport, SourceReports
 from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import Ledger
-from infra.kafka.cluster.groups import OTHER_KIND
 from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
@@ -237,7 +236,7 @@ def _not_known(snapshot: GroupSnapshot) -> Mapping[str, str]:
         for group, why in sorted(snapshot.unreadable.items())
         if group not in snapshot.groups
     } | {
-        group: "it is a share group or one of the streams protocol, whose positions are no committed offsets"
+        group: "it is a share group or one of the streams protocol, which are not moved"
         for group, kind in sorted(snapshot.unsupported.items())
         if kind == OTHER_KIND
     }

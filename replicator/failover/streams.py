@@ -1,6 +1,7 @@
 """Which consumer groups are applications of Kafka Streams, and what they lack to continue in this cluster. Pure.
 
     application.id = shop    group `shop`, topics shop-…-repartition and shop-…-changelog, commits with encoded metadata
+                             with group.protocol = "streams", what it commits is not shown: known by its topics alone
 
 An application subscribes to fixed names and keeps its state in topics of its own. So it continues elsewhere only where
 its input and its own topics have the same names, and its changelogs the same offsets, or where its state is built anew.
@@ -13,9 +14,13 @@ import binascii
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from formats.control.group_snapshot import GroupSnapshot, SnapshotGroup
+from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, SnapshotGroup
 
 CHANGELOG, REPARTITION = "-changelog", "-repartition"
+NOT_MOVED = (
+    "its group has the streams protocol, which is not moved: start it at the source with "
+    'group.protocol = "classic", which takes its offsets over once no instance runs; or reset it here'
+)
 _METADATA_VERSIONS = (1, 2)
 _METADATA_BYTES = 9  # at least: a version and the time of the partition, 8 bytes
 
@@ -53,6 +58,10 @@ def streams_applications(
         inner = inner_topics(group, {*known, *commits.topics})
         if inner or is_committed_by_streams(commits):
             missing = tuple(_missing(group, inner, sorted(commits.topics), by_name))
+            found.append(StreamsApplication(group=group, inner=inner, missing=missing))
+    for group, kind in sorted(snapshot.unsupported.items()):
+        if kind == OTHER_KIND and (inner := inner_topics(group, known)):
+            missing = (NOT_MOVED, *_missing(group, inner, (), by_name))
             found.append(StreamsApplication(group=group, inner=inner, missing=missing))
     return found
 

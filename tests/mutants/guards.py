@@ -33,6 +33,13 @@ ARCHIVE: Stage = ("tests/infra/archive",)
 DRILL: Stage = ("tests/processes/test_drill.py",)
 MESSAGES: Stage = ("tests/formats/messages",)
 SEQUENCER: Stage = ("tests/stateful/test_sequencer.py", "tests/stateful/test_sequencer_steps.py")
+PRESERVING: Stage = (
+    "tests/infra/kafka/producer/test_preserving_in_memory.py",
+    "tests/infra/kafka/producer/test_preserving_parts.py",
+    "tests/replicator/services/test_preserving_session.py",
+    "tests/replicator/services/test_preserve_plan.py",
+)
+PRESERVING_BROKER: Stage = ("tests/infra/kafka/producer/test_preserving.py",)
 STREAM: Stage = ("tests/replicator/spark_source",)
 STREAM_POSITIONS: Stage = ("tests/replicator/spark_source/test_stream_positions.py",)
 STREAM_SPARK: Stage = ("tests/integration/test_spark_stream.py",)
@@ -94,6 +101,10 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("infra/archive/read.py", _row("formats", ARCHIVE, ("tests/compaction", *RESTORE[0]))),
     ("infra/archive/offset_for_time.py", _row("ingress", ARCHIVE, *INGRESS)),
     ("infra/archive/run_reader.py", _row("ingress", ARCHIVE, *INGRESS)),
+    *(
+        (f"infra/kafka/producer/{name}.py", _row("preserve", PRESERVING, broker=(PRESERVING_BROKER,)))
+        for name in ("preserv*", "hole_filler", "owned_logs", "departure_log")
+    ),
     ("infra/runtime/lookups.py", _row("ingress", ("tests/infra/runtime/test_lookups.py",), *EGRESS, *INGRESS)),
     ("replicator/selection.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
     ("replicator/restore/restore.py", _row("restore", broker=(RESTORE_BROKER,))),

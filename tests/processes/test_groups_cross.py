@@ -16,7 +16,7 @@ from confluent_kafka import Message, Producer
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.runtime.lifecycle import Stop
-from replicator.client import MirrorClient
+from replicator.client import MirrorClient, translate_offsets
 from tests.golden.mm2.ask_client import MIRROR_CLIENT, UTILS
 from tests.infra.cluster import Cluster
 from tests.infra.kafka_groups import commit
@@ -57,6 +57,15 @@ def produce_with_holes(bootstrap: str, topic: str, first: int = 0) -> None:
 
 def values(messages: list[Message]) -> Mapping[int, bytes | None]:
     return {offset: message.value() for message in messages if (offset := message.offset()) is not None}
+
+
+def stamps_of(messages: list[Message]) -> Mapping[int, str]:
+    """By offset, as commands print them."""
+    return {
+        offset: datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC).isoformat(timespec="milliseconds")
+        for message in messages
+        if (offset := message.offset()) is not None
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +141,9 @@ def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> No
         assert {group: one[found.here].next_offset for group, one in checkpoints.items()} == {
             group: found.at(group) for group in found.groups
         }
+        assert translate_offsets({"bootstrap.servers": site.bootstrap(B)}, A, f"{site.name}.at-4") == {
+            found.here: Committed(found.at(f"{site.name}.at-4") or 0, "note")
+        }
         records = found.records
         assert (syncs[-1].upstream_offset, syncs[-1].downstream_offset) == (max(records), max(found.copies))
 
@@ -145,6 +157,16 @@ def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> No
         assert [records[at] for at in records if at >= json.loads(text)[0]["source_offset"]] == [
             records[at] for at in records if at >= 4
         ]
+        given = [f"--offset={found.source}={offset}" for offset in found.groups.values()]
+        code, text = found.ingress.run("offsets", "translate", *given, "--from", A, "--json")
+        assert code == 0, text
+        end, stamps = max(found.copies) + 1, stamps_of(Cluster(site.stack.brokers[B]).messages(found.here))
+        for row, (group, offset) in zip(json.loads(text), found.groups.items(), strict=True):
+            at = found.at(group) or 0
+            assert (row["source_offset"], row["offset"], row["lag"]) == (offset, at, end - at)
+            assert row["timestamp"] == next((stamp for there, stamp in stamps.items() if there >= at), None)
+        code, text = found.ingress.run("offsets", "translate", f"--offset={found.here}={end}", "--from", B, "--to", A)
+        assert (code, f"{max(records) + 1}" in text) == (0, True), text
         code, text = found.ingress.run("status", "--json")
         [entry] = [one for one in _json(text)["groups"] if one["region"] == A]
         assert {one["outcome"] for some in entry["sync"]["groups"].values() for one in some} == {"same"}
@@ -162,8 +184,11 @@ def test_a_group_that_an_operator_moved_is_held_until_it_is_released(site: Site)
         then, was = datetime.now(UTC).isoformat(), found.at(group)
         read_all(f"{site.name}.at-1")  # so a snapshot that began before then is stored when the group moves
         read_all(group)
-        back = ("offsets", "translate", "--group", group, "--from", A, "--at", then, "--apply", "--rewind")
+        back = ("offsets", "translate", "--group", group, "--from", A, "--at", then)
         code, text = found.ingress.run(*back)
+        assert (code, "nothing was committed" in text) == (0, True), text
+        assert found.at(group) == end
+        code, text = found.ingress.run(*back, "--apply", "--rewind")
         assert code == 0, text
         assert f"replicator offsets release --group {group}" in text
         assert found.at(group) == was

@@ -13,7 +13,7 @@ from typing import TypeVar
 from confluent_kafka import ConsumerGroupType, KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, GroupMetadata  # type: ignore[attr-defined]  # its stubs hide it
 
-from formats.control.group_snapshot import CLASSIC, CONSUMER
+from formats.control.group_snapshot import CLASSIC, CONSUMER, OTHER_KIND
 from formats.errors import BrokerUnavailable, TargetError
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupListing
@@ -27,7 +27,6 @@ T = TypeVar("T")
 RETRY_AFTER = timedelta(milliseconds=100)
 ATTEMPT = timedelta(seconds=5)
 UNKNOWN_GROUP = GroupFacts(state="dead", members=0, partitions=frozenset())
-OTHER_KIND = "other"
 _ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # before KIP-1043 brokers answer with the state "dead" instead
 
 

@@ -387,6 +387,27 @@ class TestErrors:
             world.observe()
         assert world.groups.asked.total() == after
 
+    def test_each_request_waits_for_its_turn(self, world: World) -> None:
+        """Also those about groups that are not listed, and about other kinds."""
+        world.commit("one", t=1)
+        world.commit("two", t=1)
+        world.observe()
+        world.groups.found.pop("two")
+        world.named = ("three",)
+        turns = 0
+
+        def per_second() -> int:
+            nonlocal turns
+            turns += 1
+            return 10**9
+
+        world.observer.budget = CallBudget(per_second, world.clock, world.stop)
+        world.clock.at += OTHERS_EVERY
+        world.groups.asked.clear()
+        world.observe()
+        assert world.groups.asked == {"listing": 1, "facts": 3, "committed": 1, "others": 1}
+        assert turns == 6
+
 
 class TestOtherKinds:
     def test_are_named_with_their_kind(self, world: World) -> None:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from formats.errors import BrokerUnavailable, TargetError
 from formats.messages.mirrormaker import OffsetSync, encode_offset_sync
 from ingress.groups.flows import GroupFlow
 from ingress.groups.mirror_records import MirrorTable, MirrorTables
+from tests.fakes.mirror_records import FakeMirrorRecords
 
 Table = MirrorTable[tuple[str, int], OffsetSync]
 TOPIC = "mm2-offset-syncs.us.internal"
-
-
-class MemoryLog:
-    """A MirrorRecordLog."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[bytes | None, bytes | None]] = []
-        self.fails_after = False  # the records are in the topic, and the answer is lost
-
-    def read(self, topic: str) -> Sequence[tuple[bytes | None, bytes | None]]:
-        assert topic == TOPIC
-        return list(self.records)
-
-    def write(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-        assert topic == TOPIC
-        self.records += records
-        if self.fails_after:
-            raise BrokerUnavailable("no answer")
-
-    def close(self) -> None: ...
 
 
 def sync(upstream: int, downstream: int, topic: str = "orders") -> OffsetSync:
@@ -40,33 +19,33 @@ def sync(upstream: int, downstream: int, topic: str = "orders") -> OffsetSync:
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    return MemoryLog()
+def log() -> FakeMirrorRecords:
+    return FakeMirrorRecords()
 
 
 FLOW = GroupFlow(region="us", checkpoints="us.checkpoints.internal", offset_syncs=TOPIC)
 
 
 @pytest.fixture
-def table(log: MemoryLog) -> Table:
+def table(log: FakeMirrorRecords) -> Table:
     return MirrorTables.of(FLOW, log).offset_syncs
 
 
-def test_what_is_written_is_read_with_what_was_there(log: MemoryLog, table: Table) -> None:
-    log.records += [encode_offset_sync(sync(1, 1)), encode_offset_sync(sync(2, 2, "others")), (b"odd", b"?")]
+def test_what_is_written_is_read_with_what_was_there(log: FakeMirrorRecords, table: Table) -> None:
+    log.records[TOPIC] += [encode_offset_sync(sync(1, 1)), encode_offset_sync(sync(2, 2, "others")), (b"odd", b"?")]
     assert table.write([sync(5, 4)]) == 1
     assert table.read() == {("orders", 0): sync(5, 4), ("others", 0): sync(2, 2, "others")}
 
 
-def test_another_writer_is_noticed_once_and_then_its_records_count(log: MemoryLog, table: Table) -> None:
+def test_another_writer_is_noticed_once_and_then_its_records_count(log: FakeMirrorRecords, table: Table) -> None:
     table.write([sync(5, 4)])
-    log.records.append(encode_offset_sync(sync(6, 9)))
+    log.records[TOPIC].append(encode_offset_sync(sync(6, 9)))
     with pytest.raises(TargetError, match="somebody else writes to"):
         table.read()
     assert table.read() == {("orders", 0): sync(6, 9)}
 
 
-def test_a_record_whose_acknowledgement_was_lost_is_no_other_writers(log: MemoryLog, table: Table) -> None:
+def test_a_record_whose_acknowledgement_was_lost_is_no_other_writers(log: FakeMirrorRecords, table: Table) -> None:
     table.write([sync(5, 4)])
     log.fails_after = True
     with pytest.raises(BrokerUnavailable):
@@ -74,8 +53,8 @@ def test_a_record_whose_acknowledgement_was_lost_is_no_other_writers(log: Memory
     assert table.read() == {("orders", 0): sync(6, 5)}
 
 
-def test_after_another_process_of_ours_had_the_topic(log: MemoryLog, table: Table) -> None:
+def test_after_another_process_of_ours_had_the_topic(log: FakeMirrorRecords, table: Table) -> None:
     table.write([sync(5, 4)])
     table = MirrorTables.of(FLOW, log).offset_syncs
-    log.records.append(encode_offset_sync(sync(6, 5)))
+    log.records[TOPIC].append(encode_offset_sync(sync(6, 5)))
     assert table.read() == {("orders", 0): sync(6, 5)}

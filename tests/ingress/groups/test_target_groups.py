@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -138,6 +139,37 @@ def test_a_consumer_that_joins_before_the_commit_is_left_alone() -> None:
     world.groups.before_commit = join
     assert world.outcomes(position("g", FIRST, 5)) == [SyncOutcome.ACTIVE]
     assert world.groups.offsets == {"g": {FIRST: Committed(3, "")}}
+
+
+def test_a_consumer_that_came_and_went_before_the_commit_keeps_its_offset() -> None:
+    """It committed after the group's offsets were read, and has no members any more: Kafka would take the commit."""
+    world = World()
+
+    def use() -> None:
+        world.groups.offsets["g"] = {FIRST: Committed(3, "mine")}
+
+    world.groups.on_facts = nth(2, use)  # right before the commit
+    assert world.outcomes(position("g", FIRST, 5), position("g", SECOND, 7)) == [SyncOutcome.MOVED, SyncOutcome.WRITE]
+    assert world.groups.offsets == {"g": {FIRST: Committed(3, "mine"), SECOND: Committed(7, "of the source")}}
+
+
+def test_a_group_that_has_members_right_before_the_commit_is_left_alone() -> None:
+    world = World()
+    world.groups.on_facts = nth(2, lambda: world.groups.members.update(g=1))
+    [decision] = world.sync(position("g", FIRST, 5))["g"]
+    assert (decision.outcome, decision.reason) == (SyncOutcome.ACTIVE, "it is stable here by now, with 1 members")
+    assert world.groups.offsets == {}
+
+
+def nth(wanted: int, act: Callable[[], None]) -> Callable[[], None]:
+    """Acts in this call, counted from 1."""
+    calls = itertools.count(1)
+
+    def hook() -> None:
+        if next(calls) == wanted:
+            act()
+
+    return hook
 
 
 def test_a_group_that_does_not_answer_does_not_hold_up_the_others() -> None:

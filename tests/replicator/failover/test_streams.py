@@ -6,8 +6,16 @@ import base64
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 
-from formats.control.group_snapshot import CLASSIC, CommittedOffset, GroupSnapshot, SnapshotGroup, TopicCommits
+from formats.control.group_snapshot import (
+    CLASSIC,
+    OTHER_KIND,
+    CommittedOffset,
+    GroupSnapshot,
+    SnapshotGroup,
+    TopicCommits,
+)
 from replicator.failover.streams import ArrivingTopic, StreamsApplication, inner_topics, streams_applications
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -19,6 +27,10 @@ def streams_metadata(version: int = 2, rest: bytes = b"\x00\x00\x00\x00") -> str
     return base64.b64encode(struct.pack(">bq", version, 1_700_000_000_000) + rest).decode()
 
 
+WRITTEN_BY_STREAMS = "AgAAAaISSRBM"
+"""What version 4.3.1 has committed: the demo application of tests/processes/word_count.py."""
+
+
 def group(*topics: str, metadata: str = "") -> SnapshotGroup:
     commits = {0: CommittedOffset(next_offset=5, metadata=metadata)}
     return SnapshotGroup(
@@ -27,9 +39,12 @@ def group(*topics: str, metadata: str = "") -> SnapshotGroup:
 
 
 def found(
-    groups: Mapping[str, SnapshotGroup], topics: Collection[str] = (), arriving: Sequence[ArrivingTopic] = ()
+    groups: Mapping[str, SnapshotGroup],
+    topics: Collection[str] = (),
+    arriving: Sequence[ArrivingTopic] = (),
+    unsupported: Mapping[str, str] = MappingProxyType({}),
 ) -> Sequence[StreamsApplication]:
-    snapshot = GroupSnapshot(cluster_id="c", writer="w", observed_at=NOW, groups=groups)
+    snapshot = GroupSnapshot(cluster_id="c", writer="w", observed_at=NOW, groups=groups, unsupported=unsupported)
     return streams_applications(snapshot, topics, arriving)
 
 
@@ -43,6 +58,23 @@ def test_an_application_without_state_is_known_by_its_commits() -> None:
         assert (one.group, one.inner) == ("shop", ())
         assert len(one.missing) == 1
         assert "no changelog" in one.missing[0]
+
+
+def test_what_kafka_streams_itself_has_written_is_known() -> None:
+    [one] = found({"shop": group("orders", metadata=WRITTEN_BY_STREAMS)}, (), [arriving("orders")])
+    assert one.group == "shop"
+
+
+def test_an_application_whose_group_has_the_streams_protocol_is_known_by_its_topics() -> None:
+    some = [arriving(name, keeps_offsets=True) for name in ("orders", CHANGELOG, REPARTITION)]
+    [one] = found({}, (), some, {"shop": OTHER_KIND, "alerts": OTHER_KIND})
+    assert (one.group, one.inner) == ("shop", (CHANGELOG, REPARTITION))
+    [protocol] = one.missing
+    assert 'group.protocol = "classic"' in protocol
+    [one] = found({}, [CHANGELOG], (), {"shop": OTHER_KIND})
+    protocol, not_delivered = one.missing
+    assert 'group.protocol = "classic"' in protocol
+    assert "not delivered" in not_delivered
 
 
 def test_other_groups_are_none() -> None:

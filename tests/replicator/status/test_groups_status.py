@@ -75,7 +75,7 @@ def test_groups_of_other_kinds_and_those_that_cannot_be_read(source: Source) -> 
     troubled(source)
     assert text(source) == [
         "groups of a: 1 in the newest snapshot, 2m ago",
-        "groups of a of kinds that commit no offsets: c (connect), s (other)",
+        "groups of a of kinds that are not moved: c (connect), s (other)",
         "! group g of a: its offsets are those of 2m ago: a broker does not answer\n"
         "! group x of a: its offsets are not known: allow DESCRIBE on the group",
         "! groups of a: listing: a broker does not answer",

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # its stubs hide them
 
-from formats.control.group_snapshot import CLASSIC
+from formats.control.group_snapshot import CLASSIC, OTHER_KIND
 from formats.errors import BrokerUnavailable, TargetError
 from infra.contracts.cluster import Committed, TopicPartition
-from infra.kafka.cluster.groups import OTHER_KIND, KafkaGroups
+from infra.kafka.cluster.groups import KafkaGroups
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from tests.contracts.groups import GroupReaderContract

@@ -1,0 +1,217 @@
+"""Kafka's client in memory, as far as idempotent and transactional producers use it, on logs of which every offset is
+seen.
+
+cluster = MemoryCluster()
+cluster.producer(properties)           stands for `confluent_kafka.Producer`
+cluster.log(P).visible                 what a consumer reads that skips what is not committed
+cluster.late = 3                       a marker is in the log only when its end was asked for so often
+cluster.unregistered = 1               the next transaction without a record ends before its partition is registered
+cluster.dies_after = 5                 the process ends once so many more records are in a log
+cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
+
+Of an aborted transaction a marker is written, after its answer: what is sent meanwhile may lie before it. A producer
+that takes over an id ends what the one before has left open.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from infra.contracts.cluster import LogEnds, TopicPartition
+
+Callback = Callable[[object, "Acknowledged"], None]
+
+
+class ProcessEnds(BaseException):
+    """Here."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One offset. A marker has no record."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+    is_record: bool = True
+    is_open: bool = False
+    is_aborted: bool = False
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    entries: list[Entry] = field(default_factory=list)
+    low: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    @property
+    def stable(self) -> int:
+        return next((offset for offset, one in enumerate(self.entries) if one.is_open), self.end)
+
+    @property
+    def visible(self) -> dict[int, Entry]:
+        return {
+            offset: one
+            for offset, one in enumerate(self.entries)
+            if offset >= self.low and one.is_record and not one.is_open and not one.is_aborted
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """As a Message that was delivered."""
+
+    at: int
+
+    def offset(self) -> int:
+        return self.at
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """Open, or with markers that are yet to come."""
+
+    entries: list[Entry] = field(default_factory=list)
+    partitions: set[TopicPartition] = field(default_factory=set)
+    asked: int = 0  # so often the end of the log was asked for since the abort
+
+
+class MemoryCluster:
+    """Also the admin of it, as `TargetLogs` needs one."""
+
+    def __init__(self) -> None:
+        self.logs = defaultdict[TopicPartition, MemoryLog](MemoryLog)
+        self.late, self.unregistered = 0, 0
+        self.dies_after: int | None = None
+        self.open: dict[str, _Transaction] = {}
+        self.ending: dict[str, _Transaction] = {}  # aborted, by id: their markers are to come
+
+    def log(self, partition: TopicPartition) -> MemoryLog:
+        return self.logs[partition]
+
+    def producer(self, properties: Mapping[str, object]) -> MemoryProducer:
+        return MemoryProducer(self, str(properties.get("transactional.id", "")))
+
+    def write(self, partition: TopicPartition, value: bytes, *, aborts: bool = False) -> None:
+        self.log(partition).entries.append(Entry(value, is_aborted=aborts))
+        if aborts:
+            self.log(partition).entries.append(Entry(is_record=False))
+
+    # --- as an admin
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        self._asked()
+        logs = {partition: self.log(partition) for partition in partitions}
+        return {place: LogEnds(low=one.low, stable=one.stable, high=one.end) for place, one in logs.items()}
+
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._asked()
+        return {partition: self.log(partition).stable for partition in partitions}
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in before.items():
+            self.log(partition).low = max(self.log(partition).low, offset)
+
+    # --- as a coordinator
+
+    def mark(self, name: str) -> None:
+        """The markers of this id's transaction."""
+        for transactions in (self.ending, self.open):
+            ended = transactions.pop(name, None)
+            if ended is not None:
+                for one in ended.entries:
+                    one.is_open, one.is_aborted = False, True
+                for partition in ended.partitions:
+                    self.log(partition).entries.append(Entry(is_record=False))
+
+    def _asked(self) -> None:
+        for name, one in list(self.ending.items()):
+            one.asked += 1
+            if one.asked > self.late:
+                self.mark(name)
+
+
+class MemoryProducer:
+    """As a confluent_kafka.Producer. Without transactions a poll sends what is queued; with them a flush does."""
+
+    def __init__(self, cluster: MemoryCluster, name: str) -> None:
+        self._cluster, self._name = cluster, name
+        self._queue: list[tuple[TopicPartition, Entry, Callback | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def produce(  # noqa: PLR0917 -- as the client has it
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        callback: Callback | None = None,
+        on_delivery: Callback | None = None,
+        timestamp: int = 0,
+        headers: object = None,
+    ) -> None:
+        is_open = bool(self._name)
+        entry = Entry(value, key, is_open=is_open)
+        self._queue.append((TopicPartition(topic, partition), entry, callback or on_delivery))
+        if self._name and not self._cluster.unregistered:  # by a thread of the client's
+            self._transaction.partitions.add(TopicPartition(topic, partition))
+
+    def poll(self, timeout: float) -> int:
+        return 0 if self._name else self._send()
+
+    def flush(self, timeout: float) -> int:
+        self._send()
+        return len(self._queue)
+
+    def init_transactions(self, timeout: float) -> None:
+        self._cluster.mark(self._name)
+
+    def begin_transaction(self) -> None:
+        assert self._name not in self._cluster.open
+        self._cluster.mark(self._name)  # before the first record of the next one is accepted
+        self._cluster.open[self._name] = _Transaction()
+
+    def abort_transaction(self, timeout: float) -> None:
+        ended = self._cluster.open.pop(self._name)
+        if not ended.partitions:
+            self._cluster.unregistered -= 1
+        self._queue.clear()
+        self._cluster.ending[self._name] = ended
+
+    def purge(self, **_: bool) -> None:
+        self._queue.clear()
+
+    def close(self) -> None: ...
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return SimpleNamespace(topics={})
+
+    @property
+    def _transaction(self) -> _Transaction:
+        return self._cluster.open[self._name]
+
+    def _send(self) -> int:
+        sent = 0
+        while self._queue:
+            if self._cluster.dies_after is not None:
+                if not self._cluster.dies_after:
+                    raise ProcessEnds("while records are sent")
+                self._cluster.dies_after -= 1
+            partition, entry, callback = self._queue.pop(0)
+            log = self._cluster.log(partition)
+            if self._name:
+                self._transaction.entries.append(entry)
+                self._transaction.partitions.add(partition)
+            log.entries.append(entry)
+            if callback is not None:
+                callback(None, Acknowledged(log.end - 1))
+            sent += 1
+        return sent

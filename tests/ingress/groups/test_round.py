@@ -1,0 +1,204 @@
+"""A round for the consumer groups of the source regions: what is written, what is refused, and that one failure holds
+nothing else up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from formats.errors import StoreUnavailable
+from formats.segment import OffsetRange
+from infra.contracts.cluster import Committed, TopicPartition
+from ingress.groups.translation import Exactness
+from tests.ingress.groups.offset_maps import page
+from tests.ingress.groups.regions import APPLIED, RECORDS, REGIONS, Regions, checkpoints, map_key, offset_syncs
+
+
+@pytest.fixture
+def world() -> Iterator[Regions]:
+    made = Regions()
+    yield made
+    made.close()
+
+
+def test_groups_are_written_at_their_records_and_committed(world: Regions) -> None:
+    world.publish("us", billing=107, ahead=130)
+    world.clock.advance(30)
+    found = world.run(world.process())
+    assert found.keys() == {"us"}, "of the other region no snapshot has arrived"
+    report = found["us"]
+    assert (report.age.total_seconds(), report.checkpoints, report.problem) == (30, 2, "")
+    assert {one.group: (one.downstream, one.exactness) for one in report.positions} == {
+        "billing": (7, Exactness.EXACT),
+        "ahead": (RECORDS, Exactness.CLAMPED),
+    }
+    assert world.checkpoints("us") == {"billing": (107, 7, "note"), "ahead": (130, RECORDS, "note")}
+    assert world.syncs("us") == [("orders", 0, APPLIED - 1, RECORDS - 1)]
+    where = TopicPartition("us.orders", 0)
+    assert world.committed() == {"billing": {where: Committed(7, "note")}, "ahead": {where: Committed(RECORDS, "note")}}
+    for topic in (checkpoints("us"), offset_syncs("us")):
+        assert world.admin.settings[topic]["cleanup.policy"] == "compact"
+        assert world.ledger.read().topic(topic, f"id-{topic}") is not None
+
+
+def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
+    world.publish("us", billing=107)
+    process = world.process()
+    world.run(process)
+    before = {topic: list(some) for topic, some in world.records.records.items()}
+    assert world.run(process)["us"].checkpoints == 0
+    assert world.run(world.process())["us"].checkpoints == 0, "nor by another process"
+    assert world.records.records == before
+
+
+def test_without_sync_nothing_is_committed(world: Regions) -> None:
+    world.publish("us", billing=107)
+    assert world.run(world.process(sync=False))["us"].checkpoints == 1
+    assert world.committed() == {}
+
+
+@pytest.mark.parametrize("topic", [checkpoints("us"), offset_syncs("us")])
+def test_topics_of_another_program_are_left_alone_until_they_are_adopted(world: Regions, topic: str) -> None:
+    """MirrorMaker 2's own, which may be running."""
+    world.publish("us", billing=107)
+    world.foreign(topic)
+    report = world.run(world.process())["us"]
+    assert topic in report.problem
+    assert "groups.adopt = true" in report.problem
+    assert (report.checkpoints, dict(world.records.records)) == (0, {})
+    assert world.committed().keys() == {"billing"}, "what is committed here needs none of them"
+    report = world.run(world.process(adopt=True))["us"]
+    assert (report.checkpoints, report.problem) == (1, "")
+    assert world.checkpoints("us") == {"billing": (107, 7, "note")}
+
+
+@pytest.mark.parametrize(("partitions", "policy"), [(2, "compact"), (1, "delete")])
+def test_a_topic_that_is_none_of_mirrormaker_2s_is_not_adopted(world: Regions, partitions: int, policy: str) -> None:
+    world.publish("us", billing=107)
+    world.foreign(checkpoints("us"), partitions=partitions, policy=policy)
+    report = world.run(world.process(adopt=True))["us"]
+    assert "may be a user's" in report.problem
+    assert dict(world.records.records) == {}
+
+
+def test_one_that_writes_beside_is_noticed_also_after_adoption(world: Regions) -> None:
+    world.publish("us", billing=107)
+    process = world.process(adopt=True)
+    world.run(process)
+    [(key, value)] = world.records.records[checkpoints("us")]
+    world.records.records[checkpoints("us")].append((key, (value or b"")[:-1] + b"?"))
+    world.publish("us", billing=110)
+    report = world.run(process)["us"]
+    assert "somebody else writes to" in report.problem
+    assert report.checkpoints == 0
+
+
+def test_after_another_process_had_the_region_its_records_are_ours(world: Regions) -> None:
+    world.publish("us", billing=107)
+    first, second = world.process(), world.process()
+    world.run(first, "us")
+    world.run(first, "ap")  # us moved to another process
+    world.publish("us", billing=110)
+    world.run(second, "us")
+    world.publish("us", billing=112)
+    report = world.run(first, "us")["us"]
+    assert (report.checkpoints, report.problem) == (1, "")
+
+
+def test_a_region_that_fails_does_not_hold_up_the_others(world: Regions) -> None:
+    for region in REGIONS:
+        world.publish(region, **{f"of-{region}": 107})
+    world.foreign(checkpoints("ap"))
+    found = world.run(world.process())
+    assert "groups.adopt" in found["ap"].problem
+    assert (found["us"].problem, found["us"].checkpoints) == ("", 1)
+    assert world.committed().keys() == {"of-ap", "of-us"}
+
+
+def test_a_ledger_that_does_not_answer_is_a_problem_of_the_region(world: Regions) -> None:
+    world.publish("us", billing=107)
+    process = world.process()
+    world.run(process)
+    world.publish("us", billing=110)
+    world.ledger.away = True
+    report = world.run(process)["us"]
+    assert "the ledger: planned" in report.problem
+    assert report.checkpoints == 1, "both topics are known to be ours"
+    assert world.committed()["billing"][TopicPartition("us.orders", 0)].next_offset == 7
+
+
+def test_a_bucket_that_does_not_answer_is_no_absence(world: Regions) -> None:
+    world.publish("us", billing=107)
+    world.objects.away.add("list")
+    with pytest.raises(StoreUnavailable):
+        world.run(world.process())
+
+
+class TestUpkeep:
+    """Of the offset map: trimmed with the destination's log start, and copied to the bucket, at an interval."""
+
+    def test_pages_go_with_their_records(self, world: Regions) -> None:
+        world.publish("us", billing=103)
+        world.broker.trim(TopicPartition("us.orders", 0), 11)
+        [position] = world.run(world.process())["us"].positions
+        assert world.offset_map.starts(map_key("us")) == [10, 15]
+        assert world.offset_map.starts(map_key("ap")) == [0, 5, 10, 15]
+        assert (position.downstream, position.exactness) == (11, Exactness.TRIMMED)
+        assert world.copied("us").first_start == 10
+
+    def test_pages_are_copied_by_the_process_that_keeps_the_region(self, world: Regions) -> None:
+        world.run(world.process(), "us")
+        assert world.copied("us").needed == (OffsetRange(0, RECORDS - 1),)
+        assert map_key("ap") not in world.copies.stored()
+
+    def test_not_before_the_interval_has_passed(self, world: Regions) -> None:
+        world.publish("us", billing=107)
+        process = world.process()
+        world.run(process)
+        assert process.retention is not None
+        where, longer = TopicPartition("us.orders", 0), page(120, [(120, 20, 5)], map_key("us"))
+        world.offset_map.put(longer)
+        for _ in range(5):
+            world.broker.append(where, b"x")
+        world.broker.trim(where, 11)
+        world.clock.advance(process.retention.interval.total_seconds() - 1)
+        world.run(process)
+        assert world.offset_map.starts(map_key("us")) == [0, 5, 10, 15, 20]
+        assert world.copied("us").needed == (OffsetRange(0, RECORDS - 1),)
+        world.clock.advance(1)
+        world.run(process)
+        assert world.offset_map.starts(map_key("us")) == [10, 15, 20]
+        assert world.copied("us").needed[-1].end == 24
+
+    def test_a_destination_that_may_not_be_described_is_not_gone(self, world: Regions) -> None:
+        world.publish("ap", billing=107)
+        process = world.process()
+        world.admin.hides["us.orders"] = "not permitted"
+        for _ in range(3):
+            world.run(process)
+            assert process.retention is not None
+            world.clock.advance(process.retention.interval.total_seconds())
+        assert world.offset_map.starts(map_key("us")) == [0, 5, 10, 15]
+
+    def test_a_destination_that_is_gone_takes_its_map_along(self, world: Regions) -> None:
+        world.publish("ap", billing=107)
+        process = world.process()
+        world.broker.delete("us.orders")
+        world.run(process)
+        assert world.offset_map.starts(map_key("us")), "one broker may not know it for a moment"
+        assert process.retention is not None
+        world.clock.advance(process.retention.interval.total_seconds())
+        world.run(process)
+        assert world.offset_map.starts(map_key("us")) == []
+
+    def test_what_fails_is_named_and_repeated_and_groups_are_translated_all_the_same(self, world: Regions) -> None:
+        world.publish("us", billing=107)
+        process = world.process()
+        world.objects.away.add("put_new")
+        report = world.run(process)["us"]
+        assert report.problem.startswith("the offset map is not trimmed or copied: ")
+        assert world.checkpoints("us") == {"billing": (107, 7, "note")}
+        world.objects.away.clear()
+        assert world.run(process)["us"].problem == ""
+        assert world.copied("us").needed
