@@ -45,6 +45,7 @@ PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
 CHECK = timedelta(seconds=2)  # for executors that are decommissioned
+ENDS_WITHIN = timedelta(seconds=2)  # a job whose tasks have all drained
 METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
@@ -140,6 +141,8 @@ class LongJob:
     def _run_job(self, driver: SparkDriver) -> None:
         """Returns once every task has drained. Raises SparkUnavailable and TasksNotStarted."""
         tasks = self._wanted(driver)
+        if self.parts.stop.is_set():  # while Spark started
+            return
         port = self._opened_port(driver, tasks)
         self._job += 1
         port.job_begins(self._job)
@@ -153,7 +156,8 @@ class LongJob:
         job = _Job(driver, tasks, ServiceTask(work=work))
         self._problem = self._spark_error = ""
         log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{work.host}:{work.port}"})
-        deadline: Deadline | None = None
+        deadline: Deadline | None = None  # from the order to drain on
+        idle: Deadline | None = None  # since no task works any more
         checked_within = Deadline(CHECK)
         try:
             while job.runs:
@@ -164,6 +168,10 @@ class LongJob:
                 if deadline is not None and deadline.expired:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return
+                if deadline is not None and not any(state.hello is not None for state in port.states()):
+                    idle = idle or Deadline(ENDS_WITHIN)
+                    if idle.expired:  # Spark has begun no attempt that could end: it has no executor for one
+                        return
                 self._check_for_failed_starts(driver, job, port)
                 if checked_within.expired:
                     checked_within = Deadline(CHECK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import stat
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
 from formats.errors import ConfigError, TasksNotStarted
@@ -170,7 +172,8 @@ def readiness(port: int) -> Mapping[str, Any]:
         return {}
 
 
-def test_a_cluster_too_small_and_a_broker_that_is_not_there() -> None:
+def test_a_cluster_too_small_and_a_broker_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     (port,) = free_ports(1)
     running = service(metrics=port, tasks=2)
     running.start()
@@ -184,6 +187,18 @@ def test_a_cluster_too_small_and_a_broker_that_is_not_there() -> None:
     finally:
         running.stop()
         running.join(PATIENCE)
+    assert "threads_left_behind" not in caplog.messages, "a task that never began is not waited for"
+
+
+@pytest.mark.long
+def test_a_service_that_is_stopped_while_spark_starts_begins_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stopped = service()
+    stopped.start()
+    assert wait_until(lambda: SparkContext._gateway is not None, PATIENCE)
+    stopped.stop()
+    stopped.join(PATIENCE)
+    assert "spark_job_begins" not in caplog.messages
 
 
 def test_by_spark_submit(tmp_path: Path) -> None:
