@@ -34,7 +34,7 @@ from infra.runtime.workers.roster import Roster
 from infra.runtime.workers.supervisor_parts import SupervisorParts
 from infra.runtime.workers.task_port import TaskPort
 from infra.spark.driver import SparkDriver, SparkSettings
-from infra.spark.executors import attempts_on_leaving, registered, request_others
+from infra.spark.executors import attempts_on_leaving, failed_attempts, registered, request_others
 from infra.spark.service_task import ServiceTask
 from infra.spark.task_failures import explain
 
@@ -172,7 +172,7 @@ class LongJob:
                     idle = idle or Deadline(ENDS_WITHIN)
                     if idle.expired:  # Spark has begun no attempt that could end: it has no executor for one
                         return
-                self._check_for_failed_starts(driver, job, port)
+                self._check_for_failed_starts(driver, port)
                 if checked_within.expired:
                     checked_within = Deadline(CHECK)
                     if leaving := attempts_on_leaving(driver.context):
@@ -212,11 +212,11 @@ class LongJob:
                 self._port.change_settings(self._changed)
         return self._port
 
-    def _check_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
+    def _check_for_failed_starts(self, driver: SparkDriver, port: TaskPort) -> None:
         """A task that cannot even connect has no other way to tell why."""
         if driver.last_lost_task:
             self._spark_error = explain(driver.last_lost_task)
-        if not port.has_connected and job.failed_attempts() >= TRIES:
+        if not port.has_connected and failed_attempts(driver.context) >= TRIES:
             raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
 
     def _turn(self, port: TaskPort) -> None:
@@ -259,17 +259,6 @@ class _Job:
 
     def join(self, timeout: timedelta) -> None:
         self._thread.join(timeout.total_seconds())
-
-    def failed_attempts(self) -> int:
-        """Of all its tasks, by Spark's count; 0 while it is not known."""
-        tracker = self._driver.context.statusTracker()
-        with suppress(Py4JError, OSError):
-            for job in tracker.getActiveJobsIds():
-                information = tracker.getJobInfo(job)
-                for stage in () if information is None else information.stageIds:
-                    if (found := tracker.getStageInfo(stage)) is not None:
-                        return int(found.numFailedTasks)
-        return 0
 
     def cancel(self) -> None:
         if self.runs:
