@@ -34,7 +34,7 @@ from infra.runtime.workers.roster import Roster
 from infra.runtime.workers.supervisor_parts import SupervisorParts
 from infra.runtime.workers.task_port import TaskPort
 from infra.spark.driver import SparkDriver, SparkSettings
-from infra.spark.executors import attempts_on_leaving, registered, request_others
+from infra.spark.executors import attempts_on_leaving, failed_attempts, registered, request_others
 from infra.spark.service_task import ServiceTask
 from infra.spark.task_failures import explain
 
@@ -45,6 +45,7 @@ PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
 CHECK = timedelta(seconds=2)  # for executors that are decommissioned
+ENDS_WITHIN = timedelta(seconds=2)  # a job whose tasks have all drained
 METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
@@ -140,6 +141,8 @@ class LongJob:
     def _run_job(self, driver: SparkDriver) -> None:
         """Returns once every task has drained. Raises SparkUnavailable and TasksNotStarted."""
         tasks = self._wanted(driver)
+        if self.parts.stop.is_set():  # while Spark started
+            return
         port = self._opened_port(driver, tasks)
         self._job += 1
         port.job_begins(self._job)
@@ -153,7 +156,8 @@ class LongJob:
         job = _Job(driver, tasks, ServiceTask(work=work))
         self._problem = self._spark_error = ""
         log.info("spark_job_begins", extra={log_fields.COUNT: tasks, log_fields.ADDRESS: f"{work.host}:{work.port}"})
-        deadline: Deadline | None = None
+        deadline: Deadline | None = None  # from the order to drain on
+        idle: Deadline | None = None  # since no task works any more
         checked_within = Deadline(CHECK)
         try:
             while job.runs:
@@ -164,7 +168,11 @@ class LongJob:
                 if deadline is not None and deadline.expired:
                     log.warning("threads_left_behind", extra={log_fields.REASON: "tasks that have not drained in time"})
                     return
-                self._check_for_failed_starts(driver, job, port)
+                if deadline is not None and not any(state.hello is not None for state in port.states()):
+                    idle = idle or Deadline(ENDS_WITHIN)
+                    if idle.expired:  # Spark has begun no attempt that could end: it has no executor for one
+                        return
+                self._check_for_failed_starts(driver, port)
                 if checked_within.expired:
                     checked_within = Deadline(CHECK)
                     if leaving := attempts_on_leaving(driver.context):
@@ -204,11 +212,11 @@ class LongJob:
                 self._port.change_settings(self._changed)
         return self._port
 
-    def _check_for_failed_starts(self, driver: SparkDriver, job: _Job, port: TaskPort) -> None:
+    def _check_for_failed_starts(self, driver: SparkDriver, port: TaskPort) -> None:
         """A task that cannot even connect has no other way to tell why."""
         if driver.last_lost_task:
             self._spark_error = explain(driver.last_lost_task)
-        if not port.has_connected and job.failed_attempts() >= TRIES:
+        if not port.has_connected and failed_attempts(driver.context) >= TRIES:
             raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
 
     def _turn(self, port: TaskPort) -> None:
@@ -251,17 +259,6 @@ class _Job:
 
     def join(self, timeout: timedelta) -> None:
         self._thread.join(timeout.total_seconds())
-
-    def failed_attempts(self) -> int:
-        """Of all its tasks, by Spark's count; 0 while it is not known."""
-        tracker = self._driver.context.statusTracker()
-        with suppress(Py4JError, OSError):
-            for job in tracker.getActiveJobsIds():
-                information = tracker.getJobInfo(job)
-                for stage in () if information is None else information.stageIds:
-                    if (found := tracker.getStageInfo(stage)) is not None:
-                        return int(found.numFailedTasks)
-        return 0
 
     def cancel(self) -> None:
         if self.runs:

@@ -1,4 +1,4 @@
-"""Why a task did not begin, out of Spark's log: the reason in one line, and the remedy. Pure."""
+"""Why a task did not begin, out of what Spark writes: the reason in one line, and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def explain(line: str) -> str:
             "at the same path on every machine"
         )
     return _last_error(text)
+
+
+def has_lost_its_executor(error: str) -> bool:
+    """Whether an attempt of a task failed because its executor or worker ended, and not by itself. `error`: Spark's
+    message of it."""
+    return error.startswith("ExecutorLostFailure") and "unrelated to the running tasks" in error
 
 
 def _last_error(text: str) -> str:

@@ -10,7 +10,10 @@ import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,8 +24,10 @@ from infra.local.aws import CREDENTIALS
 from infra.local.ports import free_ports
 from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
+from infra.runtime.lifecycle import Deadline
+from tests.processes import judge
 from tests.processes.flow import Flow
-from tests.processes.harness import OnSpark, Site, Worker
+from tests.processes.harness import B, OnSpark, Site, Worker
 from tests.processes.test_reloaded_file import archiving
 
 if TYPE_CHECKING:
@@ -225,6 +230,10 @@ class Pair:
     def ready(self) -> None:
         wait_until_ready(self.site, *self.workers)
 
+    def written(self) -> int:
+        """Offsets of the target, from any thread."""
+        return sum(judge.ends(self.site.bootstrap(B), self.flow.target, self.flow.partitions).values())
+
 
 def workers_are_killed(pair: Pair, random: Random) -> None:
     never = threading.Event()
@@ -305,6 +314,105 @@ def copies_take_over(pair: Pair, _random: Random) -> None:
     pair.ready()
 
 
+KILL_EVERY = timedelta(seconds=20)
+DOWN = timedelta(seconds=6)  # then the killed worker is started again
+ROUNDS = 2
+STOPS_WITHIN = timedelta(seconds=60)  # a task whose worker was killed just now is not waited for
+UNDER_FIRE = timedelta(minutes=5)  # for what takes seconds on a machine that does nothing else
+
+
+@dataclass(slots=True)
+class WorkerKiller:
+    """Kills the workers in turn from a thread of its own, one every KILL_EVERY; each comes back. A machine so slow that
+    nothing has arrived since then gets longer, or nothing ever would. A context manager."""
+
+    pair: Pair
+    kills: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _failed: list[BaseException] = field(default_factory=list)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="worker-killer")
+
+    def __enter__(self) -> WorkerKiller:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Every worker runs. Raises what went wrong."""
+        self._over.set()
+        self._thread.join()
+        if self._failed:
+            raise self._failed[0]
+
+    def _run(self) -> None:
+        try:
+            for number in cycle((1, 2)):
+                due = Deadline(KILL_EVERY)
+                self.pair.cluster.kill_worker(number)
+                self.kills += 1
+                self._over.wait(DOWN.total_seconds())
+                self.pair.cluster.start_worker(number)
+                before = self.pair.written()
+                self._over.wait(due.left.total_seconds())
+                wait_until(lambda before=before: self.pair.written() > before, UNDER_FIRE, stop=self._over)  # type: ignore[misc]
+                if self._over.is_set():
+                    return
+        except BaseException as error:
+            self._failed.append(error)
+
+
+def a_python_is_killed(pair: Pair, worker: Worker, random: Random) -> None:
+    """Of a task that runs: one whose worker was killed just now has none."""
+    killed: list[int] = []
+
+    def kill_one() -> bool:
+        one = random.choice(list(tasks_of(worker).values()))
+        if any("pyspark" in word for word in command_of(one)):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+                killed.append(one)
+        return bool(killed)
+
+    pair.site.wait(f"a task of {worker.name} that runs", kill_one, UNDER_FIRE)
+
+
+def a_driver_is_killed(pair: Pair, worker: Worker, _random: Random) -> None:
+    pids = tasks_of(worker).values()
+    worker.kill()
+    begin_again(pair, worker)
+    assert wait_until(lambda: all(map(is_gone, pids)), GONE_WITHIN)
+
+
+def a_service_is_stopped(pair: Pair, worker: Worker, _random: Random) -> None:
+    worker.stop(STOPS_WITHIN)
+    begin_again(pair, worker)
+
+
+def begin_again(pair: Pair, worker: Worker) -> None:
+    jobs = len(worker.logged("spark_job_begins"))
+    worker.start()
+    pair.site.wait("a job", lambda: len(worker.logged("spark_job_begins")) > jobs, UNDER_FIRE)
+
+
+def everything_at_once(pair: Pair, random: Random) -> None:
+    """Under all this records go on to arrive, again and again."""
+    steps = [
+        (step, worker)
+        for step in (a_python_is_killed, a_driver_is_killed, a_service_is_stopped)
+        for worker in pair.workers
+    ] * ROUNDS
+    random.shuffle(steps)
+    with WorkerKiller(pair) as killer:
+        for step, worker in steps:
+            print(f"{step.__name__} {worker.name}")
+            step(pair, worker, random)
+            pair.flow.wait_for_more(50, UNDER_FIRE)
+    assert killer.kills > ROUNDS
+    pair.ready()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("disturb", "properties"),
@@ -316,6 +424,7 @@ def copies_take_over(pair: Pair, _random: Random) -> None:
         pytest.param(javas_are_killed, {}, id="java"),
         pytest.param(services_are_stopped, {}, id="stopped"),
         pytest.param(copies_take_over, SPECULATION, id="speculation"),
+        pytest.param(everything_at_once, SPECULATION, id="everything"),
     ],
 )
 def test_on_a_cluster(

@@ -7,7 +7,8 @@ Rules
   1. An attempt that finds its task at work waits: a speculative copy, or one that Spark begins for a worker which it
      holds for lost. It never ends without an error, since Spark would then end the one that works.
   2. An attempt that was lost or that failed after less than STEADY is followed after a pause that doubles with each
-     such attempt in a row. The first of a row is followed at once: an executor was killed, most likely.
+     such attempt in a row. The first of a row is followed at once: an executor was killed, most likely. So is one that
+     is lost without a word after its service had been up for SETTLED: executors may be lost again and again.
   3. Attempts of an earlier job are ordered to end.
   4. Once the drain has begun, those that work are ordered to end, and no other attempt begins. Those that wait are
      ordered when their task has no worker any more, for the reason of rule 1.
@@ -26,6 +27,7 @@ from infra.runtime.retry import Backoff
 from infra.runtime.workers.messages import Hello
 
 STEADY = timedelta(seconds=60)
+SETTLED = timedelta(seconds=10)
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
 
 Connection = int  # number of a connection, unique in a driver
@@ -62,6 +64,7 @@ class _Task:
     worker: Connection | None = None
     waiting: list[Connection] = field(default_factory=list)  # in the order of their hellos
     began_at: datetime | None = None
+    started_at: datetime | None = None  # when the service of this attempt was first reported to be up
     quick_failures: int = 0
     not_before: datetime | None = None
     error: str = ""  # why the last attempt is gone
@@ -136,9 +139,11 @@ class Roster:
             effects.append(HoldAttempt(connection, self._why_waiting(hello.task)))
         return effects
 
-    def reported(self, connection: Connection, health: HealthSnapshot) -> None:
+    def reported(self, connection: Connection, health: HealthSnapshot, now: datetime) -> None:
         if (task := self._worked_on(connection)) is not None:
             task.health = health
+            if health.is_started and task.started_at is None:
+                task.started_at = now
 
     def left(self, connection: Connection, now: datetime, *, error: str, drained: bool = False) -> list[Effect]:
         """The connection has ended. `error`: the reason, if one is known. `drained`: its service ended as ordered."""
@@ -154,7 +159,7 @@ class Roster:
         if not drained:
             self.lost += 1
             task.error = f"{error or 'its worker was lost'} (host {hello.host}, process {hello.pid})"
-            if task.began_at is None or now - task.began_at >= STEADY:
+            if _had_worked(task, now, is_lost=not error):
                 task.quick_failures = 0
             task.not_before = now + PAUSES.delay(task.quick_failures - 1) if task.quick_failures else now
             task.quick_failures += 1
@@ -187,7 +192,7 @@ class Roster:
                 mine = next((one for one in task.waiting if self._may_begin(one)), None)
                 if mine is not None:
                     task.waiting.remove(mine)
-                    task.worker, task.began_at = mine, now
+                    task.worker, task.began_at, task.started_at = mine, now, None
                     task.not_before = None
                     started.append(BeginAttempt(mine))
         return started
@@ -213,3 +218,9 @@ class Roster:
         if worker is None:
             return f"a pause after a failure: {self._tasks[number].error}"
         return f"task {number} works on {self._hellos[worker].host}, process {self._hellos[worker].pid}"
+
+
+def _had_worked(task: _Task, now: datetime, *, is_lost: bool) -> bool:
+    """Whether the attempt that is gone had worked so long that it is followed at once. `is_lost`: without a word."""
+    is_steady = task.began_at is None or now - task.began_at >= STEADY
+    return is_steady or (is_lost and task.started_at is not None and now - task.started_at >= SETTLED)

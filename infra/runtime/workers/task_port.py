@@ -232,7 +232,7 @@ class TaskPort(Closing):
                 one.hello, one.frames.limit_bytes = message, MEMBER_BYTES
                 self._obey(self._roster.joined(one.number, message, now))
             case State() if one.hello is not None:
-                self._roster.reported(one.number, decode_health(message.health, now))
+                self._roster.reported(one.number, decode_health(message.health, now), now)
             case MetricsText() if one.hello is not None:
                 self._texts[one.hello.task] = message.text
                 self._answered.notify_all()

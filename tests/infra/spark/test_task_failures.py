@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.spark.task_failures import explain
+from infra.spark.task_failures import explain, has_lost_its_executor
 
 LOST = (
     "WARN TaskSetManager: Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.7 executor 1): "
@@ -52,3 +52,15 @@ def test_reason_and_remedy(line: str, parts: list[str]) -> None:
 def test_anything_else_is_its_own_explanation() -> None:
     assert explain("Lost task 1.0: ExecutorLostFailure") == "Lost task 1.0: ExecutorLostFailure"
     assert explain("") == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        ("ExecutorLostFailure (executor 0 exited unrelated to the running tasks) Reason: worker lost", True),
+        ("ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: code 137", False),
+        ("java.io.IOException: Cannot run program: unrelated to the running tasks", False),
+    ],
+)
+def test_an_attempt_whose_worker_ended_did_not_fail_by_itself(error: str, lost: bool) -> None:
+    assert has_lost_its_executor(error) == lost

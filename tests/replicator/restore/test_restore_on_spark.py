@@ -65,10 +65,40 @@ def test_a_cluster_that_loses_a_worker(stack: LocalStack, unique: Callable[[str]
     crossing.assert_only_plans(sizes, executors=2)
 
 
-def test_a_superseded_attempt_is_no_failure(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> None:
-    """Spark treats the large partition as a straggler and starts it once more on the other host."""
+COPIED = """\
+from datetime import timedelta
+from os import getpid
+from pathlib import Path
+
+import pyarrow as pa
+
+from infra.local.waiting import wait_until
+
+FOLDER = Path({folder!r})
+
+
+def keep(batch, source):
+    if source.partition == 0:
+        (FOLDER / str(getpid())).touch()
+        assert wait_until(lambda: len(list(FOLDER.iterdir())) > 1, timedelta(minutes=5)), "Spark did not speculate"
+    return pa.array([True] * batch.num_rows)
+"""
+
+
+def test_a_superseded_attempt_is_no_failure(
+    stack: LocalStack, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark treats the large partition as a straggler and starts it once more on the other host. Its records are held
+    until the copy reads them, too, and so has taken the partition over: however slow the machine is, the first attempt
+    is not through before."""
     (port,) = free_ports(1)
+    modules, attempts = tmp_path / "modules", tmp_path / "attempts"
+    for folder in (modules, attempts):
+        folder.mkdir()
+    (modules / "copied.py").write_text(COPIED.format(folder=str(attempts)), encoding="utf-8")
+    monkeypatch.syspath_prepend(modules)
     speculating = {
+        "spark.executorEnv.PYTHONPATH": str(modules),
         "spark.speculation": "true",
         "spark.speculation.interval": "200ms",
         "spark.speculation.quantile": "0.5",
@@ -90,7 +120,7 @@ def test_a_superseded_attempt_is_no_failure(stack: LocalStack, unique: Callable[
             master=cluster.master, properties={**DRIVER_PROPERTIES, **QUICK, **speculating}, ship_packages=True
         )
         stages: list[Mapping[str, Any]] = []
-        with Restore(place.config, selection, options=Options(spark=settings, max_rate=A_SECOND // 5)) as restore:
+        with Restore(place.config, selection, options=Options(spark=settings, keep=["copied:keep"])) as restore:
             outcomes = restore.run(restore.plan())
 
             def seen() -> bool:
@@ -104,7 +134,7 @@ def test_a_superseded_attempt_is_no_failure(stack: LocalStack, unique: Callable[
             assert place.restored(name, partition) == target_records(rows(0, segments)), partition
     assert sum(stage["numFailedTasks"] for stage in stages) == 0
     logs = "".join(log.read_text(errors="replace") for log in (tmp_path / "spark").rglob("stderr"))
-    assert "attempt_superseded" in logs, "Spark did not speculate"
+    assert "attempt_superseded" in logs, "the first attempt was not superseded"
 
 
 def keys(place: Place) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import stat
@@ -17,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
 from formats.errors import ConfigError, TasksNotStarted
 from infra.local.ports import free_ports
+from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.waiting import wait_until
 from infra.runtime.java import JavaMissing
 from infra.runtime.service import Service
+from infra.spark.long_job import TRIES
 from replicator.config import parse
 from replicator.services.compaction import Compaction
 from replicator.services.flow_task import INSTANCE, FlowTask, instance_base
@@ -47,16 +51,16 @@ shutdown_timeout = "1s"
 [metrics]
 listen = "127.0.0.1:{metrics}"
 [compaction]
-master = "local[1]"
+master = "{master}"
 [compaction.spark]
 "spark.driver.extraJavaOptions" = "{java}"
 {spark}
 """
 
 
-def service(*, spark: str = "", metrics: int = 0, tasks: int = 1) -> Service:
+def service(*, spark: str = "", metrics: int = 0, tasks: int = 1, master: str = "local[1]") -> Service:
     (kafka,) = free_ports(1)
-    text = FILE.format(kafka=kafka, metrics=metrics, consumer="", java=QUICK_JAVA, spark=spark)
+    text = FILE.format(kafka=kafka, metrics=metrics, consumer="", master=master, java=QUICK_JAVA, spark=spark)
     return build_on_spark(parse(text), "egress", tasks=tasks)
 
 
@@ -71,7 +75,7 @@ def failure(of: Service) -> BaseException:
 
 
 def config_of(consumer: str = "", task: int = 1) -> Mapping[str, str]:
-    text = FILE.format(kafka=1, metrics=1, consumer=consumer, java=QUICK_JAVA, spark="")
+    text = FILE.format(kafka=1, metrics=1, consumer=consumer, master="local[1]", java=QUICK_JAVA, spark="")
     config = parse(text)
     built = FlowTask(flow="egress", config=config, instance_base=instance_base(config, "egress")).config_of(task)
     assert built.metrics.listen is None, "the driver serves for all"
@@ -89,13 +93,13 @@ def test_a_configured_instance_is_the_beginning_of_each() -> None:
 
 
 def test_without_the_section_nothing_starts() -> None:
-    text = FILE.format(kafka=1, metrics=1, consumer="", java=QUICK_JAVA, spark="")
+    text = FILE.format(kafka=1, metrics=1, consumer="", master="local[1]", java=QUICK_JAVA, spark="")
     with pytest.raises(ConfigError, match=r"ingress: missing; add \[ingress\]"):
         build_on_spark(parse(text), "ingress")
 
 
 def test_where_spark_works_is_no_job_to_run() -> None:
-    text = FILE.format(kafka=1, metrics=1, consumer="", java=QUICK_JAVA, spark="")
+    text = FILE.format(kafka=1, metrics=1, consumer="", master="local[1]", java=QUICK_JAVA, spark="")
     with pytest.raises(ConfigError, match=r"compaction\.jobs: missing"):
         Compaction(parse(text))
 
@@ -170,7 +174,8 @@ def readiness(port: int) -> Mapping[str, Any]:
         return {}
 
 
-def test_a_cluster_too_small_and_a_broker_that_is_not_there() -> None:
+def test_a_cluster_too_small_and_a_broker_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     (port,) = free_ports(1)
     running = service(metrics=port, tasks=2)
     running.start()
@@ -184,12 +189,59 @@ def test_a_cluster_too_small_and_a_broker_that_is_not_there() -> None:
     finally:
         running.stop()
         running.join(PATIENCE)
+    assert "threads_left_behind" not in caplog.messages, "a task that never began is not waited for"
+
+
+@pytest.mark.long
+def test_a_service_that_is_stopped_while_spark_starts_begins_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stopped = service()
+    stopped.start()
+    assert wait_until(lambda: SparkContext._gateway is not None, PATIENCE)
+    stopped.stop()
+    stopped.join(PATIENCE)
+    assert "spark_job_begins" not in caplog.messages
+
+
+HELD = """\
+touch {begun}/$$
+while [ ! -e {go} ]; do sleep 0.1; done
+exec {python} "$@"
+"""
+
+
+@pytest.mark.long
+def test_workers_that_are_lost_while_tasks_begin_do_not_end_the_command(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often: the tasks begin on the next one."""
+    caplog.set_level(logging.INFO)
+    go, begun = tmp_path / "go", tmp_path / "begun"
+    begun.mkdir()
+    script = interpreter(tmp_path, HELD.format(begun=begun, go=go, python=sys.executable))
+    with spark_cluster(tmp_path / "spark", workers=1, cores=TRIES) as cluster:
+        address = "\n".join(f'"{name}" = "{value}"' for name, value in DRIVER_PROPERTIES.items())
+        running = service(spark=f"{script}\n{address}", tasks=TRIES, master=cluster.master)
+        running.start()
+        try:
+            for workers in (1, 2):
+                assert wait_until(lambda workers=workers: len(list(begun.iterdir())) == workers, PATIENCE)  # type: ignore[misc]
+                cluster.kill_worker(1)
+                cluster.start_worker(1)
+            go.touch()
+            assert wait_until(lambda: "task_runs" in caplog.messages, PATIENCE), caplog.messages
+        finally:
+            running.stop()
+            running.join(PATIENCE)
 
 
 def test_by_spark_submit(tmp_path: Path) -> None:
     kafka, port = free_ports(2)
     file = tmp_path / "submitted.toml"
-    file.write_text(FILE.format(kafka=kafka, metrics=port, consumer="", java=QUICK_JAVA, spark=""), encoding="ascii")
+    file.write_text(
+        FILE.format(kafka=kafka, metrics=port, consumer="", master="local[1]", java=QUICK_JAVA, spark=""),
+        encoding="ascii",
+    )
     command = [
         *(str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--master", "local[2]"),
         *(str(ROOT / "replicator" / "__main__.py"), "egress", "--spark", "--config", str(file)),

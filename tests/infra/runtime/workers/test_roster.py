@@ -12,7 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from infra.runtime.health import HealthSnapshot
 from infra.runtime.workers.messages import Hello
-from infra.runtime.workers.roster import STEADY, BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster
+from infra.runtime.workers.roster import (
+    SETTLED,
+    STEADY,
+    BeginAttempt,
+    Effect,
+    EndAttempt,
+    HoldAttempt,
+    MoveAttempt,
+    Roster,
+)
 from tests.examples import machine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,6 +82,30 @@ def test_pauses_between_quick_failures_grow_and_are_forgotten() -> None:
     assert roster.joined(10, hello(), due + STEADY) == [BeginAttempt(10)], "it had worked for long"
 
 
+def lost_again_and_again(roster: Roster, *, started: bool, seconds: float, error: str = "") -> list[float]:
+    """The pauses of a task each of whose attempts is lost so many seconds after its begin."""
+    now, pauses = NOW, []
+    for attempt in range(5):
+        roster.joined(attempt, hello(attempt=attempt), now)
+        roster.turn(now)
+        roster.reported(attempt, HealthSnapshot(is_started=started), now)
+        now += timedelta(seconds=seconds)
+        roster.left(attempt, now, error=error)
+        due = roster.states()[0].next_at
+        assert due is not None
+        pauses.append((due - now).total_seconds())
+        now = due
+    return pauses
+
+
+def test_executors_that_are_lost_again_and_again_cost_no_pause() -> None:
+    settled = SETTLED.total_seconds()
+    assert lost_again_and_again(Roster(1), started=True, seconds=settled) == [0, 0, 0, 0, 0]
+    assert lost_again_and_again(Roster(1), started=True, seconds=settled - 1) == [0, 1, 2, 4, 8]
+    assert lost_again_and_again(Roster(1), started=False, seconds=settled) == [0, 1, 2, 4, 8], "it never worked"
+    assert lost_again_and_again(Roster(1), started=True, seconds=settled, error="no such bucket") == [0, 1, 2, 4, 8]
+
+
 def test_an_attempt_of_an_earlier_job_is_ended_and_its_successor_waits_for_it() -> None:
     roster = Roster(1)
     roster.joined(1, hello(), NOW)
@@ -117,9 +150,9 @@ def test_health_is_that_of_the_worker() -> None:
     roster = Roster(1)
     roster.joined(1, hello(), NOW)
     roster.joined(2, hello(attempt=1), NOW)
-    roster.reported(2, HealthSnapshot(is_started=True))
+    roster.reported(2, HealthSnapshot(is_started=True), NOW)
     assert roster.states()[0].health is None
-    roster.reported(1, HealthSnapshot(is_started=True))
+    roster.reported(1, HealthSnapshot(is_started=True), NOW)
     assert roster.states()[0].health == HealthSnapshot(is_started=True)
     roster.left(1, NOW, error="")
     assert roster.states()[0].health is None
@@ -168,6 +201,12 @@ class RosterMachine(RuleBasedStateMachine):
         gone = self.alive.pop(number)
         self.working[gone.task].discard(number)
         self.take(self.roster.left(number, self.now, error="", drained=drained))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), is_started=st.booleans())
+    def reports(self, data: st.DataObject, is_started: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.alive)))
+        self.roster.reported(number, HealthSnapshot(is_started=is_started), self.now)
 
     @rule()
     def another_job(self) -> None:
