@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MIB = 1024 * 1024
-RUN_BYTES = 8 * MIB
+RUN_BYTES = 4 * MIB
 DELIVERY_WIDTH = 8  # segment slices read and produced at a time
 SMALL_WIDTH = 64  # small ones besides: of segments of a second, one round takes those of as many partitions
 READING_THREADS = 2
