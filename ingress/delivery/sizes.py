@@ -9,4 +9,4 @@ SMALL_WIDTH = 64  # small ones besides: of segments of a second, one round takes
 READING_THREADS = 2
 PRODUCER_BYTES = 64 * MIB
 # of a backlog in one transaction; each ends with a wait until the client's queue is empty
-ROUND_RECORDS, ROUND_BYTES = 400_000, 192 * MIB
+ROUND_RECORDS, ROUND_BYTES = 400_000, 96 * MIB
