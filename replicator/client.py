@@ -179,7 +179,7 @@ class MirrorClient:
 def translate_offsets(
     properties: Mapping[str, str], alias: str, group: str, policy: ReplicationPolicy | None = None
 ) -> Mapping[TopicPartition, Committed]:
-    """`RemoteClusterUtils.translateOffsets`, as `remote_consumer_offsets` of a client of its own. Raises ConfigError."""
+    """`RemoteClusterUtils.translateOffsets`: `remote_consumer_offsets` of a client of its own. Raises ConfigError."""
     with MirrorClient(properties, policy) as client:
         return client.remote_consumer_offsets(alias, group)
 
