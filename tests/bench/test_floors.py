@@ -36,7 +36,7 @@ def test_decoding_has_the_reads_and_the_records_of_the_reader() -> None:
     with store.open(segment) as source:
         body = source.read()
     floor, product = Reads(body), Reads(body)
-    decoded = [table.combine_chunks().to_batches() for table in row_groups(floor)]
+    decoded = [table.to_batches() for table in row_groups(floor)]
     with closing(ParquetFormat().open(product, segment)) as reader:
         proved = list(reader.batches())
     assert [batch for batches in decoded for batch in batches] == proved
