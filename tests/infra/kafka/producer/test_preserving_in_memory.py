@@ -261,7 +261,7 @@ def test_others_that_write_are_noticed_or_make_no_difference(
         assert mapped(cluster) == [one for one in mapped(cluster) if one in offsets and one < broken]
         observe(None)
         before_again = found(cluster)
-        # a new owner says so with the next record at the latest: beyond what it was to deliver it has nothing to compare
+        # a new owner finds it with the next record at the latest: beyond its runs it has nothing to compare
         runs.append(run_to([end], position=end, next_offset=end + 1))
         assert [one.code for one in deliver(writer_of(cluster), *runs)] == ["PRESERVE_BROKEN"]
         assert found(cluster) == before_again, "nothing is sent after it was noticed"
