@@ -75,7 +75,7 @@ class Application:
     def start(self, region: str, protocol: str) -> Process:
         return word_count.start(self.site.stack, region, self.name, protocol)
 
-    def say(self, region: str, words: Sequence[str], times: int) -> None:
+    def write(self, region: str, words: Sequence[str], times: int) -> None:
         now_ms = int(time.time() * 1000)
         drafts = [Draft(0, b"k", " ".join(words).encode(), (), now_ms + n) for n in range(times)]
         produce_all(self.site.bootstrap(region), INPUT, drafts)
@@ -91,7 +91,7 @@ class Application:
         return KafkaGroups(properties, properties).committed(self.name, places)
 
     def has_read(self, region: str) -> bool:
-        """Everything, and said so."""
+        """Everything, and committed it."""
         cluster = Cluster(self.site.stack.brokers[region])
         found = self.committed(region)
         return len(found) == 2 and all(one.next_offset == cluster.end(place) for place, one in found.items())
@@ -132,7 +132,7 @@ def test_its_counts_continue(word_site: Site) -> None:
     """Names and offsets are kept, so nothing is missing; a new instance restores its counts from the changelog here."""
     site, app = word_site, Application(word_site, "app")
     running = app.start(A, "classic")
-    app.say(A, WORDS, SENTENCES)
+    app.write(A, WORDS, SENTENCES)
     site.wait("it has counted", lambda: app.has_read(A), PATIENCE)
     running.stop(STOPS_WITHIN)
     assert dict(app.counts(A)) == dict.fromkeys(WORDS, SENTENCES)
@@ -154,7 +154,7 @@ def test_its_counts_continue(word_site: Site) -> None:
     }
 
     running = app.start(B, "classic")
-    app.say(B, WORDS[:2], 1)
+    app.write(B, WORDS[:2], 1)
     site.wait("it counts here", lambda: len(app.counts(B)) >= 2 and app.has_read(B), PATIENCE)
     running.stop(STOPS_WITHIN)
     assert app.counts(B) == [(word, SENTENCES + 1) for word in WORDS[:2]]
@@ -165,7 +165,7 @@ def test_the_streams_protocol_is_named_with_its_remedy(word_site: Site) -> None:
     the plan names works."""
     site, app = word_site, Application(word_site, "newer")
     running = app.start(A, "streams")
-    app.say(A, WORDS, SENTENCES)
+    app.write(A, WORDS, SENTENCES)
     site.wait("it has counted", lambda: app.has_read(A), PATIENCE)
     at_a = app.committed(A)
     properties = {"bootstrap.servers": site.bootstrap(A), "log_level": "0"}
@@ -190,7 +190,7 @@ def test_the_streams_protocol_is_named_with_its_remedy(word_site: Site) -> None:
 
     running.stop(STOPS_WITHIN)
     classic = app.start(A, "classic")
-    app.say(A, WORDS, 1)
+    app.write(A, WORDS, 1)
     site.wait("it goes on", lambda: app.has_read(A) and app.committed(A) != at_a, PATIENCE)
     classic.stop(STOPS_WITHIN)
     assert app.counts(A)[-len(WORDS) :] == [(word, SENTENCES + 1) for word in WORDS]
