@@ -40,9 +40,10 @@ def test_decoding_has_the_reads_and_the_records_of_the_reader() -> None:
     with closing(ParquetFormat().open(product, segment)) as reader:
         proved = list(reader.batches())
     assert [batch for batches in decoded for batch in batches] == proved
-    assert len(proved) == 3
+    assert len(decoded) == 3  # row groups, each in many batches
+    assert len(proved) > 3 * len(decoded)
     starts, lengths = zip(*floor.spans, strict=True)
-    assert len(floor.spans) == len(product.spans) == 1 + len(proved)
+    assert len(floor.spans) == len(product.spans) == 1 + len(decoded)
     assert sum(lengths) <= sum(length for _, length in product.spans)
     assert starts[0] == product.spans[0][0]
 
