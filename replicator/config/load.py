@@ -292,7 +292,7 @@ class _Reader:
 
     def _egress(self, raw: object) -> EgressSettings | None:
         path = ("egress",)
-        values = self._values(EgressSettings, raw, path, own=("topics", "defaults"))
+        values = self._values(EgressSettings, raw, path, own=("topics", "defaults"), deeper=EgressTopicSettings)
         if values is None or not isinstance(raw, dict):
             return None
         rules = self._topic_rules(EgressTopicSettings, raw, path)
@@ -300,7 +300,7 @@ class _Reader:
 
     def _retention(self, raw: object) -> RetentionSettings | None:
         path = ("retention",)
-        values = self._values(RetentionSettings, raw, path, own=("topics", "defaults"))
+        values = self._values(RetentionSettings, raw, path, own=("topics", "defaults"), deeper=RetentionRule)
         if values is None or not isinstance(raw, dict):
             return None
         rules = self._topic_rules(RetentionRule, raw, path)
@@ -326,7 +326,7 @@ class _Reader:
 
     def _ingress(self, raw: object) -> IngressSettings | None:
         path = ("ingress",)
-        values = self._values(IngressSettings, raw, path, own=("sources", "defaults"))
+        values = self._values(IngressSettings, raw, path, own=("sources", "defaults"), deeper=IngressSource)
         if values is None or not isinstance(raw, dict):
             return None
         defaults = self._values(IngressSource, raw.get("defaults", {}), (*path, "defaults"), partial=True) or {}
@@ -360,7 +360,7 @@ class _Reader:
 
     def _compaction(self, raw: object) -> CompactionSettings | None:
         path = ("compaction",)
-        values = self._values(CompactionSettings, raw, path, own=("jobs", "defaults", "spark"))
+        values = self._values(CompactionSettings, raw, path, own=("jobs", "defaults", "spark"), deeper=CompactionJob)
         if values is None or not isinstance(raw, dict):
             return None
         defaults = self._values(CompactionJob, raw.get("defaults", {}), (*path, "defaults"), partial=True) or {}
@@ -398,17 +398,23 @@ class _Reader:
         own: Collection[str] = (),
         given: Collection[str] = (),
         partial: bool = False,
+        deeper: type[DataclassInstance] | None = None,
     ) -> dict[str, Any] | None:
         """The valid settings of `cls` in the table `raw`; None if a required one is missing or invalid.
 
         Keys in `own` are read by the caller; those in `given` have a value already; with `partial` nothing is required.
+        `deeper` are the settings of the first two of `own`: a key of theirs that is set here is one table too high.
         """
         if not isinstance(raw, dict):
             self.problem(path, f"must be a table, not {kind(raw)}")
             return None
         fields = settings_of(cls)
         for key, value in raw.items():
-            if key not in fields and key not in own:
+            if deeper is not None and key not in (*fields, *own) and key in settings_of(deeper):
+                self.problem(
+                    (*path, key), "belongs one table deeper, into " + " or ".join(f'"{one}"' for one in (*own,)[:2])
+                )
+            elif key not in fields and key not in own:
                 self.problem((*path, key), _unknown(key, value, path, [*fields, *own]))
         hints = get_type_hints(cls)
         values: dict[str, Any] = {}
@@ -458,4 +464,4 @@ def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> 
         name = ".".join(map(str, (*path[2:], key)))
         return f'unknown key; a topic name with dots needs quotes: [{path[0]}.topics."{name}"]'
     near = suggestion(key, valid)
-    return f"unknown key{near or '; known here: ' + ', '.join(sorted(valid))}"
+    return f"unknown key{near or '; known here: ' + ', '.join(sorted(set(valid)))}"

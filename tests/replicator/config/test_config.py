@@ -251,6 +251,36 @@ class TestProblems:
             "region: missing: the name of this region, which its archive carries",
         ]
 
+    @pytest.mark.parametrize(
+        ("added", "wanted"),
+        [
+            (
+                '[ingress]\nlost_segment_timeout = "5m"',
+                'ingress.lost_segment_timeout: belongs one table deeper, into "sources" or "defaults"',
+            ),
+            (
+                '[egress]\nmax_segment_age = "5m"',
+                'egress.max_segment_age: belongs one table deeper, into "topics" or "defaults"',
+            ),
+            (
+                '[retention]\nmax_age = "5d"',
+                'retention.max_age: belongs one table deeper, into "topics" or "defaults"',
+            ),
+            (
+                "[compaction]\nmax_level = 1",
+                'compaction.max_level: belongs one table deeper, into "jobs" or "defaults"',
+            ),
+        ],
+    )
+    def test_a_key_that_is_one_table_too_high(self, added: str, wanted: str) -> None:
+        assert wanted in problems(f'region = "a"\n[s3]\nbucket = "b"\n{added}')
+
+    def test_the_keys_of_a_table_are_listed_once(self) -> None:
+        (listed,) = [one for one in problems("[ingress]\nxyzzy = 1") if one.startswith("ingress.xyzzy: ")]
+        keys = listed.partition("known here: ")[2].split(", ")
+        assert "sources" in keys
+        assert len(keys) == len(set(keys))
+
     def test_an_empty_file(self) -> None:
         assert {problem.partition(":")[0] for problem in problems("")} == {"region", "s3"}
 
