@@ -82,7 +82,7 @@ def _rights(
     needed = dict.fromkeys(
         (action, right.on, one if one != "*" else region)
         for right in IAM
-        if right.who in who and right.on is not In.QUEUE
+        if right.who in who and right.on not in (In.QUEUE, In.DEAD_LETTERS)
         for action in right.actions
         for one in (archive.regions(right.of) if right.on is not In.BUCKET else [region, *sources])
     )

@@ -27,6 +27,7 @@ class ArchiveAccess:
     archives: Collection[str] = ()  # whose archives a command works on; default: this region's
     sources: Collection[str] = ()
     queue_arn: str = ""
+    dead_letter_arn: str = ""
     kms_key_arn: str = ""
     locks: bool = False  # new objects, by object_lock_mode
 
@@ -47,6 +48,8 @@ class ArchiveAccess:
                 return [self.bucket_arn]
             case In.QUEUE:
                 return [self.queue_arn] if self.queue_arn else []
+            case In.DEAD_LETTERS:
+                return [self.dead_letter_arn] if self.dead_letter_arn else []
             case In.SEGMENTS | In.CONTROL:
                 below = f"{CONTROL}/*" if right.on is In.CONTROL else "*"
                 return [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}{below}" for one in self.regions(right.of)]

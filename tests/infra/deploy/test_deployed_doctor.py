@@ -98,21 +98,41 @@ def test_the_target_region_is_clean(aws: EnforcedAws) -> None:
     assert found_in(facts_of(config(aws, OTHER), "ingress")) == []
 
 
-def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: EnforcedAws) -> None:
-    """And once IAM is in force, the rights are what the template gives: none to delete."""
+def as_role(aws: EnforcedAws, settings: Config, role: str) -> Config:
+    """With the keys of a role of the templates."""
     assume: Any = {"RoleSessionName": "session", "ExternalId": "kept-secret"}
-    arn = f"arn:aws:iam::{ACCOUNT}:role/source-{REGION}-egress"
-    keys = aws.admin("sts").assume_role(RoleArn=arn, **assume)["Credentials"]
-    settings = config(aws, REGION)
-    as_role = replace(
-        settings.s3,
-        access_key_id=keys["AccessKeyId"],
-        secret_access_key=keys["SecretAccessKey"],
-        session_token=keys["SessionToken"],
-    )
+    keys = aws.admin("sts").assume_role(RoleArn=f"arn:aws:iam::{ACCOUNT}:role/{role}", **assume)["Credentials"]
+    assumed = {
+        "access_key_id": keys["AccessKeyId"],
+        "secret_access_key": keys["SecretAccessKey"],
+        "session_token": keys["SessionToken"],
+    }
+    queue = None if settings.sqs is None else replace(settings.sqs, **assumed)
+    return replace(settings, s3=replace(settings.s3, **assumed), sqs=queue)
+
+
+@pytest.mark.parametrize(
+    ("region", "role", "service"),
+    [(REGION, f"source-{REGION}-doctor", "egress"), (OTHER, f"target-{OTHER}-doctor", "ingress")],
+    ids=["source", "target"],
+)
+def test_under_the_doctors_role_everything_is_read(aws: EnforcedAws, region: str, role: str, service: str) -> None:
+    """And found to be well, but for the right to delete control objects, which the service does not need."""
+    settings = as_role(aws, config(aws, region), role)
     aws.enforce()
     try:
-        facts = facts_of(replace(settings, s3=as_role), "egress")
+        facts = facts_of(settings, service)
+    finally:
+        aws.relax()
+    assert found_in(with_filter(facts) if region == REGION else facts) == []
+
+
+def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: EnforcedAws) -> None:
+    """And once IAM is in force, the rights are what the template gives: none to delete."""
+    settings = as_role(aws, config(aws, REGION), f"source-{REGION}-egress")
+    aws.enforce()
+    try:
+        facts = facts_of(settings, "egress")
     finally:
         aws.relax()
     found = examine(BUCKET_CHECKS, facts)
