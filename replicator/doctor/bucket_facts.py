@@ -17,6 +17,7 @@ from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAns
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
 from replicator.rights.table import DELETE_OBJECT, GET, IAM, LIST, PUT, In
+from replicator.services.setups import caller_of
 from replicator.services.wiring import PROBE_TIMEOUT, queue_setup, s3_setup, s3_store
 
 RightQuestion = tuple[str, str, bool, Callable[[], str]]  # action, resource, whether a role needs it, and the question
@@ -39,6 +40,7 @@ def bucket_facts(
     puts = any(right.who in who and PUT in right.actions for right in IAM)
     asked = list(_rights(setup, settings, who, region, sources, writes=writes))
     clock = questions.ask(partial(setup.clock_ahead, now))
+    policy, caller = questions.ask(setup.policy), questions.ask(partial(caller_of, settings, opened))
     versioned, encryption = questions.ask(setup.is_versioned), questions.ask(setup.encryption)
     public, lifecycle = questions.ask(setup.public_access), questions.ask(setup.lifecycle)
     notifications, replication = questions.ask(setup.notifications), questions.ask(setup.replication)
@@ -63,6 +65,9 @@ def bucket_facts(
         lifecycle=lifecycle.answer(),
         notifications=notifications.answer(),
         replication=replication.answer(),
+        policy=policy.answer(),
+        caller=caller.answer(),
+        needed=_needed(settings, who, region, sources),
         rights=rights,
         conditional_writes=conditional,
     )
@@ -99,6 +104,24 @@ def _rights(
         key = probe_key(settings.prefix, region)
         below = control_prefix(settings.prefix, region)
         yield DELETE_OBJECT, f"{below}*", False, partial(setup.refusal_of_delete, key)
+
+
+def _needed(
+    settings: S3Settings, who: Collection[str], region: str, sources: Sequence[str]
+) -> Sequence[tuple[str, str]]:
+    """Actions and ARNs, each once."""
+    archive = ArchiveAccess(
+        bucket_arn=f"arn:aws:s3:::{settings.bucket}", prefix=settings.prefix, region=region, sources=sources
+    )
+    return list(
+        dict.fromkeys(
+            (action, resource)
+            for right in IAM
+            if right.who in who
+            for resource in archive.resources(right)
+            for action in right.actions
+        )
+    )
 
 
 def _put(

@@ -89,8 +89,8 @@ class TestEachUnit:
         planted.write_text(
             KEYS.read_text(encoding="utf-8").replace("LoadCredential=", "LoadCredentials="), encoding="utf-8"
         )
-        _, said = findings(unit, [planted], tmp_path)
-        assert "LoadCredentials" in said
+        _, complaint = findings(unit, [planted], tmp_path)
+        assert "LoadCredentials" in complaint
 
     def test_is_as_closed_as_a_service_of_the_network_can_be(self, unit: Path) -> None:
         """By systemd's own scale of 0 to 10, in tenths; `systemd-analyze security` names what is left open."""

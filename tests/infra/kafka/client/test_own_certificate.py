@@ -1,4 +1,4 @@
-"""The certificate that a client shows to brokers: where it is read from, and what is said of its time."""
+"""The certificate that a client shows to brokers: where it is read from, and which problems its time makes."""
 
 from __future__ import annotations
 
