@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,7 +146,7 @@ class Groups:
         for worker in self.of(*order):
             worker.stop()
             self.start(worker, version)
-            self._site.wait(f"a share of {worker.name}", lambda worker=worker: self._takes_part(worker), TAKES_PART)
+            self._site.wait(f"a share of {worker.name}", partial(self._takes_part, worker), TAKES_PART)
 
     def all_take_part(self) -> None:
         workers = self.of(*self.names)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -129,12 +129,12 @@ def _advice_on_disconnect(reason: str, state: str | None) -> str:
     return ""
 
 
-def _refusal_of(own: OwnCertificate, reason: str, now: datetime) -> Mapping[str, str]:
-    """What to say instead, of a broker that does not accept this certificate. Pure."""
+def _refused(failure: Failure, own: OwnCertificate, now: datetime) -> Failure:
+    """By a broker that does not accept this certificate. Pure."""
     if not (problem := own.problem(now)):
-        return {"reason": reason, "advice": _VALID_CERTIFICATE}
-    refused = f"TLS: the broker does not accept this client's certificate: {problem}"
-    return {"reason": refused, "advice": own.remedy(now)}
+        return replace(failure, advice=_VALID_CERTIFICATE)
+    reason = f"TLS: the broker does not accept this client's certificate: {problem}"
+    return replace(failure, reason=reason, advice=own.remedy(now))
 
 
 class Unreachable:
@@ -199,7 +199,7 @@ class Unreachable:
 
     def _explained(self, failure: Failure) -> Failure:
         if failure.advice == _REFUSED_CERTIFICATE and (own := self._own_certificate()) is not None:
-            return replace(failure, **_refusal_of(own, failure.reason, datetime.now(UTC)))
+            return _refused(failure, own, datetime.now(UTC))
         if NOT_VERIFIED not in failure.reason or not (why := self._why_not_trusted(failure.broker)):
             return failure
         return replace(failure, reason=f"TLS: the broker's certificate is not trusted: {why}", advice=advice_on(why))

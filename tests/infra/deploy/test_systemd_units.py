@@ -111,7 +111,7 @@ def findings(unit: Path, dropped_in: Sequence[Path], folder: Path) -> tuple[int,
     drops.mkdir()
     for one in dropped_in:
         shutil.copy(one, drops)
-    command = [systemd("systemd-analyze"), "verify", "--man=no", copy]
+    command = [systemd("systemd-analyze"), "verify", "--man=no", str(copy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
