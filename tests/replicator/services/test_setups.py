@@ -22,7 +22,9 @@ from tests.fakes.key_files import key_text
 if TYPE_CHECKING:
     from infra.local.stack import LocalStack
 
-KEYS: dict[str, Any] = {name.removeprefix("aws_"): CREDENTIALS[name] for name in ("aws_access_key_id", "aws_secret_access_key")}
+KEYS: dict[str, Any] = {
+    name.removeprefix("aws_"): CREDENTIALS[name] for name in ("aws_access_key_id", "aws_secret_access_key")
+}
 NOWHERE = "http://127.0.0.1:1"
 
 
