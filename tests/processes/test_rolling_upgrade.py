@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 EACH = 2  # processes of a group
 PARTITIONS = 4
 SESSION_MS = 20_000  # a static member that begins again within it gets its partitions back at once
-TAKES_PART = timedelta(seconds=120)
+PATIENCE = timedelta(minutes=5)  # eight processes, two brokers and the judges share the machine
+STOPS_WITHIN = timedelta(minutes=2)
 VERIFY_SECONDS = 300
 
 SINCE_CONTROL_PLANE = frozenset({"config_properties_exclude", "ledger_topic"})
@@ -108,13 +109,16 @@ def test_a_process_at_a_time_there_and_back(site: Site, old: Version, new: Versi
             groups.all_take_part()
             groups.update(order, new)
             words = traffic.finish()
-        flow.wait_for(words)
+        flow.wait_for(words, PATIENCE)
         judge(flow)
         with flow.traffic(seed=2, most=50) as traffic:
             groups.update(reversed(order), old)
             words = traffic.finish()
-        flow.wait_for(words)
-        site.stop(*groups.of(*order))
+        flow.wait_for(words, PATIENCE)
+        for worker in groups.of(*order):
+            worker.tell_to_stop()
+        for worker in groups.of(*order):
+            worker.stopped(STOPS_WITHIN)
         judge(flow)
         for version in (old, new):
             groups.prove(version)
@@ -128,7 +132,13 @@ class Groups:
         self.names: Mapping[str, Sequence[Worker]] = {
             "egress": [site.egress(f"egress-{n}", {flow.topic: {}}, kafka=_member(f"egress-{n}")) for n in range(EACH)],
             "ingress": [
-                site.ingress(f"ingress-{n}", {"topic": flow.topic}, kafka=_member(f"ingress-{n}")) for n in range(EACH)
+                site.ingress(
+                    f"ingress-{n}",
+                    {"topic": flow.topic},
+                    kafka=_member(f"ingress-{n}"),
+                    transaction_timeout="60s",  # a process that the machine does not run for so long is fenced
+                )
+                for n in range(EACH)
             ],
         }
         self._tables = {worker.name: worker.tables for worker in self.of(*self.names)}
@@ -144,13 +154,13 @@ class Groups:
     def update(self, order: Iterable[str], version: Version) -> None:
         """One process after the other, each of which does its share before the next one."""
         for worker in self.of(*order):
-            worker.stop()
+            worker.stop(STOPS_WITHIN)
             self.start(worker, version)
-            self._site.wait(f"a share of {worker.name}", partial(self._takes_part, worker), TAKES_PART)
+            self._site.wait(f"a share of {worker.name}", partial(self._takes_part, worker), PATIENCE)
 
     def all_take_part(self) -> None:
         workers = self.of(*self.names)
-        self._site.wait("a share of each process", lambda: all(map(self._takes_part, workers)), TAKES_PART)
+        self._site.wait("a share of each process", lambda: all(map(self._takes_part, workers)), PATIENCE)
 
     def _takes_part(self, worker: Worker) -> bool:
         """Since it was started it archived or delivered segments, and the target has their records."""
