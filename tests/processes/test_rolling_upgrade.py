@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator.terminal.output import DIFFERENCES
+from tests.fakes.key_files import key_text
 from tests.infra.deploy.wheels import build, tree_of, unpacked
 from tests.processes.flow import Flow
 
@@ -36,6 +37,7 @@ VERIFY_SECONDS = 300
 
 SINCE_CONTROL_PLANE = frozenset({"config_properties_exclude", "ledger_topic"})
 SINCE_GROUPS = frozenset({"offset_map_topic"})
+SINCE_ENCRYPTION = frozenset({"encryption"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(scope="module", params=EARLIER, ids=lambda each: f"{each.commit[:8]}-before-{each.before}")
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Version:
-    return Version(_unpacked(request.param.commit, tmp_path_factory.mktemp("old")), request.param.lacks)
+    program = _unpacked(request.param.commit, tmp_path_factory.mktemp("old"))
+    return Version(program, request.param.lacks | SINCE_ENCRYPTION)
 
 
 def _unpacked(commit: str, folder: Path) -> Path:
@@ -122,6 +125,31 @@ def test_a_process_at_a_time_there_and_back(site: Site, old: Version, new: Versi
         judge(flow)
         for version in (old, new):
             groups.prove(version)
+
+
+def test_an_earlier_version_stops_at_encrypted_segments_and_this_one_goes_on(
+    site: Site, old: Version, new: Version
+) -> None:
+    """Encryption that is switched on before every reader was updated loses nothing."""
+    keys = site.folder / "keys.toml"
+    keys.write_text(key_text("new", new=1), encoding="utf-8")
+    section = {"encryption": {"key": "file", "key_file": str(keys)}}
+    with Flow(site, partitions=PARTITIONS) as flow:
+        egress = site.egress("egress", {flow.topic: {}})
+        ingress = site.ingress("ingress", {"topic": flow.topic}, transaction_timeout="60s")
+        both = {worker.name: {**worker.tables, **section} for worker in (egress, ingress)}
+        new.start(egress, both["egress"])
+        with flow.traffic(seed=3, most=50) as traffic:
+            old.start(ingress, both["ingress"])
+            site.wait("a stop at what is encrypted", lambda: bool(ingress.logged("partition_stopped")), PATIENCE)
+            ingress.stop(STOPS_WITHIN)
+            assert flow.delivered() == 0
+            new.start(ingress, both["ingress"])
+            words = traffic.finish()
+        flow.wait_for(words, PATIENCE)
+        for worker in (egress, ingress):
+            worker.stop(STOPS_WITHIN)
+        judge(flow)
 
 
 class Groups:
