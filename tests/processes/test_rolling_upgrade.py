@@ -137,15 +137,18 @@ def test_an_earlier_version_stops_at_encrypted_segments_and_this_one_goes_on(
     with Flow(site, partitions=PARTITIONS) as flow:
         egress = site.egress("egress", {flow.topic: {}})
         ingress = site.ingress("ingress", {"topic": flow.topic}, transaction_timeout="60s")
-        both = {worker.name: {**worker.tables, **section} for worker in (egress, ingress)}
-        new.start(egress, both["egress"])
-        with flow.traffic(seed=3, most=50) as traffic:
-            old.start(ingress, both["ingress"])
-            site.wait("a stop at what is encrypted", lambda: bool(ingress.logged("partition_stopped")), PATIENCE)
-            ingress.stop(STOPS_WITHIN)
-            assert flow.delivered() == 0
-            new.start(ingress, both["ingress"])
-            words = traffic.finish()
+        in_clear, encrypted = egress.tables, {**egress.tables, **section}
+        reads = {**ingress.tables, **section}
+        new.start(egress, in_clear)
+        old.start(ingress, reads)
+        flow.wait_for(flow.produce([]), PATIENCE)
+        egress.stop(STOPS_WITHIN)
+        new.start(egress, encrypted)
+        words = flow.produce([])
+        site.wait("a stop at what is encrypted", lambda: bool(ingress.logged("partition_stopped")), PATIENCE)
+        assert not flow.has_arrived(words)
+        ingress.stop(STOPS_WITHIN)
+        new.start(ingress, reads)
         flow.wait_for(words, PATIENCE)
         for worker in (egress, ingress):
             worker.stop(STOPS_WITHIN)
