@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ABSENT = frozenset(
     {
+        "NoSuchBucketPolicy",
         "NoSuchLifecycleConfiguration",
         "NoSuchPublicAccessBlockConfiguration",
         "ReplicationConfigurationNotFoundError",
@@ -92,6 +93,12 @@ class S3BucketSetup:
             found = self._client.get_public_access_block(Bucket=self._bucket)["PublicAccessBlockConfiguration"]
             return PublicAccess([name for name in _BLOCKS if not found.get(name)])
         return PublicAccess(_BLOCKS)
+
+    def policy(self) -> str:
+        """JSON; empty: there is none."""
+        with self._read("GetBucketPolicy"):
+            return str(self._client.get_bucket_policy(Bucket=self._bucket)["Policy"])
+        return ""
 
     def lifecycle(self) -> Sequence[LifecycleRule]:
         """Rules that are enabled."""

@@ -98,7 +98,7 @@ class KmsKeys:
     def create(self, region: str, *, is_shared: bool = False) -> DataKey:  # noqa: ARG002
         if self._current is None:
             raise KeyRefused("no KMS key for new objects: set encryption.kms_key_id")
-        with _translated("GenerateDataKey", self._current):
+        with translated_key_error("GenerateDataKey", self._current):
             answer = self._client(self._current).generate_data_key(
                 KeyId=self._current, NumberOfBytes=DATA_KEY_BYTES, EncryptionContext=context_of(region)
             )
@@ -111,7 +111,7 @@ class KmsKeys:
                 f"the KMS key {key_id} is not one of [encryption]: if the object is ours, add the key to "
                 "encryption.kms_read_key_ids"
             )
-        with _translated("Decrypt", key):
+        with translated_key_error("Decrypt", key):
             answer = self._client(key).decrypt(KeyId=key, CiphertextBlob=wrapped, EncryptionContext=context_of(region))
         return bytes(answer["Plaintext"])
 
@@ -139,7 +139,7 @@ def same_key(configured: str, found: str) -> bool:
 
 
 @contextmanager
-def _translated(operation: str, key: str) -> Iterator[None]:
+def translated_key_error(operation: str, key: str) -> Iterator[None]:
     try:
         yield
     except FAILURES as error:

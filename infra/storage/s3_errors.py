@@ -42,6 +42,7 @@ PERMISSIONS = {  # by operation; docs/rights.md has what each command asks for
     "DeleteObjects": "s3:DeleteObject",
     "RestoreObject": "s3:RestoreObject",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "GetBucketPolicy": "s3:GetBucketPolicy",
     "GetBucketVersioning": "s3:GetBucketVersioning",
     "GetBucketEncryption": "s3:GetEncryptionConfiguration",
     "GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",

@@ -53,6 +53,7 @@ def console(  # noqa: PLR0917 -- options of a command
     Each page is JSON, too, for `Accept: application/json`.
     """
     from infra.runtime.lifecycle import SystemClock
+    from infra.runtime.tuning import limit_malloc_arenas
     from infra.settings.units import parse_duration
     from replicator.console.access import rules
     from replicator.console.reader import StateReader
@@ -74,6 +75,7 @@ def console(  # noqa: PLR0917 -- options of a command
     if interval < SHORTEST:
         raise typer.BadParameter(f"--refresh {refresh}: at least 5s, because every reading lists the bucket")
     set_up_service_logs(settings)
+    limit_malloc_arenas()  # each reading has threads of its own, whose arenas would keep what they freed
     clock = SystemClock()
     service = ConsoleService(
         StateReader(config=settings, clock=clock, drills=drills),

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from formats.segment import OffsetRange, SourcePartition
     from replicator.services.clients import Clients
 
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="List only what was recorded then or later.")
+]
+
 gaps_app = typer.Typer(
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -29,16 +33,19 @@ gaps_app = typer.Typer(
 
 @gaps_app.callback()
 @interruptible()
-def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
+def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False, since: Since = None) -> None:
     """List or accept offsets that are missing.
 
     Lists gaps at the source, what retention removed, and offsets skipped at the destination. Exit code 3 when anything
-    was lost, 0 when not: what retention removed was to go, and what an operator accepted is known.
+    was lost, 0 when not: what retention removed was to go, and what an operator accepted is known. With --since, what
+    was recorded before is known, too, and not listed.
     """
     from replicator.services.clients import Clients
+    from replicator.terminal.source_names import instant
 
     if context.invoked_subcommand is not None:
         return
+    first = None if since is None else instant(since)
     settings = load_config(config)
     regions = {settings.region} if settings.egress is not None else set()
     if settings.retention is not None:
@@ -52,6 +59,9 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
         if settings.ingress is not None:
             reach.checkpoints.read()
             skipped = reach.checkpoints.skipped()
+    if first is not None:
+        recorded = [gap for gap in recorded if gap.recorded_at >= first]
+        skipped = [one for one in skipped if one.at >= first]
     if as_json:
         print_json({"source": [_gap_json(g) for g in recorded], "destination": [_skipped_json(s) for s in skipped]})
     else:
@@ -63,7 +73,7 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
                 f"the way to {one.key.destination_topic} ({one.reason}), {one.at.isoformat(timespec='seconds')}"
             )
         if not recorded and not skipped:
-            print_text("no gaps are recorded")
+            print_text("no gaps are recorded" if since is None else f"no gaps are recorded since {since}")
     if any(gap.is_loss for gap in recorded) or skipped:
         raise typer.Exit(DIFFERENCES)
 

@@ -33,12 +33,12 @@ from replicator.console.state import (
     DrillHistory,
     FlowKind,
     FlowState,
-    GroupOffset,
     GroupsState,
     PartitionRow,
     ReadPart,
     RegionGroups,
 )
+from replicator.console.synced_offsets import SyncedOffsets, in_another_process
 from replicator.services.archive_status import compaction_status, egress_sources, groups_status
 from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources, lags_of
@@ -47,7 +47,7 @@ from replicator.status.compaction import CompactionStatus
 from replicator.status.groups import GroupsStatus
 
 T = TypeVar("T")
-MOST_OFFSETS = 20_000  # of consumer groups
+ReadsOffsets = Callable[[Config, datetime], SyncedOffsets]
 MOST_SEGMENTS = 100_000  # of a partition in its map
 MOST_REASONS = 50  # gaps of a partition whose reasons are read; of more, the ranges are shown
 MOST_DRILLS = 200
@@ -63,6 +63,7 @@ class StateReader:
     clock: Clock
     drills: Path | None = None
     open_clients: Callable[[Config], Clients] = field(default=lambda config: Clients(config, with_logs=False))
+    read_offsets: ReadsOffsets = in_another_process
 
     def first(self) -> ConsoleState:
         """Before anything was read."""
@@ -83,7 +84,7 @@ class StateReader:
         with self.open_clients(self.config) as reach:
             egress = self._read(before.egress, lambda now: _egress(reach, now))
             ingress = self._read(before.ingress, lambda now: _ingress(reach, now))
-            groups = self._read(before.groups, lambda now: _groups(reach, now))
+            groups = self._read(before.groups, lambda now: _groups(reach, now, self.read_offsets))
             compaction = self._read(before.compaction, lambda now: _compaction(reach, now))
         drills = self._read(before.drills, lambda _: _drills(self.drills))
         now = self.clock.now()
@@ -136,41 +137,19 @@ def _ingress(reach: Clients, now: datetime) -> FlowState:
     return ingress_flow(status, lags_of(reach, found, status, now))
 
 
-def _groups(reach: Clients, now: datetime) -> GroupsState:
+def _groups(reach: Clients, now: datetime, read: ReadsOffsets) -> GroupsState:
     regions = tuple(_region_groups(one) for one in groups_status(reach))
     if reach.config.ingress is None or not reach.config.groups.sync or not regions:
         return GroupsState(regions=regions, is_synced=False)
-    from replicator.group_sync import group_decisions  # noqa: PLC0415 -- it loads Arrow, which nothing else here needs
-
-    found = group_decisions(reach, now)
-    offsets = (
-        GroupOffset(
-            region=region.region,
-            group=group,
-            source=one.position.source,
-            source_offset=one.position.upstream,
-            topic=one.position.target.topic,
-            partition=one.position.target.partition,
-            offset=one.position.downstream,
-            here=one.here,
-            outcome=one.outcome.value,
-            exactness=one.position.exactness.value,
-            reason=one.reason or one.position.reason,
-        )
-        for region in found
-        for group, some in sorted(region.groups.items())
-        for one in some
-    )
-    kept = tuple(islice(offsets, MOST_OFFSETS))
-    problems = {one.region: f"what is done here cannot be read: {one.problem}" for one in found if one.problem}
+    found = read(reach.config, now)
     return GroupsState(
         regions=tuple(
-            replace(one, problems=(*one.problems, problems[one.region])) if one.region in problems else one
+            replace(one, problems=(*one.problems, found.problems[one.region])) if one.region in found.problems else one
             for one in regions
         ),
         is_synced=True,
-        offsets=kept,
-        left_out=sum(1 for _ in offsets),
+        offsets=found.offsets,
+        left_out=found.left_out,
     )
 
 

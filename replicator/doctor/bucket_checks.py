@@ -9,6 +9,7 @@ from formats.segment import FROZEN_CLASSES, region_prefix
 from infra.contracts.deployment import LifecycleRule, ReplicationRule
 from replicator.doctor.facts import BucketFacts, DeploymentFacts, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
+from replicator.doctor.policy_checks import POLICY_KINDS, policy
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -260,6 +261,7 @@ _PARTS: Sequence[_Part] = (
         rights,
         (RIGHT_MISSING, RIGHT_NEEDLESS),
     ),
+    _Part("policy", "its policy denies nothing that the roles need", policy, POLICY_KINDS),
     _Part("conditional-writes", "an object that exists is not overwritten", conditional_writes, (NOT_CONDITIONAL,)),
     _Part(
         "lifecycle",

@@ -18,7 +18,7 @@ from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAns
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
 from replicator.rights.table import DELETE_OBJECT, GET, IAM, LIST, PUT, In
-from replicator.services.setups import queue_setup, s3_setup
+from replicator.services.setups import caller_of, queue_setup, s3_setup
 from replicator.services.wiring import PROBE_TIMEOUT, s3_store
 
 NO_OBJECT = f"{DOCTOR}/none"
@@ -47,6 +47,7 @@ def ask_bucket(
     rights = list(_rights(setup, settings, who, region, sources, writes=writes))
     allowed = [questions.ask(right.ask) for right in rights]
     clock = questions.ask(partial(setup.clock_ahead, now))
+    policy, caller = questions.ask(setup.policy), questions.ask(partial(caller_of, settings, opened))
     versioned, encryption = questions.ask(setup.is_versioned), questions.ask(setup.encryption)
     public, lifecycle = questions.ask(setup.public_access), questions.ask(setup.lifecycle)
     notifications, replication = questions.ask(setup.notifications), questions.ask(setup.replication)
@@ -74,6 +75,9 @@ def ask_bucket(
             lifecycle=lifecycle.answer(),
             notifications=notifications.answer(),
             replication=replication.answer(),
+            policy=policy.answer(),
+            caller=caller.answer(),
+            needed=_needed(settings, who, region, sources),
             rights=answers,
             conditional_writes="" if puts and settings.conditional_writes == "assume" else conditional,
         )
@@ -94,6 +98,9 @@ def _nothing(settings: S3Settings, regions: Sequence[str], why: Unread) -> Bucke
         lifecycle=away,
         notifications=away,
         replication=away,
+        policy=away,
+        caller=away,
+        needed=[],
         rights=[],
         conditional_writes=away,
     )
@@ -123,7 +130,7 @@ def _rights(
     needed = dict.fromkeys(
         (action, right.on, one if one != "*" else region)
         for right in IAM
-        if right.who in who and right.on is not In.QUEUE
+        if right.who in who and right.on not in (In.QUEUE, In.DEAD_LETTERS)
         for action in right.actions
         for one in (archive.regions(right.of) if right.on is not In.BUCKET else [region, *sources])
     )
@@ -139,6 +146,24 @@ def _rights(
         below = control_prefix(settings.prefix, region)
         ask = partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}")
         yield _Right(DELETE_OBJECT, f"{below}*", ask, is_needed=False)
+
+
+def _needed(
+    settings: S3Settings, who: Collection[str], region: str, sources: Sequence[str]
+) -> Sequence[tuple[str, str]]:
+    """Actions and ARNs, each once."""
+    archive = ArchiveAccess(
+        bucket_arn=f"arn:aws:s3:::{settings.bucket}", prefix=settings.prefix, region=region, sources=sources
+    )
+    return list(
+        dict.fromkeys(
+            (action, resource)
+            for right in IAM
+            if right.who in who
+            for resource in archive.resources(right)
+            for action in right.actions
+        )
+    )
 
 
 def _put(settings: S3Settings, key: str, opened: ExitStack) -> tuple[str, str | None]:

@@ -68,6 +68,9 @@ class BucketFacts:
     lifecycle: Sequence[LifecycleRule] | Unread
     notifications: Notifications | Unread
     replication: Sequence[ReplicationRule] | Unread
+    policy: str | Unread  # JSON; empty: there is none
+    caller: str | Unread  # ARN; empty: another store than AWS's, which has none
+    needed: Sequence[tuple[str, str]]  # actions and ARNs of the roles, which may end with `*`
     rights: Sequence[RightAnswer]
     conditional_writes: str | Unread | None = None  # the problem; None: nothing is put there
 
@@ -77,6 +80,15 @@ class QueueFacts:
     name: str
     setup: QueueSetup | Unread
     dead_letters: int | Unread | None = None  # messages; None: there is no dead-letter queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFacts:
+    """A key of [encryption]. `name`: its ARN, or the file of keys. `problem`: why it cannot be used; empty: it can."""
+
+    name: str
+    is_for_new_objects: bool
+    problem: str | Unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +152,8 @@ class DeploymentFacts:
     destination: BucketFacts | None = None  # of [sync]
     cluster: ClusterFacts | None = None
     queue: QueueFacts | None = None
+    sync_queue: QueueFacts | None = None
+    keys: Sequence[KeyFacts] = ()
     probes: Sequence[ProbeFacts] | Unread = ()  # one for each source
     retention: Sequence[RetentionFacts] | Unread | None = None
     written: Sequence[WrittenFacts] | Unread = ()

@@ -19,7 +19,7 @@ from infra.archive.notification_probes import NotificationProbes
 from infra.kafka.client.librdkafka import library_version
 from infra.runtime.java import find_java
 from infra.runtime.lifecycle import Clock, Deadline, Stop
-from replicator.config import Config
+from replicator.config import Config, SqsSettings
 from replicator.doctor.bucket_facts import ask_bucket, queue_facts
 from replicator.doctor.cluster_facts import NO_BROKER, ClusterReader, unreachable
 from replicator.doctor.facts import (
@@ -32,6 +32,7 @@ from replicator.doctor.facts import (
     Unread,
     WrittenFacts,
 )
+from replicator.doctor.key_facts import ask_for_keys
 from replicator.doctor.probing import WAIT, Prober
 from replicator.doctor.reading import Asked, Questions, attempt
 from replicator.rights.table import ROLES, CommandRole
@@ -68,7 +69,10 @@ def gather(
     questions = Questions(pool, deadline or Deadline(BUDGET))
     sources = [] if config.ingress is None else config.ingress.regions
     with_queue = config.sqs is not None and config.ingress is not None
-    queue = questions.ask(partial(_queue, config, opened)) if with_queue else None
+    queue = questions.ask(partial(queue_facts, config.sqs, opened)) if with_queue and config.sqs is not None else None
+    synced = None if config.sync is None else config.sync.queue
+    sync_queue = None if synced is None else questions.ask(partial(queue_facts, synced, opened))
+    keys = ask_for_keys(config, roles, questions, opened)
     written = questions.ask(partial(_written, config, sources, opened))
     java = None if config.compaction is None else questions.ask(_java)
     ask = partial(ask_bucket, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
@@ -79,7 +83,7 @@ def gather(
     reader = None if config.kafka is None else attempt(partial(ClusterReader, config, roles, REQUEST))
     cluster = None if reader is None else _cluster(config, roles, reader, questions, writes=writes)
     retention = _retention(config, reader, cluster, questions)
-    found = None if queue is None else _known_queue(queue.answer(), config)
+    found = None if queue is None else _known_queue(queue.answer(), config.sqs)
     probing = None
     if found is not None and writes:
         setup, members = found.setup, _members(config, reader, questions)
@@ -97,20 +101,17 @@ def gather(
         destination=None if destination is None else destination(),
         cluster=cluster,
         queue=found,
+        sync_queue=None if sync_queue is None else _known_queue(sync_queue.answer(), synced),
+        keys=[one.facts() for one in keys],
         probes=() if found is None else NOT_ASKED if probing is None else probing.answer(),
         retention=None if retention is None else retention.answer(),
         written=written.answer(),
     )
 
 
-def _queue(config: Config, opened: ExitStack) -> QueueFacts:
-    assert config.sqs is not None
-    return queue_facts(config.sqs, opened)
-
-
-def _known_queue(asked: QueueFacts | Unread, config: Config) -> QueueFacts:
-    assert config.sqs is not None
-    return asked if isinstance(asked, QueueFacts) else QueueFacts(name=config.sqs.queue, setup=asked)
+def _known_queue(asked: QueueFacts | Unread, settings: SqsSettings | None) -> QueueFacts:
+    assert settings is not None
+    return asked if isinstance(asked, QueueFacts) else QueueFacts(name=settings.queue, setup=asked)
 
 
 def _prober(config: Config, opened: ExitStack, clock: Clock, wait: timedelta) -> Prober:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
@@ -25,7 +26,7 @@ NOT_NOTIFIED = Kind(
     "notification-missing",
     ERROR,
     "new segments of that region are found by listings only, minutes late",
-    "add a notification of s3:ObjectCreated:* for the region's prefix to the queue of [sqs], as "
+    "add a notification of s3:ObjectCreated:* for the region's prefix to the queue of [sqs] or [sync.queue], as "
     "infra/deploy/aws/target-region.yaml does",
 )
 NOTIFIED_IN_PART = Kind(
@@ -62,14 +63,14 @@ OPEN = Kind(
 VISIBILITY = Kind(
     "queue-visibility-short",
     WARNING,
-    "a message that ingress has not published in that time is received again, and goes to the dead-letter queue after "
-    "some times",
+    "a message that is not handled in that time (ingress publishes it, sync copies its object) is received again, and "
+    "goes to the dead-letter queue after some times",
     "set VisibilityTimeout to 60 s",
 )
 RETENTION = Kind(
     "queue-retention-short",
     WARNING,
-    "an outage of ingress that is longer loses notifications, whose segments are then found by listings only",
+    "an outage of ingress or sync that is longer loses notifications, whose segments are then found by listings only",
     "set MessageRetentionPeriod to 14 days",
 )
 NO_DEAD_LETTERS = Kind(
@@ -81,8 +82,7 @@ NO_DEAD_LETTERS = Kind(
 DEAD_LETTERS = Kind(
     "queue-has-dead-letters",
     WARNING,
-    "messages could not be understood, or ingress failed 10 times to publish them: the log event is "
-    "malformed_notification",
+    "messages could not be understood (the log event is malformed_notification), or were not handled 10 times",
     "read them, repair their cause, then send them back (StartMessageMoveTask), or delete them",
 )
 PROBE_LOST = Kind(
@@ -100,38 +100,60 @@ _SENDS = {"sqs:sendmessage", "sqs:*", "*"}
 _SERVICE = {"queue": "s3.amazonaws.com", "topic": "sns.amazonaws.com", "bridge": "events.amazonaws.com"}
 
 
-def _queue(facts: DeploymentFacts) -> QueueFacts:
-    assert facts.queue is not None
-    return facts.queue
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """From the bucket to one queue. `regions`: whose objects are notified. `of_removals`: removals matter, too."""
+
+    queue: QueueFacts
+    regions: Sequence[str]
+    of_removals: bool
+    has_arrived: bool  # some probe did
+
+    @property
+    def where(self) -> str:
+        return f"queue {self.queue.name}"
 
 
-def _where(facts: DeploymentFacts) -> str:
-    return f"queue {_queue(facts).name}"
+def _to_ingress(facts: DeploymentFacts) -> _Way | None:
+    if facts.queue is None:
+        return None
+    ingress = facts.config.ingress
+    arrived = not isinstance(facts.probes, Unread) and any(one.arrived_at for one in facts.probes)
+    return _Way(
+        queue=facts.queue,
+        regions=() if ingress is None else ingress.regions,
+        of_removals=True,
+        has_arrived=arrived,
+    )
+
+
+def _to_sync(facts: DeploymentFacts) -> _Way | None:
+    """It copies this region's archive, and takes no removal for news."""
+    if facts.sync_queue is None:
+        return None
+    return _Way(queue=facts.sync_queue, regions=[facts.config.region], of_removals=False, has_arrived=False)
 
 
 def _bucket(facts: DeploymentFacts) -> str:
     return f"bucket {facts.bucket.settings.bucket}"
 
 
-def _sources(facts: DeploymentFacts) -> Sequence[str]:
-    ingress = facts.config.ingress
-    return () if ingress is None else ingress.regions
-
-
-def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    setup = _queue(facts).setup
+def reachable(_: DeploymentFacts, way: _Way) -> Iterator[Diagnosis]:
+    setup = way.queue.setup
     if isinstance(setup, Unread):
-        yield UNREACHABLE.at(_where(facts), setup.reason)
+        yield UNREACHABLE.at(way.where, setup.reason)
 
 
-def notifications(facts: DeploymentFacts) -> Iterator[Diagnosis]:
+def notifications(facts: DeploymentFacts, way: _Way) -> Iterator[Diagnosis]:
     found = known(facts.bucket.notifications)
-    arn = known(_queue(facts).setup).arn
-    for region in _sources(facts):
-        yield from _of_region(facts, found, arn, region)
+    arn = known(way.queue.setup).arn
+    for region in way.regions:
+        yield from _of_region(facts, found, arn, region, of_removals=way.of_removals)
 
 
-def _of_region(facts: DeploymentFacts, found: Notifications, arn: str, region: str) -> Iterator[Diagnosis]:
+def _of_region(
+    facts: DeploymentFacts, found: Notifications, arn: str, region: str, *, of_removals: bool
+) -> Iterator[Diagnosis]:
     prefix, bucket = region_prefix(facts.bucket.settings.prefix, region), _bucket(facts)
     ways = [one for one in found.queues if one.to == arn] + list(found.topics)
     if found.to_event_bridge and not ways:
@@ -150,7 +172,7 @@ def _of_region(facts: DeploymentFacts, found: Notifications, arn: str, region: s
         yield NOT_NOTIFIED.at(bucket, f"nothing below {prefix} is notified to {arn}{others}")
     elif missing := sorted(event for event in _NEEDED if not any(_matches(one, event) for one in whole)):
         yield NOT_ALL_CREATED.at(bucket, f"below {prefix}, not notified: {', '.join(missing)}")
-    if whole and not any(event.startswith(_REMOVED) for one in ways for event in one.events):
+    if of_removals and whole and not any(event.startswith(_REMOVED) for one in ways for event in one.events):
         yield NOT_REMOVED.at(bucket, f"below {prefix}, removals are not notified")
 
 
@@ -158,9 +180,9 @@ def _matches(one: Notification, event: str) -> bool:
     return any(fnmatchcase(event, pattern) for pattern in one.events)
 
 
-def policy(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    setup = known(_queue(facts).setup)
-    if not isinstance(facts.probes, Unread) and any(one.arrived_at for one in facts.probes):
+def policy(facts: DeploymentFacts, way: _Way) -> Iterator[Diagnosis]:
+    setup = known(way.queue.setup)
+    if way.has_arrived:
         return  # a message has arrived: S3 may send
     ways = known(facts.bucket.notifications)
     kinds = ["queue", *(["topic"] if ways.topics else []), *(["bridge"] if ways.to_event_bridge else [])]
@@ -169,19 +191,19 @@ def policy(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     try:
         statements = _listed(json.loads(setup.policy or "{}").get("Statement"))
     except ValueError as error:
-        yield NOT_ALLOWED.at(_where(facts), f"the queue's policy is not JSON: {error}")
+        yield NOT_ALLOWED.at(way.where, f"the queue's policy is not JSON: {error}")
         return
     sends = [one for one in statements if _SENDS & {action.lower() for action in _listed(one.get("Action"))}]
     allows = [one for one in sends if one.get("Effect") == "Allow"]
     open_to_all = [one for one in allows if _everyone(one.get("Principal")) and not one.get("Condition")]
     named = [one for one in allows if _everyone(one.get("Principal")) or services & _services(one.get("Principal"))]
     if open_to_all:
-        yield OPEN.at(_where(facts), "its policy allows sqs:SendMessage to everyone, without a condition")
+        yield OPEN.at(way.where, "its policy allows sqs:SendMessage to everyone, without a condition")
     elif not named:
         text = f"its policy does not allow sqs:SendMessage to {' or '.join(sorted(services))}"
-        yield NOT_ALLOWED.at(_where(facts), text)
+        yield NOT_ALLOWED.at(way.where, text)
     elif not any(_is_of(one.get("Condition") or {}, bucket_arn, direct=kinds == ["queue"]) for one in named):
-        yield NOT_ALLOWED.at(_where(facts), f"its policy allows sqs:SendMessage, but not from {bucket_arn}")
+        yield NOT_ALLOWED.at(way.where, f"its policy allows sqs:SendMessage, but not from {bucket_arn}")
 
 
 def _partition(arn: str) -> str:
@@ -214,82 +236,83 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
-def settings(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    setup = known(_queue(facts).setup)
+def settings(_: DeploymentFacts, way: _Way) -> Iterator[Diagnosis]:
+    setup = known(way.queue.setup)
     if setup.visibility < SHORTEST_VISIBILITY:
-        yield VISIBILITY.at(_where(facts), f"VisibilityTimeout is {setup.visibility.total_seconds():g} s")
+        yield VISIBILITY.at(way.where, f"VisibilityTimeout is {setup.visibility.total_seconds():g} s")
     if setup.retention < SHORTEST_RETENTION:
-        yield RETENTION.at(_where(facts), f"MessageRetentionPeriod is {setup.retention}")
+        yield RETENTION.at(way.where, f"MessageRetentionPeriod is {setup.retention}")
 
 
-def dead_letters(facts: DeploymentFacts) -> Iterator[Diagnosis]:
-    queue = _queue(facts)
+def dead_letters(_: DeploymentFacts, way: _Way) -> Iterator[Diagnosis]:
+    queue = way.queue
     setup = known(queue.setup)
     if not setup.dead_letter_arn or queue.dead_letters is None:
-        yield NO_DEAD_LETTERS.at(_where(facts), "it has no dead-letter queue")
+        yield NO_DEAD_LETTERS.at(way.where, "it has no dead-letter queue")
     elif count := known(queue.dead_letters):
         yield DEAD_LETTERS.at(f"queue {setup.dead_letter_arn.rpartition(':')[2]}", f"about {count} messages are in it")
 
 
 def probe(facts: DeploymentFacts) -> Iterator[Diagnosis]:
+    assert facts.queue is not None
     for one in known(facts.probes):
         if not one.arrived_at:
             stored = f"an object was stored below {region_prefix(facts.bucket.settings.prefix, one.source)}"
             late = f"its notification did not arrive within {one.waited.total_seconds():g} s"
-            yield PROBE_LOST.at(_where(facts), f"{stored}, and {late}")
+            yield PROBE_LOST.at(f"queue {facts.queue.name}", f"{stored}, and {late}")
 
 
-def _has_queue(facts: DeploymentFacts) -> bool:
-    return facts.queue is not None
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A check of the way to any queue."""
+
+    name: str
+    checks: str
+    judge: Callable[[DeploymentFacts, _Way], Iterator[Diagnosis]]
+    kinds: Sequence[Kind]
+    of_bucket: bool = False  # what is found is about the bucket
+
+
+_PARTS: Sequence[_Part] = (
+    _Part("queue-reachable", "the queue answers to these credentials", reachable, (UNREACHABLE,)),
+    _Part(
+        "notifications",
+        "the bucket notifies the queue of each source's segments",
+        notifications,
+        (NOT_NOTIFIED, NOTIFIED_IN_PART, NOT_ALL_CREATED, NOT_REMOVED),
+        of_bucket=True,
+    ),
+    _Part("queue-policy", "the queue takes messages of the bucket, and of it alone", policy, (NOT_ALLOWED, OPEN)),
+    _Part("queue-settings", "messages are hidden and kept for long enough", settings, (VISIBILITY, RETENTION)),
+    _Part("dead-letters", "the dead-letter queue is there, and empty", dead_letters, (NO_DEAD_LETTERS, DEAD_LETTERS)),
+)
+
+
+def _check(head: str, way_of: Callable[[DeploymentFacts], _Way | None], part: _Part) -> Check:
+    def way(facts: DeploymentFacts) -> _Way:
+        found = way_of(facts)
+        assert found is not None
+        return found
+
+    return Check(
+        name=f"{head}{part.name}",
+        checks=part.checks,
+        where=lambda facts: _bucket(facts) if part.of_bucket else way(facts).where,
+        judge=lambda facts: part.judge(facts, way(facts)),
+        kinds=part.kinds,
+        applies=lambda facts: way_of(facts) is not None,
+    )
 
 
 QUEUE_CHECKS: Sequence[Check] = (
-    Check(
-        name="queue-reachable",
-        checks="the queue answers to these credentials",
-        where=_where,
-        judge=reachable,
-        kinds=(UNREACHABLE,),
-        applies=_has_queue,
-    ),
-    Check(
-        name="notifications",
-        checks="the bucket notifies the queue of each source's segments",
-        where=_bucket,
-        judge=notifications,
-        kinds=(NOT_NOTIFIED, NOTIFIED_IN_PART, NOT_ALL_CREATED, NOT_REMOVED),
-        applies=_has_queue,
-    ),
-    Check(
-        name="queue-policy",
-        checks="the queue takes messages of the bucket, and of it alone",
-        where=_where,
-        judge=policy,
-        kinds=(NOT_ALLOWED, OPEN),
-        applies=_has_queue,
-    ),
-    Check(
-        name="queue-settings",
-        checks="messages are hidden and kept for long enough",
-        where=_where,
-        judge=settings,
-        kinds=(VISIBILITY, RETENTION),
-        applies=_has_queue,
-    ),
-    Check(
-        name="dead-letters",
-        checks="the dead-letter queue is there, and empty",
-        where=_where,
-        judge=dead_letters,
-        kinds=(NO_DEAD_LETTERS, DEAD_LETTERS),
-        applies=_has_queue,
-    ),
+    *(_check("", _to_ingress, part) for part in _PARTS),
     Check(
         name="notification-probe",
         checks="the notification of an object that was stored just now arrives",
-        where=_where,
+        where=lambda facts: "" if facts.queue is None else f"queue {facts.queue.name}",
         judge=probe,
         kinds=(PROBE_LOST,),
-        applies=_has_queue,
+        applies=lambda facts: facts.queue is not None,
     ),
+    *(_check("sync-", _to_sync, part) for part in _PARTS),
 )

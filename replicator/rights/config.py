@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,8 @@ def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mappin
     here = _archive(
         config.s3, config.region, _archives(role, config), sources, queue_arn(queue, account) if queue else ""
     )
+    if role.name == "doctor" and config.sync is not None and config.sync.queue is not None:
+        here = replace(here, other_queue_arns=[queue_arn(config.sync.queue, account)])
     found = {HERE: statements(role.iam, here)}
     if config.sync is not None:
         found[THERE] = statements(role.there, _archive(config.sync.destination, here.region, here.archives))

@@ -27,6 +27,8 @@ class ArchiveAccess:
     archives: Collection[str] = ()  # whose archives a command works on; default: this region's
     sources: Collection[str] = ()
     queue_arn: str = ""
+    other_queue_arns: Collection[str] = ()  # those of `sync`
+    dead_letter_arn: str = ""
     kms_key_arn: str = ""
     locks: bool = False  # new objects, by object_lock_mode
 
@@ -46,7 +48,9 @@ class ArchiveAccess:
             case In.BUCKET:
                 return [self.bucket_arn]
             case In.QUEUE:
-                return [self.queue_arn] if self.queue_arn else []
+                return [*([self.queue_arn] if self.queue_arn else []), *self.other_queue_arns]
+            case In.DEAD_LETTERS:
+                return [self.dead_letter_arn] if self.dead_letter_arn else []
             case In.SEGMENTS | In.CONTROL:
                 below = f"{CONTROL}/*" if right.on is In.CONTROL else "*"
                 return [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}{below}" for one in self.regions(right.of)]
@@ -82,19 +86,20 @@ class KeyAccess:
 
 def key_statements(who: Collection[str], keys: KeyAccess) -> Sequence[Mapping[str, Any]]:
     """What the credentials of [encryption] need for what `who` reads and puts."""
-    content = {In.SEGMENTS, In.CONTROL}
-    actions = {
-        action
-        for one in IAM
-        if one.who in who and one.who not in AS_STORED and one.on in content
-        for action in one.actions
-    }
+    actions = uses_of_keys(who)
     found = []
-    if keys.creates and actions & {GET, PUT}:
+    if keys.creates and actions:
         found.append(_allow(["kms:Decrypt", *(["kms:GenerateDataKey"] if PUT in actions else [])], [keys.creates]))
     if keys.reads and GET in actions:
         found.append(_allow(["kms:Decrypt"], keys.reads))
     return found
+
+
+def uses_of_keys(who: Collection[str]) -> Collection[str]:
+    """What `who` does with the content of objects: GET, PUT, or neither."""
+    content = {In.SEGMENTS, In.CONTROL}
+    rights = [one for one in IAM if one.who in who and one.who not in AS_STORED and one.on in content]
+    return {GET, PUT} & {action for one in rights for action in one.actions}
 
 
 def _covers(wide: str, narrow: str) -> bool:

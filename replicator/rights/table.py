@@ -196,6 +196,7 @@ class In(StrEnum):
     SEGMENTS = "segments"
     CONTROL = "control objects"
     QUEUE = "queue"
+    DEAD_LETTERS = "dead-letter queue"
 
 
 class Of(Enum):
@@ -227,7 +228,9 @@ ABORT, LIST_UPLOADS, THAW = "s3:AbortMultipartUpload", "s3:ListBucketMultipartUp
 SETUP = (
     *("s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetBucketPublicAccessBlock"),
     *("s3:GetLifecycleConfiguration", "s3:GetBucketNotification", "s3:GetReplicationConfiguration"),
+    "s3:GetBucketPolicy",
 )
+QUEUE_SETUP = "sqs:GetQueueAttributes"
 QUEUE_ACTIONS = ("sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage")
 _STORE = (GET, PUT, ABORT)
 
@@ -284,7 +287,8 @@ IAM: Sequence[IamRight] = (
     IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,)),
     IamRight(DOCTOR, In.BUCKET, SETUP),
     IamRight(DOCTOR, In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY),
-    IamRight(DOCTOR, In.QUEUE, (*QUEUE_ACTIONS, "sqs:GetQueueAttributes")),
+    IamRight(DOCTOR, In.QUEUE, (*QUEUE_ACTIONS, QUEUE_SETUP)),
+    IamRight(DOCTOR, In.DEAD_LETTERS, ("sqs:GetQueueUrl", QUEUE_SETUP)),
     IamRight(SEEDS, In.SEGMENTS, (GET,), Of.EVERY, ", with `--timestamp`"),
     IamRight(ACCEPTS, In.CONTROL, (PUT, ABORT), Of.EVERY),
 )
@@ -310,7 +314,12 @@ ROLES: Sequence[CommandRole] = (
     CommandRole("verify", ("`verify --source`", "`verify --target`"), ("`verify`",)),
     CommandRole("restore", ("`restore`",), (READERS, THAWS)),
     CommandRole("status", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS,)),
-    CommandRole("doctor", ("`status`, where egress runs", "`status`, where ingress runs"), (INSPECTS, DOCTOR)),
+    CommandRole(
+        "doctor",
+        ("`status`, where egress runs", "`status`, where ingress runs"),
+        (INSPECTS, DOCTOR),
+        there=(INSPECTS, DOCTOR),
+    ),
     CommandRole("repair-segment", iam=(REPAIRS,), there=(REPAIRS_FROM,)),
     CommandRole("repair", ("`status`, where egress runs", "`ingress`"), (INSPECTS, SEEDS, ACCEPTS)),
 )

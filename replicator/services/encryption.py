@@ -76,22 +76,25 @@ def key_provider(
     file = retrying(KeyFile(settings.key_file, settings.key_text)) if settings.key_file is not None else None
     kms: KeyProvider | None = None
     if settings.kms_key_id is not None or settings.kms_read_key_ids:
-
-        def client(region: str) -> Any:
-            from infra.storage.kms_keys import make_kms_client
-
-            made = make_kms_client(
-                region,
-                endpoint_url=settings.kms_endpoint_url,
-                credentials=credentials_of(settings),
-                session=session,
-            )
-            resources.callback(made.close)
-            return made
-
-        keys = KmsKeys(settings.kms_key_id, settings.kms_read_key_ids, client)
+        keys = KmsKeys(settings.kms_key_id, settings.kms_read_key_ids, kms_clients(settings, resources, session))
         kms = CachedKeys(retrying(keys), settings.data_key_life)
     return _Keys(file=file, kms=kms, creates=file if settings.key == "file" else kms)
+
+
+def kms_clients(
+    settings: EncryptionSettings, resources: ExitStack, session: boto3.Session | None = None
+) -> Callable[[str], Any]:
+    """A client of KMS in a region, with the credentials of the section; closed with `resources`."""
+    from infra.storage.kms_keys import make_kms_client
+
+    def client(region: str) -> Any:
+        made = make_kms_client(
+            region, endpoint_url=settings.kms_endpoint_url, credentials=credentials_of(settings), session=session
+        )
+        resources.callback(made.close)
+        return made
+
+    return client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from bench.costs import Bill, Choices, alternatives
 from bench.deployment import FOOTER_BYTES, MONTH_SECONDS, Deployment
-from bench.prices import AS_OF, GB, PRICES, SOURCES, UNITS, prices_of
+from bench.prices import COMPARED, GB, PRICES, SEEN, SOURCES, UNITS, not_seen, prices_of
 from bench.sizing import main
 from infra.settings.units import MIB
 
@@ -135,7 +135,16 @@ def test_the_page_shows_what_the_script_prints(capsys: pytest.CaptureFixture[str
     assert [one.strip() for one in shown[:3]] == tables
 
 
-def test_the_page_names_the_date_and_the_pages_of_the_prices() -> None:
+def test_the_page_says_which_prices_were_compared_with_what() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert AS_OF in page
+    assert COMPARED in page
     assert all(source in page for source in SOURCES.values())
+    for one in SEEN:
+        amount = f"{PRICES[one.region][one.price]:g}"
+        assert f"| {one.price} | {one.region} | {amount} | <{one.by}> | {one.dated} |" in page
+    assert set(not_seen("us-east-1")) == {
+        *(f"{name}.{kind}" for name in ("storage", "put", "get") for kind in ("STANDARD_IA", "GLACIER_IR")),
+        *(f"retrieval.{kind}" for kind in ("STANDARD", "STANDARD_IA", "GLACIER_IR")),
+        "time_control",
+    }
+    assert len(list(not_seen("eu-west-1"))) == len(PRICES["eu-west-1"])

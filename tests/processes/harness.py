@@ -170,14 +170,15 @@ class Worker:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
 
-    def run(self, *arguments: str, seconds: float = PATIENCE.total_seconds()) -> tuple[int, str]:
-        """Another command with this slot's configuration file: its exit code, and what it printed."""
+    def run(self, *arguments: str, seconds: float = PATIENCE.total_seconds(), program: Path = ROOT) -> tuple[int, str]:
+        """Another command with this slot's configuration file: its exit code, and what it printed. `program`: the
+        folder of the packages that it runs."""
         done = subprocess.run(
             [sys.executable, "-m", "replicator", *arguments, "--config", str(self._config)],
             capture_output=True,
             text=True,
             check=False,
-            cwd=ROOT,
+            cwd=program,
             env=self._site.environment,
             timeout=seconds,
         )

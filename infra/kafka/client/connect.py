@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -17,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from formats.errors import ConfigError
 from infra.kafka.client.log import client_log
+from infra.kafka.client.own_certificate import own_certificate, warn_if_not_valid
 from infra.kafka.client.tokens import token_callback
 from infra.settings.field import dotted
 from infra.settings.kafka import AUTH_NAMES
@@ -31,6 +33,8 @@ def connect(kind: type[Client], properties: Mapping[str, object], logger: Any = 
     callbacks. Raises KafkaException for properties that the client refuses, ConfigError when this process cannot make
     tokens, and BrokerUnavailable when it made none this time."""
     own: dict[str, Any] = {name: value for name, value in properties.items() if name not in AUTH_NAMES}
+    if (certificate := own_certificate(properties)) is not None:
+        warn_if_not_valid(certificate, datetime.now(UTC))
     callback = token_callback(properties)
     if callback is not None:
         callback.make_first()

@@ -25,6 +25,7 @@ from infra.kafka.client.broker_certificate import why_not_trusted
 from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNREACHABLE, error_of
 from infra.kafka.client.log import client_log
+from infra.kafka.client.own_certificate import own_certificate
 from infra.kafka.cluster.unreachable import NOT_ACQUIRED, Unreachable, parse_failure
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import NEXT, REASON
@@ -83,7 +84,9 @@ class AdminConnection:
         Raises ConfigError for properties that the client rejects."""
         self.timeout, self._first_contact = timeout, first_contact
         servers = str(properties.get("bootstrap.servers", "?"))
-        self._unreachable = Unreachable(servers, partial(why_not_trusted, properties=properties))
+        self._unreachable = Unreachable(
+            servers, partial(why_not_trusted, properties=properties), partial(own_certificate, properties)
+        )
         self._reports = ClientReports(servers, self._unreachable)
         self._was_reached = False
         self.has_acls = properties.get(AUTH) != MSK_IAM  # whether ACLs of Kafka can decide who may do what

@@ -17,9 +17,10 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from infra.kafka.client.broker_certificate import DEFAULT_ADVICE, NOT_VERIFIED, advice_on
+from infra.kafka.client.own_certificate import OwnCertificate
 
 MIN_WAIT = timedelta(seconds=1)
 """The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
@@ -48,6 +49,10 @@ _NO_CERTIFICATE = (
 _REFUSED_CERTIFICATE = (
     "the broker does not accept this client's certificate: it has expired, or the broker does not trust who signed it; "
     "renew the files of ssl.certificate.location and ssl.key.location, or correct the broker's truststore"
+)
+_VALID_CERTIFICATE = (
+    "the broker does not accept this client's certificate, which has not expired: it does not trust who signed it, or "
+    "has revoked it; use a certificate whose signer is in the broker's truststore, or correct that"
 )
 _PERMANENT: tuple[tuple[str, str], ...] = (
     ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
@@ -124,13 +129,27 @@ def _advice_on_disconnect(reason: str, state: str | None) -> str:
     return ""
 
 
+def _refused(failure: Failure, own: OwnCertificate, now: datetime) -> Failure:
+    """By a broker that does not accept this certificate. Pure."""
+    if not (problem := own.problem(now)):
+        return replace(failure, advice=_VALID_CERTIFICATE)
+    reason = f"TLS: the broker does not accept this client's certificate: {problem}"
+    return replace(failure, reason=reason, advice=own.remedy(now))
+
+
 class Unreachable:
     """Connection state of one client. Times are seconds of one monotonic clock. Safe to call from several threads."""
 
-    def __init__(self, servers: str, why_not_trusted: Callable[[str], str] = lambda _broker: "") -> None:
+    def __init__(
+        self,
+        servers: str,
+        why_not_trusted: Callable[[str], str] = lambda _broker: "",
+        own_certificate: Callable[[], OwnCertificate | None] = lambda: None,
+    ) -> None:
         """`servers`: as configured, for the message when the client has reported no failure. `why_not_trusted`: what is
-        wrong with the certificate of a broker; it may block for some seconds, and is asked for a message only."""
-        self._servers, self._why_not_trusted = servers, why_not_trusted
+        wrong with the certificate of a broker; it may block for some seconds. `own_certificate`: what this client shows
+        to brokers. Both are asked for a message only."""
+        self._servers, self._why_not_trusted, self._own_certificate = servers, why_not_trusted, own_certificate
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[Failure, float]] = {}
         self._all_down = False
@@ -177,6 +196,8 @@ class Unreachable:
         return " | ".join([*listed, *more])
 
     def _explained(self, failure: Failure) -> Failure:
+        if failure.advice == _REFUSED_CERTIFICATE and (own := self._own_certificate()) is not None:
+            return _refused(failure, own, datetime.now(UTC))
         if NOT_VERIFIED not in failure.reason or not (why := self._why_not_trusted(failure.broker)):
             return failure
         return replace(failure, reason=f"TLS: the broker's certificate is not trusted: {why}", advice=advice_on(why))

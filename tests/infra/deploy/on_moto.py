@@ -61,6 +61,13 @@ def _versioning(one: Applying, value: Properties) -> None:
     one.client("s3").put_bucket_versioning(**one.bucket, VersioningConfiguration=_only(value, "Status"))
 
 
+def _object_lock(one: Applying, value: Any) -> None:
+    assert value is True
+    one.client("s3").put_object_lock_configuration(
+        **one.bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled"}
+    )
+
+
 def _public_access(one: Applying, value: Properties) -> None:
     one.client("s3").put_public_access_block(**one.bucket, PublicAccessBlockConfiguration=value)
 
@@ -178,6 +185,7 @@ KNOWN: Mapping[str, Mapping[str, OnMoto]] = {
         "BucketName": None,
         "BucketEncryption": None,
         "VersioningConfiguration": _versioning,
+        "ObjectLockEnabled": _object_lock,
         "PublicAccessBlockConfiguration": _public_access,
         "OwnershipControls": _ownership,
         "LifecycleConfiguration": _lifecycle,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.infra.deploy import on_moto
 from tests.infra.deploy.on_moto import NotKnown, deploy
@@ -58,6 +60,21 @@ def test_buckets(aws: EnforcedAws) -> None:
     assert rules["incomplete-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
     assert rules["noncurrent-versions"]["NoncurrentVersionExpiration"]["NoncurrentDays"] == 30
     assert rules["large-objects"]["Transitions"][0]["StorageClass"] == "STANDARD_IA"
+
+
+def test_a_bucket_that_locks(aws: EnforcedAws) -> None:
+    """Its objects may be locked one by one; the bucket locks none by itself."""
+    parameters = {"BucketName": "locked", "ArchiveRegion": REGION, "ObjectLock": "true", **TRUST}
+    deploy(aws, Template("source-region", parameters, stack="locked"))
+    s3 = aws.admin("s3")
+    found = s3.get_object_lock_configuration(Bucket="locked")["ObjectLockConfiguration"]
+    assert found == {"ObjectLockEnabled": "Enabled"}
+    until = datetime.now(UTC) + timedelta(days=1)
+    s3.put_object(Bucket="locked", Key="k", Body=b"x", ObjectLockMode="GOVERNANCE", ObjectLockRetainUntilDate=until)
+    assert s3.head_object(Bucket="locked", Key="k")["ObjectLockMode"] == "GOVERNANCE"
+    version = s3.head_object(Bucket="locked", Key="k")["VersionId"]
+    with pytest.raises(ClientError, match="AccessDenied"):
+        s3.delete_object(Bucket="locked", Key="k", VersionId=version)
 
 
 def test_replication(aws: EnforcedAws) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from replicator.doctor.bucket_checks import BUCKET_CHECKS
 from replicator.doctor.facts import DeploymentFacts
 from replicator.doctor.findings import Diagnosis, Severity, examine
 from replicator.doctor.gather import gather
+from replicator.doctor.key_checks import KEY_CHECKS
 from replicator.doctor.queue_checks import QUEUE_CHECKS
 from replicator.rights.table import ROLES
 from tests.infra.deploy.on_moto import deploy
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 HEAD = {"aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key"}
 KEYS = {HEAD.get(name, name): value for name, value in CREDENTIALS.items()}
 NEEDLESS = {"bucket-right-needless"}  # moto's keys may do everything
+UNREAD_WITHOUT_QUEUE = ("notifications", "queue-policy", "queue-settings", "dead-letters")
 NO_GROUP = {"notification-probe"}  # without a cluster it is not known whether ingress runs
 
 
@@ -98,21 +101,41 @@ def test_the_target_region_is_clean(aws: EnforcedAws) -> None:
     assert found_in(facts_of(config(aws, OTHER), "ingress")) == []
 
 
-def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: EnforcedAws) -> None:
-    """And once IAM is in force, the rights are what the template gives: none to delete."""
+def as_role(aws: EnforcedAws, settings: Config, role: str) -> Config:
+    """With the keys of a role of the templates."""
     assume: Any = {"RoleSessionName": "session", "ExternalId": "kept-secret"}
-    arn = f"arn:aws:iam::{ACCOUNT}:role/source-{REGION}-egress"
-    keys = aws.admin("sts").assume_role(RoleArn=arn, **assume)["Credentials"]
-    settings = config(aws, REGION)
-    as_role = replace(
-        settings.s3,
-        access_key_id=keys["AccessKeyId"],
-        secret_access_key=keys["SecretAccessKey"],
-        session_token=keys["SessionToken"],
-    )
+    keys = aws.admin("sts").assume_role(RoleArn=f"arn:aws:iam::{ACCOUNT}:role/{role}", **assume)["Credentials"]
+    assumed = {
+        "access_key_id": keys["AccessKeyId"],
+        "secret_access_key": keys["SecretAccessKey"],
+        "session_token": keys["SessionToken"],
+    }
+    queue = None if settings.sqs is None else replace(settings.sqs, **assumed)
+    return replace(settings, s3=replace(settings.s3, **assumed), sqs=queue)
+
+
+@pytest.mark.parametrize(
+    ("region", "role", "service"),
+    [(REGION, f"source-{REGION}-doctor", "egress"), (OTHER, f"target-{OTHER}-doctor", "ingress")],
+    ids=["source", "target"],
+)
+def test_under_the_doctors_role_everything_is_read(aws: EnforcedAws, region: str, role: str, service: str) -> None:
+    """And found to be well, but for the right to delete control objects, which the service does not need."""
+    settings = as_role(aws, config(aws, region), role)
     aws.enforce()
     try:
-        facts = facts_of(replace(settings, s3=as_role), "egress")
+        facts = facts_of(settings, service)
+    finally:
+        aws.relax()
+    assert found_in(with_filter(facts) if region == REGION else facts) == []
+
+
+def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: EnforcedAws) -> None:
+    """And once IAM is in force, the rights are what the template gives: none to delete."""
+    settings = as_role(aws, config(aws, REGION), f"source-{REGION}-egress")
+    aws.enforce()
+    try:
+        facts = facts_of(settings, "egress")
     finally:
         aws.relax()
     found = examine(BUCKET_CHECKS, facts)
@@ -120,7 +143,7 @@ def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: En
     assert bad <= {"replication-of-other-regions"}, "moto forgets the filter"
     unread = {one.name: one.why for one in found if one.severity is Severity.UNKNOWN}
     assert unread.keys() >= {"bucket-lifecycle", "bucket-versioning"}, unread  # moto judges not every reading
-    assert all("allow s3:Get" in why for why in unread.values())
+    assert all("allow s3:Get" in why for why in unread.values()), unread
     assert {one.name for one in found if one.severity is Severity.OK} >= {"bucket-rights", "bucket-conditional-writes"}
 
 
@@ -135,3 +158,61 @@ def test_what_is_taken_away_is_found(aws: EnforcedAws) -> None:
         "bucket-may-be-public",
         "bucket-not-encrypted",
     }
+
+
+def test_a_statement_of_the_buckets_policy_is_named(aws: EnforcedAws) -> None:
+    """Under the condition that every put asks for an encryption, which the bucket's default does not."""
+    statement = {
+        "Sid": "OnlyEncrypted",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": "arn:aws:s3:::ours/*",
+        "Condition": {"Null": {"s3:x-amz-server-side-encryption": "true"}},
+    }
+    s3 = aws.admin("s3")
+    s3.put_bucket_policy(Bucket="ours", Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    try:
+        found = found_in(with_filter(facts_of(config(aws, REGION), "egress")))
+    finally:
+        s3.delete_bucket_policy(Bucket="ours")
+    (policy,) = [one for one in found if one.name == "bucket-policy-needs-encryption"]
+    assert policy.what == (
+        "statement OnlyEncrypted of its policy denies s3:PutObject on arn:aws:s3:::ours/data/us-east-1/* as the "
+        "settings ask for encryption"
+    )
+
+
+def test_the_queue_of_sync_and_the_keys_are_asked_for(aws: EnforcedAws) -> None:
+    at = {"endpoint_url": aws.endpoint_url, **KEYS}
+    kms, sqs = aws.admin("kms"), aws.admin("sqs")
+    new, earlier = (str(kms.create_key()["KeyMetadata"]["Arn"]) for _ in range(2))
+    kms_at = {"kms_endpoint_url": aws.endpoint_url, **{key: value for key, value in KEYS.items() if "key" in key}}
+    settings = from_mapping(
+        {
+            "region": REGION,
+            "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "s3": {"bucket": "ours", **at},
+            "sync": {
+                "destination": {"bucket": "theirs", **at},
+                "queue": {"queue": "copies", **at, "region_name": REGION},
+            },
+            "egress": {"topics": {"t": {}}},
+            "encryption": {"key": "kms", "kms_key_id": new, "kms_read_key_ids": [earlier], **kms_at},
+        }
+    )
+
+    def about(settings: Config = settings) -> set[str]:
+        facts = facts_of(settings, "egress", "sync")
+        checks = [one for one in [*KEY_CHECKS, *QUEUE_CHECKS] if one.applies(facts)]
+        return {one.name for one in examine(checks, facts) if one.severity is not Severity.OK}
+
+    assert about() == {"queue-unreachable", *(f"sync-{name}" for name in UNREAD_WITHOUT_QUEUE)}
+    sqs.create_queue(QueueName="copies", Attributes={"VisibilityTimeout": "5"})
+    kms.disable_key(KeyId=earlier.rpartition("/")[2])
+    assert about() == {
+        *("notification-missing", "queue-refuses-bucket", "queue-visibility-short", "queue-without-dead-letter-queue"),
+        "encryption-read-key-unusable",
+    }
+    gone = replace(settings, encryption=replace(settings.encryption, kms_key_id=f"{new[:-4]}0000"))  # type: ignore[type-var]
+    assert "encryption-key-refused" in about(gone)

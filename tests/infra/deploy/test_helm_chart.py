@@ -30,6 +30,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 REGION = (ROOT / "infra" / "deploy" / "us-east-1.toml").read_text(encoding="utf-8")
 MEMBER = '\n[kafka.consumer]\n"group.instance.id" = "${POD_NAME}"\n'
 CONFIG = REGION + MEMBER
+ENCRYPTED = CONFIG + '\n[encryption]\nkey = "file"\nkey_file = "/etc/replicator-keys/keys.toml"\n'
 FLOWS = """
 [cluster_defaults.kafka]
 "bootstrap.servers" = "kafka:9092"
@@ -78,8 +79,9 @@ class TestWhatItNames:
             "spool_dir",
             "shutdown_timeout",
             "tls_cert",
+            "key_file",
         }
-        assert {"spool_dir", "shutdown_timeout", "tls_cert", "listen"} <= known
+        assert {"spool_dir", "shutdown_timeout", "tls_cert", "key_file", "listen"} <= known
 
     def test_defaults_that_it_repeats_are_the_programs(self) -> None:
         (default,) = (one.default for one in fields(EgressSettings) if one.name == "shutdown_timeout")
@@ -206,6 +208,20 @@ class TestRendered:
             assert endpoint["scheme"] == "https"
             assert endpoint["basicAuth"] == login["basicAuth"]
 
+    def test_every_pod_has_the_key_file_of_the_archive(self, tmp_path: Path) -> None:
+        """As a folder: a key that is added to the Secret arrives without a restart, which a mounted file does not."""
+        file = parse(ENCRYPTED, environment={"KAFKA_PASSWORD": "x", "POD_NAME": "x"}).encryption
+        assert file is not None
+        assert file.key_file is not None
+        values = {**EVERYTHING, "encryptionKeys": "archive-keys"}
+        found = pods(render(ENCRYPTED, values=values, folder=tmp_path))
+        assert len(found) == 3
+        for pod in found:
+            (container,) = pod["containers"]
+            mount = {"name": "keys", "mountPath": str(file.key_file.parent), "readOnly": True}
+            assert mount in container["volumeMounts"]
+            assert {"name": "keys", "secret": {"secretName": "archive-keys", "defaultMode": 0o440}} in pod["volumes"]
+
     def test_what_watches_and_guards_a_set_finds_its_pods(self, tmp_path: Path) -> None:
         objects = render(CONFIG, values=EVERYTHING, folder=tmp_path)
         for one in of_kind(objects, "StatefulSet"):
@@ -246,6 +262,9 @@ class TestRendered:
             (CONFIG.replace("/var/lib/replicator", "/data"), {}, '[egress] spool_dir is "/data"'),
             (FLOWS, {}, "the file is of several regions, name one: a, b"),
             (FLOWS, {"region": "c"}, "the file has no [clusters.c]"),
+            (ENCRYPTED, {}, 'key_file is "/etc/replicator-keys/keys.toml": name the Secret that has it'),
+            (ENCRYPTED.replace("replicator-keys", "keys"), {"encryptionKeys": "k"}, "/etc/replicator-keys/KEY"),
+            (CONFIG, {"encryptionKeys": "k"}, "the file has no key_file in [encryption]"),
         ],
     )
     def test_what_its_pods_could_not_run_is_refused(

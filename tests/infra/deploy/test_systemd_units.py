@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +17,14 @@ import pytest
 from egress.settings import EgressSettings
 from infra.runtime.service import RELOAD, SIGNALS
 from ingress.settings import IngressSettings
+from replicator.config import parse
 from replicator.services.gathered import HEARING
 from replicator.services.on_spark import JAVA_ENDS
 from replicator.services.wiring import GRACE
 
 FOLDER = Path(__file__).parents[3] / "infra" / "deploy" / "systemd"
+ROOT = FOLDER.parents[2]
+KEYS = FOLDER / "encryption.conf"
 UNITS = sorted(FOLDER.glob("*.service"))
 PROGRAM = "/opt/replicator/bin/replicator"
 SERVICES = {"egress": EgressSettings, "ingress": IngressSettings}
@@ -75,14 +79,18 @@ class TestEachUnit:
         for file in FOLDER.parent.glob("*.toml"):
             assert f'spool_dir = "/var/lib/{folder}"' in file.read_text(encoding="utf-8")
 
-    def test_systemd_finds_no_fault(self, unit: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("dropped_in", [(), (KEYS,)], ids=["", "with keys"])
+    def test_systemd_finds_no_fault(self, unit: Path, dropped_in: Sequence[Path], tmp_path: Path) -> None:
         """With a program that exists here."""
-        analyze = systemd("systemd-analyze")
-        program = Path(sys.executable).with_name("replicator")
-        copy = tmp_path / unit.name
-        copy.write_text(unit.read_text(encoding="utf-8").replace(PROGRAM, str(program)), encoding="utf-8")
-        done = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert findings(unit, dropped_in, tmp_path) == (0, "")
+
+    def test_systemd_finds_a_planted_fault_of_the_keys(self, unit: Path, tmp_path: Path) -> None:
+        planted = tmp_path / KEYS.name
+        planted.write_text(
+            KEYS.read_text(encoding="utf-8").replace("LoadCredential=", "LoadCredentials="), encoding="utf-8"
+        )
+        _, complaint = findings(unit, [planted], tmp_path)
+        assert "LoadCredentials" in complaint
 
     def test_is_as_closed_as_a_service_of_the_network_can_be(self, unit: Path) -> None:
         """By systemd's own scale of 0 to 10, in tenths; `systemd-analyze security` names what is left open."""
@@ -93,6 +101,31 @@ class TestEachUnit:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def findings(unit: Path, dropped_in: Sequence[Path], folder: Path) -> tuple[int, str]:
+    """The exit code and the complaints of systemd about the unit, with a program that exists here."""
+    program = Path(sys.executable).with_name("replicator")
+    copy, drops = folder / unit.name, folder / f"{unit.name}.d"
+    copy.write_text(unit.read_text(encoding="utf-8").replace(PROGRAM, str(program)), encoding="utf-8")
+    drops.mkdir()
+    for one in dropped_in:
+        shutil.copy(one, drops)
+    command = [systemd("systemd-analyze"), "verify", "--man=no", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_the_keys_are_where_the_file_of_the_page_says() -> None:
+    """systemd names the folder to the process: a file of [encryption] finds them there."""
+    (credential,) = settings_of(KEYS)["LoadCredential"]
+    name, _, source = credential.partition(":")
+    page = (ROOT / "docs" / "deploy-systemd.md").read_text(encoding="utf-8")
+    (table,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[encryption]" in block]
+    found = parse(f'region = "r"\n[s3]\nbucket = "b"\n{table}', environment={"CREDENTIALS_DIRECTORY": "/run/c"})
+    assert found.encryption is not None
+    assert found.encryption.key_file == Path("/run/c") / name
+    assert source in page
 
 
 def test_the_user_is_one_that_systemd_can_create(tmp_path: Path) -> None:

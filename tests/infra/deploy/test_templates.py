@@ -10,12 +10,14 @@ import pytest
 
 from infra.settings.field import region_name
 from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, statements
-from replicator.rights.table import ACCEPTS, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
+from replicator.rights.table import ACCEPTS, DOCTOR, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
 from tests.infra.deploy.on_moto import KNOWN
 from tests.infra.deploy.template import TEMPLATES, Template, file_of, read
 
 ARCHIVE, OTHER = "us-east-1", "eu-west-1"
 NAMES = {"BucketName": "ours", "ArchiveRegion": ARCHIVE}
+LOCKS = ("ObjectLock", "ReplicaObjectLock")
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:ours-events"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/k"
 SOURCE = Template("source-region", {**NAMES, "ReplicaBucketName": "theirs", "ReplicateWith": "sync"})
 TARGET = Template("target-region", {**NAMES, "SourceRegion": OTHER})
@@ -31,6 +33,8 @@ ROLES: Sequence[tuple[Template, str, Sequence[tuple[Collection[str], tuple[str, 
     (SOURCE, "SyncRole", [([SYNC_READS], HERE), ([SYNC_WRITES], THERE)]),
     *((one, "RestoreRole", [([READERS, THAWS], HERE)]) for one in (SOURCE, TARGET)),
     *((one, "StatusRole", [([INSPECTS], HERE)]) for one in (SOURCE, TARGET)),
+    (SOURCE, "DoctorRole", [([INSPECTS, DOCTOR], HERE), ([INSPECTS, DOCTOR], THERE)]),
+    (TARGET, "DoctorRole", [([INSPECTS, DOCTOR], HERE)]),
     *((one, "RepairRole", [([INSPECTS, SEEDS, ACCEPTS], HERE)]) for one in (SOURCE, TARGET)),
     (TARGET, "IngressRole", [(["`ingress`"], HERE)]),
     (TARGET, "SyncWriterRole", [([SYNC_WRITES], ("ours", OTHER))]),
@@ -51,11 +55,12 @@ def pairs(parts: Sequence[Mapping[str, Any]]) -> Pairs:
     return found
 
 
+@pytest.mark.parametrize("locks", [False, True], ids=["", "locks"])
 @pytest.mark.parametrize(("template", "role", "rows"), ROLES, ids=[f"{t.name} {role}" for t, role, _ in ROLES])
 def test_a_role_has_the_rights_of_the_table(
-    template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]]
+    template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]], *, locks: bool
 ) -> None:
-    queue = "arn:aws:sqs:us-east-1:123456789012:ours-events" if role == "IngressRole" else ""
+    queue = QUEUE if (template, role) in ((TARGET, "IngressRole"), (TARGET, "DoctorRole")) else ""
     own, earlier = f"{KEY}/own", f"{KEY}/earlier"
     for key, keys in (("", KeyAccess()), (KEY, KeyAccess(creates=own, reads=[earlier]))):
         wanted: set[tuple[str, str]] = set()
@@ -66,11 +71,14 @@ def test_a_role_has_the_rights_of_the_table(
                 region=region,
                 sources=[OTHER],
                 queue_arn=queue,
+                dead_letter_arn=f"{queue}-dead" if queue else "",
+                locks=locks,
                 kms_key_arn=key if bucket == "ours" else "",
             )
             wanted |= set(pairs([*statements(who, archive), *key_statements(who, keys)]))
         envelope = {"EncryptionKeyArn": keys.creates, "EncryptionReadKeyArns": ",".join(keys.reads)}
-        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key, **envelope})
+        locked = {name: "true" for name in LOCKS if locks and name in template.tree["Parameters"]}
+        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key, **envelope, **locked})
         assert set(pairs(encrypted.statements(role))) == wanted
 
 
@@ -107,6 +115,24 @@ def test_a_bucket_is_safe(template: Template) -> None:
     assert not {"GLACIER", "DEEP_ARCHIVE"} & set(classes), "compaction, verify and ingress read what is stored"
     tree = read(template.name)["Resources"]["Bucket"]
     assert tree["DeletionPolicy"] == tree["UpdateReplacePolicy"] == "Retain"
+
+
+@pytest.mark.parametrize("template", [SOURCE, TARGET], ids=lambda template: template.name)
+def test_a_bucket_can_lock_objects_where_that_is_asked_for(template: Template) -> None:
+    """Without a default retention, which would lock leases and probes, too."""
+    locked = Template(template.name, {**template.parameters, "ObjectLock": "true"}).properties("Bucket")
+    assert locked["ObjectLockEnabled"] is True
+    assert "ObjectLockEnabled" not in template.properties("Bucket")
+    assert "ObjectLockConfiguration" not in locked
+
+
+def test_s3_may_replicate_locks_where_there_are_some() -> None:
+    names = {**NAMES, "ReplicaBucketName": "theirs"}
+    plain = pairs(Template("source-region", names).statements("ReplicationRole"))
+    locked = pairs(Template("source-region", {**names, "ObjectLock": "true"}).statements("ReplicationRole"))
+    objects = f"arn:aws:s3:::ours/data/{ARCHIVE}/*"
+    reads = {("s3:GetObjectLegalHold", objects), ("s3:GetObjectRetention", objects)}
+    assert set(locked) - set(plain) == reads
 
 
 def test_notifications_are_of_the_source_alone() -> None:

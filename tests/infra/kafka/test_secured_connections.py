@@ -211,13 +211,13 @@ REFUSALS: Mapping[str, tuple[str, Change, type[ReplicatorError], str]] = {
         EXPIRED,
         lambda s, b: {"bootstrap.servers": b.bootstrap_of(MTLS)} | certificate(s.authority.sign("late", expired=True)),
         BrokerUnavailable,
-        "the broker does not accept this client's certificate: it has expired, or the broker does not trust who signed",
+        "the broker does not accept this client's certificate: it expired at ",
     ),
     "a certificate of the client that somebody else signed": (
         EXPIRED,
         lambda s, b: {"bootstrap.servers": b.bootstrap_of(MTLS)} | certificate(s.stranger.sign(APP)),
         BrokerUnavailable,
-        "the broker does not accept this client's certificate: it has expired, or the broker does not trust who signed",
+        "the broker does not accept this client's certificate, which has not expired: it does not trust who signed it",
     ),
     "a wrong password of the key": (
         MTLS,

@@ -17,6 +17,7 @@ from infra.local.aws import CREDENTIALS
 from infra.runtime.retry import RetryPolicy
 from infra.storage.aws import AwsCredentials
 from infra.storage.encrypted import EncryptedObjectStore
+from infra.storage.key_setup import KmsKeySetup
 from infra.storage.kms_keys import (
     CACHED,
     SHARED_BY,
@@ -75,6 +76,16 @@ class TestOnMoto:
             self.around(below, kms, ours).open(KEY)
         assert theirs in str(caught.value)
         assert KEY in str(caught.value)
+
+    def test_a_key_that_may_be_asked_for_says_whether_it_can_be_used(self, kms: Any) -> None:
+        setup, arn = KmsKeySetup(lambda _region: kms), self.key(kms)
+        assert setup.problem(arn) == ""
+        kms.disable_key(KeyId=arn.rpartition("/")[2])
+        assert setup.problem(arn) == "its state is Disabled"
+        signs = self.key(kms, KeyUsage="SIGN_VERIFY", KeySpec="RSA_2048")
+        assert setup.problem(signs) == "its usage is SIGN_VERIFY, and not ENCRYPT_DECRYPT"
+        with pytest.raises(KeyRefused, match=r"DescribeKey .*there is no such key: correct the ARN"):
+            setup.problem(ARN)
 
     def test_a_data_key_is_of_its_region(self, kms: Any) -> None:
         arn = self.key(kms)

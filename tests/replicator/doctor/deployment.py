@@ -23,6 +23,7 @@ from replicator.doctor.facts import (
     BucketFacts,
     ClusterFacts,
     DeploymentFacts,
+    KeyFacts,
     ProbeFacts,
     ProgramFacts,
     QueueFacts,
@@ -34,8 +35,14 @@ from replicator.doctor.gather import roles_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE_ARN = "arn:aws:sqs:us-east-1:123456789012:ours-events"
+SYNC_QUEUE_ARN = "arn:aws:sqs:us-east-1:123456789012:ours-copies"
+NEW_KEY, EARLIER_KEY = (f"arn:aws:kms:us-east-1:123456789012:key/{name}" for name in ("new", "earlier"))
+CALLER = "arn:aws:sts::123456789012:assumed-role/replicator/session"
 POLICY = """{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "s3.amazonaws.com"},
 "Action": "sqs:SendMessage", "Resource": "*", "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:s3:::ours"}}}]}"""
+BUCKET_POLICY = """{"Version": "2012-10-17", "Statement": [{"Sid": "OnlyWithTls", "Effect": "Deny", "Principal": "*",
+"Action": "s3:*", "Resource": ["arn:aws:s3:::ours", "arn:aws:s3:::ours/*"],
+"Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}"""
 FILE = """
 region = "here"
 [kafka]
@@ -51,6 +58,12 @@ topic = "^.*"
 destination_topic = "there.{topic}"
 [sync.destination]
 bucket = "theirs"
+[sync.queue]
+queue = "ours-copies"
+[encryption]
+key = "kms"
+kms_key_id = "arn:aws:kms:us-east-1:123456789012:key/new"
+kms_read_key_ids = ["arn:aws:kms:us-east-1:123456789012:key/earlier"]
 [[compaction.jobs]]
 name = "nightly"
 cron = "0 3 * * *"
@@ -106,6 +119,7 @@ def topics(*changed: ClusterTopic) -> Mapping[str, ClusterTopic]:
 def bucket(name: str = "ours", **changes: Any) -> BucketFacts:
     settings = config().s3
     queue = Notification(to=QUEUE_ARN, events=("s3:ObjectCreated:*", "s3:ObjectRemoved:*"), prefix="data/there/")
+    copies = Notification(to=SYNC_QUEUE_ARN, events=("s3:ObjectCreated:*",), prefix="data/here/")
     rules: Sequence[LifecycleRule] = [
         LifecycleRule(name="uploads", prefix="data/", aborts_uploads_after_days=7),
         LifecycleRule(name="versions", prefix="data/", noncurrent_days=30),
@@ -118,8 +132,11 @@ def bucket(name: str = "ours", **changes: Any) -> BucketFacts:
         encryption=["AES256"],
         public_access=PublicAccess([]),
         lifecycle=rules,
-        notifications=Notifications(queues=[queue]),
+        notifications=Notifications(queues=[queue, copies]),
         replication=[ReplicationRule(name="own", bucket="elsewhere", prefix="data/here/")],
+        policy=BUCKET_POLICY,
+        caller=CALLER,
+        needed=[("s3:ListBucket", f"arn:aws:s3:::{name}"), ("s3:PutObject", f"arn:aws:s3:::{name}/data/here/*")],
         rights=[RightAnswer(action="s3:ListBucket", resource="data/here/", refusal="")],
         conditional_writes="",
     )
@@ -143,6 +160,11 @@ def queue(**changes: Any) -> QueueFacts:
         max_receive_count=10,
     )
     return QueueFacts(name="ours-events", setup=replace(setup, **changes), dead_letters=0)
+
+
+def sync_queue(**changes: Any) -> QueueFacts:
+    found = queue(**{"arn": SYNC_QUEUE_ARN, "dead_letter_arn": f"{SYNC_QUEUE_ARN}-dead", **changes})
+    return replace(found, name="ours-copies")
 
 
 def cluster(**changes: Any) -> ClusterFacts:
@@ -169,6 +191,11 @@ def sound(**changes: Any) -> DeploymentFacts:
         destination=bucket("theirs"),
         cluster=cluster(),
         queue=queue(),
+        sync_queue=sync_queue(),
+        keys=[
+            KeyFacts(name=NEW_KEY, is_for_new_objects=True, problem=""),
+            KeyFacts(name=EARLIER_KEY, is_for_new_objects=False, problem=""),
+        ],
         probes=[ProbeFacts(source="there", arrived_at="ingress", waited=timedelta(seconds=20))],
         retention=[RetentionFacts(partition="orders/0", oldest=NOW - timedelta(hours=1), retention=timedelta(days=1))],
         written=[WrittenFacts(region="there", segment="s", writer="kafka-segment-replicator 0.1.0")],

@@ -46,12 +46,14 @@ from tests.replicator.doctor.deployment import (
     lifecycle,
     queue,
     sound,
+    sync_queue,
     topic,
     topics,
 )
 
 AWAY = Unread("it does not answer")
 LOST = ProbeFacts(source="there", arrived_at="", waited=timedelta(seconds=20))
+EVENTS, COPIES = bucket().notifications.queues  # type: ignore[union-attr]  # they are read
 ALL = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*")
 
 
@@ -69,7 +71,7 @@ def with_replication(*rules: ReplicationRule) -> DeploymentFacts:
 
 def with_notification(**changes: Any) -> DeploymentFacts:
     given: dict[str, Any] = {"to": QUEUE_ARN, "events": ALL, "prefix": "data/there/", **changes}
-    return with_bucket(notifications=Notifications(queues=[Notification(**given)]))
+    return with_bucket(notifications=Notifications(queues=[Notification(**given), COPIES]))
 
 
 def with_cluster(**changes: Any) -> DeploymentFacts:
@@ -82,6 +84,17 @@ def with_topic(name: str, **changes: Any) -> DeploymentFacts:
 
 def with_broker(**changes: str) -> DeploymentFacts:
     return with_cluster(broker_configs={**BROKER, **{name.replace("_", "."): value for name, value in changes.items()}})
+
+
+def with_bucket_policy(settings: Mapping[str, Any] | None = None, **changes: Any) -> DeploymentFacts:
+    """One statement that denies everything to everyone, but for what is changed."""
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::ours/*", **changes}
+    given = replace(bucket().settings, **(settings or {}))
+    return with_bucket(policy=json.dumps({"Statement": [statement]}), settings=given)
+
+
+def with_keys(problem: str | Unread, *, new: bool) -> DeploymentFacts:
+    return sound(keys=[replace(one, problem=problem if one.is_for_new_objects == new else "") for one in sound().keys])
 
 
 def with_policy(policy: str) -> DeploymentFacts:
@@ -112,6 +125,39 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
             destination=bucket("theirs", rights=[RightAnswer(action="s3:PutObject", resource="data/*", refusal="403")])
         ),
     },
+    "bucket-policy-denies": {
+        "everyone": with_bucket_policy(),
+        "all but another role": with_bucket_policy(
+            Condition={"StringNotLike": {"aws:PrincipalArn": "arn:aws:iam::123456789012:role/admin"}}
+        ),
+        "this role": with_bucket_policy(Principal={"AWS": "arn:aws:iam::123456789012:role/replicator"}),
+        "no JSON": with_bucket(policy="{"),
+        "there": sound(
+            destination=bucket(
+                "theirs",
+                policy='{"Statement": {"Effect": "Deny", "Principal": {"AWS": "*"}, "NotAction": "s3:Get*",'
+                ' "Resource": "arn:aws:s3:::theirs/data/*"}}',
+            )
+        ),
+    },
+    "bucket-policy-needs-tls": {
+        "an endpoint without": with_bucket(
+            settings=replace(bucket().settings, endpoint_url="http://s3.us-east-1.amazonaws.com")
+        )
+    },
+    "bucket-policy-needs-encryption": {
+        "none is asked for": with_bucket_policy(
+            Action="s3:PutObject", Condition={"Null": {"s3:x-amz-server-side-encryption": "true"}}
+        ),
+        "another key": with_bucket_policy(
+            {"sse": "aws:kms", "kms_key_id": "theirs"},
+            Action="s3:PutObject",
+            Condition={"StringNotEquals": {"s3:x-amz-server-side-encryption-aws-kms-key-id": "ours"}},
+        ),
+    },
+    "encryption-key-refused": {"disabled": with_keys("the key is disabled", new=True)},
+    "encryption-key-unreachable": {"no answer": with_keys(AWAY, new=True)},
+    "encryption-read-key-unusable": {"disabled": with_keys("its state is Disabled", new=False)},
     "bucket-right-needless": {
         "egress may delete": with_bucket(
             rights=[RightAnswer(action="s3:DeleteObject", resource="data/*", refusal="", is_needed=False)]
@@ -171,9 +217,13 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
     },
     "clock-far-off": {"ahead": with_bucket(clock_ahead=901.0), "behind": with_bucket(clock_ahead=-86_400.0)},
     "clock-off": {"ahead": with_bucket(clock_ahead=5.5), "behind": with_bucket(clock_ahead=-900.0)},
-    "queue-unreachable": {"absent": sound(queue=replace(queue(), setup=Unread("the queue does not exist")))},
+    "queue-unreachable": {
+        "absent": sound(queue=replace(queue(), setup=Unread("the queue does not exist"))),
+        "of sync": sound(sync_queue=replace(sync_queue(), setup=Unread("the queue does not exist"))),
+    },
     "notification-missing": {
-        "none": with_bucket(notifications=Notifications()),
+        "none": with_bucket(notifications=Notifications(queues=[COPIES])),
+        "none to sync": with_bucket(notifications=Notifications(queues=[EVENTS])),
         "to another queue": with_notification(to=f"{QUEUE_ARN}-2"),
         "of another region": with_notification(prefix="data/here/"),
         "of removals": with_notification(events=("s3:ObjectRemoved:*",)),
@@ -196,12 +246,19 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
         "another bucket": with_policy(
             changed_policy(Condition={"ArnEquals": {"aws:SourceArn": "arn:aws:s3:::theirs"}})
         ),
+        "of sync": sound(sync_queue=sync_queue(policy="")),
     },
     "queue-open-to-all": {"everyone": with_policy(changed_policy(Principal="*", Condition={}))},
-    "queue-visibility-short": {"5 s": sound(queue=queue(visibility=timedelta(seconds=5)))},
+    "queue-visibility-short": {
+        "5 s": sound(queue=queue(visibility=timedelta(seconds=5))),
+        "of sync": sound(sync_queue=sync_queue(visibility=timedelta(seconds=5))),
+    },
     "queue-retention-short": {"an hour": sound(queue=queue(retention=timedelta(hours=1)))},
     "queue-without-dead-letter-queue": {"none": sound(queue=replace(queue(dead_letter_arn=""), dead_letters=None))},
-    "queue-has-dead-letters": {"some": sound(queue=replace(queue(), dead_letters=3))},
+    "queue-has-dead-letters": {
+        "some": sound(queue=replace(queue(), dead_letters=3)),
+        "of sync": sound(sync_queue=replace(sync_queue(), dead_letters=3)),
+    },
     "notification-probe-lost": {"lost": sound(probes=[LOST])},
     "cluster-unreachable": {"no broker": with_cluster(brokers=Unread("kafka:9092: SASL"))},
     "cluster-too-old": {
@@ -296,7 +353,7 @@ def unread(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     for one in fields(value):
         if "Unread" in str(one.type) and not str(one.type).startswith("Mapping[str, str | Unread]"):
             found.append((*path, one.name))
-        if one.name in ("bucket", "destination", "cluster", "queue", "programs"):
+        if one.name in ("bucket", "destination", "cluster", "queue", "sync_queue", "programs"):
             found += unread(getattr(value, one.name), (*path, one.name))
     return found
 
@@ -311,6 +368,7 @@ ERRORS_BY_THEMSELVES = {  # that these cannot be read is a finding, not only a c
     ("destination", "clock_ahead"): "bucket-unreachable",
     ("cluster", "brokers"): "cluster-unreachable",
     ("queue", "setup"): "queue-unreachable",
+    ("sync_queue", "setup"): "queue-unreachable",
     ("programs", "java"): "java-missing",
 }
 NOT_JUDGED = {("destination", "notifications"), ("destination", "replication")}
@@ -372,7 +430,7 @@ def test_notifications_may_go_by_sns_or_event_bridge() -> None:
     )
     for ways in (by_sns, Notifications(to_event_bridge=True)):
         sends = changed_policy(Principal={"Service": "events.amazonaws.com"}) if ways.to_event_bridge else policy
-        facts = sound(bucket=bucket(notifications=ways), queue=queue(policy=sends), probes=[])
+        facts = sound(bucket=bucket(notifications=ways), queue=queue(policy=sends), sync_queue=None, probes=[])
         found = examine(queue_checks.QUEUE_CHECKS, facts)
         assert [one for one in found if one.severity is not Severity.OK] == []
 
@@ -389,17 +447,21 @@ def test_the_policy_of_a_queue_names_the_bucket_in_its_own_partition_of_aws(part
 
 
 def test_sections_that_are_not_there_are_not_checked() -> None:
-    alone = replace(config(), ingress=None, sqs=None, sync=None, compaction=None)
+    alone = replace(config(), ingress=None, sqs=None, sync=None, compaction=None, encryption=None)
     facts = sound(
         config=alone,
         queue=None,
+        sync_queue=None,
+        keys=[],
         destination=None,
         probes=[],
         cluster=cluster(transactions=None),
         programs=ProgramFacts(replicator="x 1", librdkafka="2.12.1"),
     )
     names = {one.name for one in examine(CHECKS, facts)}
-    assert not [name for name in names if name.startswith(("queue", "destination", "notification", "dead"))]
+    assert not [
+        name for name in names if name.startswith(("queue", "destination", "notification", "dead", "sync", "key"))
+    ]
     assert names & {"own-topics", "transactions", "java"} == set()
 
 
@@ -448,3 +510,19 @@ def test_roles_of_a_file() -> None:
     assert [role.name for role in roles_of(config())] == ["egress", "ingress", "sync"]
     jobs = replace(config(), egress=None, ingress=None, sqs=None, sync=None)
     assert [role.name for role in roles_of(jobs)] == ["compact"]
+
+
+def test_a_key_that_may_not_be_described_is_unknown_and_hides_no_other() -> None:
+    facts = with_keys(AWAY, new=False)
+    planted = replace(facts, keys=[*facts.keys, replace(facts.keys[-1], problem="its state is Disabled")])
+    found = [one for one in examine(CHECKS, planted) if one.severity is not Severity.OK]
+    assert [one.name for one in found] == ["encryption-read-key-unusable", "encryption-read-keys"]
+
+
+def test_who_asks_matters_for_a_policy_alone() -> None:
+    """Where it is not known, what is denied to everyone is found all the same."""
+    unknown = sound(bucket=replace(with_bucket_policy().bucket, caller=AWAY))
+    found = [one for one in examine(CHECKS, unknown) if one.severity is not Severity.OK]
+    assert [one.name for one in found] == ["bucket-policy-denies", "bucket-policy"]
+    without = sound(bucket=bucket(policy="", caller=AWAY))
+    assert [one for one in examine(CHECKS, without) if one.severity is not Severity.OK] == []

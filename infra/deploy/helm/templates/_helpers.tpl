@@ -45,6 +45,19 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A key file is read again when it changes, so its Secret is mounted as a folder. */}}
+{{- define "replicator.checkKeys" -}}
+{{- $file := dig "encryption" "key_file" "" (index . 0) -}}
+{{- $secret := (index . 1).Values.encryptionKeys -}}
+{{- if and $file (not (regexMatch "^/etc/replicator-keys/[^/]+$" $file)) -}}
+{{- fail (printf "config: [encryption] key_file is %q: the pods have the keys of the Secret `encryptionKeys` as /etc/replicator-keys/KEY" $file) -}}
+{{- else if and $file (not $secret) -}}
+{{- fail (printf "encryptionKeys: [encryption] key_file is %q: name the Secret that has it" $file) -}}
+{{- else if and $secret (not $file) -}}
+{{- fail (printf "encryptionKeys: the file has no key_file in [encryption] for the keys of Secret %q" $secret) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "replicator.checkMember" -}}
 {{- $id := dig "kafka" "consumer" "group.instance.id" "" . -}}
 {{- if ne $id "${POD_NAME}" -}}
@@ -121,6 +134,9 @@ envFrom:
 {{- if .Values.files }}
 - {name: files, mountPath: /etc/replicator-files, readOnly: true}
 {{- end }}
+{{- if .Values.encryptionKeys }}
+- {name: keys, mountPath: /etc/replicator-keys, readOnly: true}
+{{- end }}
 {{- end -}}
 
 {{/* Arguments: the root, and the values of the component. */}}
@@ -130,6 +146,9 @@ envFrom:
 - {name: tmp, emptyDir: {sizeLimit: 256Mi}}
 {{- with (index . 0).Values.files }}
 - {name: files, secret: {secretName: {{ . | quote }}, defaultMode: 288}}
+{{- end }}
+{{- with (index . 0).Values.encryptionKeys }}
+- {name: keys, secret: {secretName: {{ . | quote }}, defaultMode: 288}}
 {{- end }}
 {{- end -}}
 

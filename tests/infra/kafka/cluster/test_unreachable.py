@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BrokerUnavailable
+from infra.kafka.client.own_certificate import OwnCertificate
 from infra.kafka.cluster import admin_connection
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
@@ -157,6 +158,45 @@ def test_only_the_brokers_of_a_message_are_asked_and_nothing_waits_for_their_ans
         text = say()
         assert text.count("certificate has expired") == len(asked) == MAX_LISTED
         assert text.endswith("| and 47 more")
+
+
+REFUSED = "SSL handshake failed: error:0A000415:SSL routines::ssl/tls alert certificate expired: SSL alert number 45"
+UNKNOWN = "SSL handshake failed: error:0A000416:SSL routines::ssl/tls alert certificate unknown: SSL alert number 46"
+
+
+@pytest.mark.parametrize("line", [REFUSED, UNKNOWN])
+@pytest.mark.parametrize(
+    ("begins", "ends", "reason", "remedy"),
+    [
+        (-20, -1, "TLS: the broker does not accept this client's certificate: it expired at ", "renew the.pem and"),
+        (1, 20, "TLS: the broker does not accept this client's certificate: it is not valid before ", "clock"),
+        (-1, 20, "SSL handshake failed", "which has not expired: it does not trust who signed it"),
+    ],
+    ids=["expired", "not yet", "within its time"],
+)
+def test_a_certificate_of_this_client_that_has_expired_differs_from_one_that_is_not_trusted(
+    line: str, begins: int, ends: int, reason: str, remedy: str
+) -> None:
+    """A broker may send the same alert for both."""
+    now = datetime.now(UTC)
+    own = OwnCertificate("the.pem", now + timedelta(days=begins), now + timedelta(days=ends))
+    known = Unreachable("b:1", own_certificate=lambda: own)
+    known.failed(failure_of(line), 0.0)
+    text = known.text()
+    assert text.startswith(f"b:1: {reason}")
+    assert remedy in text.partition("; ")[2]
+
+
+def test_without_a_certificate_that_can_be_read_both_are_named() -> None:
+    known = Unreachable("b:1")
+    known.failed(failure_of(REFUSED), 0.0)
+    assert "it has expired, or the broker does not trust who signed it" in known.text()
+
+
+def failure_of(line: str) -> Failure:
+    found = parse_failure(f"b:1/bootstrap: {line}")
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
