@@ -1,5 +1,5 @@
-"""What the doctor asks of AWS, without retries: how bucket and queue are set up, whom credentials are taken for, and
-whether keys can be used."""
+"""For a user who waits for the answer, without retries: how the bucket and the queue of a configuration are set up, of
+whom AWS takes credentials to be, and whether keys can be used."""
 
 # ruff: noqa: PLC0415  -- packages of ciphers are imported on first use, as in `encryption`
 
