@@ -197,6 +197,8 @@ def test_a_source_moves_no_group_between_failover_and_failback(phase: FailoverPh
     held = phase is not FailoverPhase.FAILED_BACK
     assert [one.outcome for one in decided["g"]] == [SyncOutcome.FAILED_OVER if held else SyncOutcome.WRITE]
     assert ("g" in world.groups.offsets) is not held
+    only_asked = world.target.sync({"g": [position("g", FIRST, 8)]}, NOW, region="us", dry_run=True)
+    assert [one.outcome for one in only_asked["g"]] == [SyncOutcome.FAILED_OVER if held else SyncOutcome.WRITE]
     assert [one.outcome for one in world.target.sync({"g": [position("g", FIRST, 6)]}, NOW, region="eu")["g"]] == [
         SyncOutcome.WRITE
     ]

@@ -52,6 +52,10 @@ class TestToTheTarget:
     def test_beyond_what_is_applied_it_is_clamped(self) -> None:
         assert to_target(USUAL, USUAL_FACTS, 118, 2**63 - 2) == [(12, CLAMPED), (12, CLAMPED)]
 
+    def test_no_position_is_after_the_end_of_a_target_that_lost_its_tail(self) -> None:
+        shorter = DeliveredRange(log_start=0, log_end=5, applied=117, begun_at=100)
+        assert to_target(USUAL, shorter, 105, 106, 110, 113) == [(4, EXACT), (5, EXACT), (5, CLAMPED), (5, CLAMPED)]
+
     def test_before_the_first_record_that_was_ever_delivered_comes_that(self) -> None:
         assert to_target(USUAL, USUAL_FACTS, 0, 99) == [(0, EXACT), (0, EXACT)]
         late = (page(100, [(100, 5, 3)]),)  # after an aborted transaction
