@@ -127,12 +127,11 @@ def _remedy(loop: Loop, places: Mapping[str, Place]) -> str:
 
 
 def _one_queue(configs: Sequence[Config], places: Mapping[str, Place]) -> Iterator[str]:
-    """Two deliveries, of any clusters: a message reaches one reader only. Processes of one group may share it."""
+    """Two deliveries, of any clusters: a message reaches one reader only. Processes of one delivery share it."""
     for one, other in combinations(configs, 2):
         if one.ingress is None or other.ingress is None or one.sqs is None or other.sqs is None:
             continue
-        is_one_group = (one.region, one.ingress.group_id) == (other.region, other.ingress.group_id)
-        if is_one_group or not is_same_queue(one.sqs, other.sqs):
+        if _same_delivery(one, other) or not is_same_queue(one.sqs, other.sqs):
             continue
         first, second = (f"{c.source}: {_place(places, c.source, 'sqs.queue')}" for c in (one, other))
         names = dict.fromkeys(repr(settings.queue) for settings in (one.sqs, other.sqs))

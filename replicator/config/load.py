@@ -119,6 +119,8 @@ def read(path: Path, *, advice: str = f"{NO_FILE}; name one with --config FILE o
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError([advice], source=str(path)) from None
+    except IsADirectoryError:
+        raise ConfigError(["is a folder; name a file"], source=str(path)) from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError([f"cannot be read: {error}"], source=str(path)) from error
 

@@ -180,7 +180,7 @@ class TestReading:
         with pytest.raises(ConfigError) as caught:
             load(file)
         assert caught.value.source == str(file)
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="is a folder; name a file"):
             load(tmp_path)
 
     @pytest.mark.parametrize("name", ["us-east-1", "eu-west-1"])
