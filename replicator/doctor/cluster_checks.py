@@ -169,7 +169,7 @@ def _of_acl(
         yield kind.at(f"topic {some(names)}", f"role {role} lacks {', '.join(operations_)}")
 
 
-def _has_cluster(facts: DeploymentFacts) -> bool:
+def has_cluster(facts: DeploymentFacts) -> bool:
     return facts.cluster is not None
 
 
@@ -180,7 +180,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=reachable,
         kinds=(UNREACHABLE,),
-        applies=_has_cluster,
+        applies=has_cluster,
     ),
     Check(
         name="cluster-version",
@@ -188,7 +188,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=version,
         kinds=(TOO_OLD,),
-        applies=_has_cluster,
+        applies=has_cluster,
     ),
     Check(
         name="cluster-limits",
@@ -196,7 +196,7 @@ CLUSTER_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=limits,
         kinds=(TRANSACTION_LIMIT, TRANSACTIONS_FRAGILE, OFFSETS_FORGOTTEN),
-        applies=_has_cluster,
+        applies=has_cluster,
     ),
     Check(
         name="transactions",
@@ -212,6 +212,6 @@ CLUSTER_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=rights,
         kinds=(RIGHT_MISSING, RIGHT_LEFT_OUT),
-        applies=_has_cluster,
+        applies=has_cluster,
     ),
 )

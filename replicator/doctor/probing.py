@@ -87,6 +87,6 @@ class Prober:
 
 
 def is_of_probes_alone(body: str, *, prefix: str, sources: Sequence[str]) -> bool:
-    """Whether a message tells of probes and of nothing else: one may hold several events."""
+    """Whether every event of a message is of a probe: a message may hold several events."""
     parsed = parse(body, prefix=prefix, regions=sources)
     return bool(parsed.probes) and not (parsed.events or parsed.foreign or parsed.problems)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from infra.contracts.deployment import ClusterTopic
 from replicator.config import Config
-from replicator.doctor.cluster_checks import cluster_name, cluster_of, some
+from replicator.doctor.cluster_checks import cluster_name, cluster_of, has_cluster, some
 from replicator.doctor.facts import ClusterFacts, DeploymentFacts, NotRead, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 
@@ -183,7 +183,7 @@ def retention(facts: DeploymentFacts) -> Iterator[Diagnosis]:
 
 
 def _with_cluster(section: Callable[[Config], object]) -> Callable[[DeploymentFacts], bool]:
-    return lambda facts: facts.cluster is not None and section(facts.config) is not None
+    return lambda facts: has_cluster(facts) and section(facts.config) is not None
 
 
 TOPIC_CHECKS: Sequence[Check] = (
@@ -201,7 +201,7 @@ TOPIC_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=health,
         kinds=(LEADERLESS, UNDER_MIN),
-        applies=lambda facts: facts.cluster is not None,
+        applies=has_cluster,
     ),
     Check(
         name="archived-topics",
@@ -217,6 +217,6 @@ TOPIC_CHECKS: Sequence[Check] = (
         where=cluster_name,
         judge=retention,
         kinds=(NEARLY_LOST, BEHIND),
-        applies=lambda facts: facts.cluster is not None and facts.retention is not None,
+        applies=lambda facts: has_cluster(facts) and facts.retention is not None,
     ),
 )

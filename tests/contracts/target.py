@@ -47,6 +47,15 @@ def run_of(partition: TopicPartition, *batches: Sequence[Row]) -> TargetRun:
     )
 
 
+def run_to(partition: TopicPartition, offsets: Sequence[int], *, position: int, next_offset: int) -> TargetRun:
+    """A run of records whose values are their offsets."""
+    if offsets:
+        run = run_of(partition, [row(offset, b"%d" % offset) for offset in offsets])
+    else:
+        run = replace(run_of(partition, [row(0)]), batches=(), count=0, size_bytes=0)
+    return replace(run, position=position, checkpoint=replace(run.checkpoint, next_offset=next_offset))
+
+
 def key_of(partition: TopicPartition) -> CheckpointKey:
     return CheckpointKey(SourcePartition("eu-1", "orders", partition.partition), partition.topic)
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from infra.runtime.lifecycle import Deadline
@@ -45,7 +45,7 @@ def answer_of(future: Future[T], client: AdminClient, within: timedelta) -> T:
         refresh_metadata(client)
 
 
-def refresh_metadata(client: AdminClient) -> None:
-    """Blocks for ANSWERS_WITHIN at most. Raises nothing when no broker answers."""
+def refresh_metadata(client: AdminClient | Consumer, topic: str | None = None) -> None:
+    """Of one topic, or of the whole cluster. Takes ANSWERS_WITHIN at most. Raises nothing when no broker answers."""
     with suppress(KafkaException):
-        client.list_topics(timeout=ANSWERS_WITHIN.total_seconds())
+        client.list_topics(topic, timeout=ANSWERS_WITHIN.total_seconds())

@@ -6,7 +6,6 @@ hold any more, another incarnation of the topic and a new partition are reported
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -140,8 +139,7 @@ class TopicLog:
         self.positions = dict(positions)
         # a client that is connected already finds the leaders of a topic that is new to it within a second only, by a
         # timer of its own, unless it is asked
-        with contextlib.suppress(KafkaException):
-            self._consumer.list_topics(self._topic, timeout=ANSWERS_WITHIN.total_seconds())
+        refresh_metadata(self._consumer, self._topic)
         self._assign()
 
     def _assign(self) -> None:

@@ -22,7 +22,7 @@ from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.crash_points import BEFORE, Step, observe
-from tests.contracts.target import STAMP, never, row, run_of
+from tests.contracts.target import STAMP, never, row, run_of, run_to
 from tests.infra.cluster import Cluster
 from tests.infra.target_on_broker import OnBroker
 
@@ -489,15 +489,6 @@ def run_with(
     if not records:
         return made
     return replace(made, batches=run_of(partition, [row(offset, value) for offset, value in records]).batches)
-
-
-def run_to(partition: TopicPartition, offsets: Sequence[int], *, position: int, next_offset: int) -> TargetRun:
-    """A run of records whose values are their offsets."""
-    if offsets:
-        run = run_of(partition, [row(offset, b"%d" % offset) for offset in offsets])
-    else:
-        run = replace(run_of(partition, [row(0)]), batches=(), count=0, size_bytes=0)
-    return replace(run, position=position, checkpoint=replace(run.checkpoint, next_offset=next_offset))
 
 
 def deliver(writer: PreservingWriter, *runs: TargetRun) -> Sequence[RunFailed]:

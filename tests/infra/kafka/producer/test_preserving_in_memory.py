@@ -28,7 +28,7 @@ from infra.kafka.producer.hole_filler import HoleFiller, NotAsExpected
 from infra.kafka.producer.preserved_log import TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.runtime.crash_points import Step, observe
-from tests.contracts.target import AT, never, row, run_of
+from tests.contracts.target import AT, never, row, run_to
 from tests.fakes.kafka_client import MemoryCluster, ProcessEnds
 from tests.formats.sample_records import batch_of
 
@@ -102,13 +102,8 @@ def writer_of(
     )
 
 
-def run_to(offsets: Sequence[int], *, position: int, next_offset: int, partition: TopicPartition = HERE) -> TargetRun:
-    """Records whose values are their offsets."""
-    if offsets:
-        run = run_of(partition, [row(offset, b"%d" % offset) for offset in offsets])
-    else:
-        run = replace(run_of(partition, [row(0)]), batches=(), count=0, size_bytes=0)
-    return replace(run, position=position, checkpoint=replace(run.checkpoint, next_offset=next_offset))
+def run_here(offsets: Sequence[int], *, position: int, next_offset: int, partition: TopicPartition = HERE) -> TargetRun:
+    return run_to(partition, offsets, position=position, next_offset=next_offset)
 
 
 def deliver(writer: PreservingWriter, *runs: TargetRun) -> Sequence[RunFailed]:
@@ -191,7 +186,7 @@ def source_of(before: Sequence[int], after: int, cuts: Sequence[float]) -> tuple
     end = offsets[-1] + 1 + after
     edges = sorted({0, end, *(int(cut * end) for cut in cuts)})
     runs = [
-        run_to([one for one in offsets if start <= one < until], position=start, next_offset=until)
+        run_here([one for one in offsets if start <= one < until], position=start, next_offset=until)
         for start, until in itertools.pairwise(edges)
     ]
     return offsets, end, runs
@@ -264,7 +259,7 @@ def test_others_that_write_are_noticed_or_make_no_difference(
         before_again = found(cluster)
         # a new owner finds it with the next record at the latest, beyond its runs it has nothing to compare; or what is
         # foreign was aborted in a hole, which is filled behind it
-        runs.append(run_to([end], position=end, next_offset=end + 1))
+        runs.append(run_here([end], position=end, next_offset=end + 1))
         if again := deliver(writer_of(cluster), *runs):
             assert [one.code for one in again] == ["PRESERVE_BROKEN"]
             assert found(cluster) == before_again, "nothing is sent after it was noticed"
@@ -277,7 +272,7 @@ class TestHoleFiller:
         return HoleFiller(
             {"transaction.timeout.ms": 10_000},
             transactional_id="ids.orders.0",
-            sample=run_to([0], position=0, next_offset=1),
+            sample=run_here([0], position=0, next_offset=1),
             stable_end=lambda: logs(cluster).stable_end(HERE),
             memory_bytes=MIB,
         )
@@ -336,8 +331,8 @@ class TestHoleFiller:
 
 class TestWriter:
     def test_two_partitions_in_one_call(self, cluster: MemoryCluster) -> None:
-        first = run_to([0, 1, 4], position=0, next_offset=6)
-        second = run_to([0, 3], position=0, next_offset=4, partition=OTHER)
+        first = run_here([0, 1, 4], position=0, next_offset=6)
+        second = run_here([0, 3], position=0, next_offset=4, partition=OTHER)
         assert deliver(writer_of(cluster), first, second) == []
         assert found(cluster) == values([0, 1, 4])
         assert found(cluster, OTHER) == values([0, 3])
@@ -345,7 +340,7 @@ class TestWriter:
 
     def test_a_broken_one_does_not_hold_up_the_other(self, cluster: MemoryCluster) -> None:
         cluster.write(OTHER, b"foreign")
-        runs = run_to([0, 2], position=0, next_offset=3), run_to([0], position=0, next_offset=1, partition=OTHER)
+        runs = run_here([0, 2], position=0, next_offset=3), run_here([0], position=0, next_offset=1, partition=OTHER)
         [failed] = deliver(writer_of(cluster), *runs)
         assert (failed.partition, failed.code) == (OTHER, "PRESERVE_BROKEN")
         assert found(cluster) == values([0, 2])
@@ -353,12 +348,12 @@ class TestWriter:
 
     def test_a_hole_of_the_limit_is_filled_and_a_larger_one_is_not(self, cluster: MemoryCluster) -> None:
         writer = writer_of(cluster, hole_limit=10)
-        assert deliver(writer, run_to([10], position=0, next_offset=11)) == []
-        [failed] = deliver(writer, run_to([22], position=11, next_offset=23))
+        assert deliver(writer, run_here([10], position=0, next_offset=11)) == []
+        [failed] = deliver(writer, run_here([22], position=11, next_offset=23))
         assert (failed.code, cluster.log(HERE).end) == ("LONG_HOLE", 11)
 
     def test_below_the_begin_of_the_source_nothing_stays(self, cluster: MemoryCluster) -> None:
-        run = run_to([7, 8], position=7, next_offset=9)
+        run = run_here([7, 8], position=7, next_offset=9)
         run = replace(run, checkpoint=replace(run.checkpoint, begun_at=7))
         assert deliver(writer_of(cluster), run) == []
         assert (cluster.log(HERE).low, found(cluster)) == (7, values([7, 8]))
@@ -367,7 +362,7 @@ class TestWriter:
     def test_records_are_never_removed(self, cluster: MemoryCluster, begun_at: int | None) -> None:
         """The begin may be known only later, and the log may begin there already."""
         cluster.log(HERE).low = 3 if begun_at == 3 else 0
-        run = run_to([3, 4], position=3, next_offset=5)
+        run = run_here([3, 4], position=3, next_offset=5)
         run = replace(run, checkpoint=replace(run.checkpoint, begun_at=begun_at))
         assert deliver(writer_of(cluster), run) == []
         assert cluster.log(HERE).low == (3 if begun_at == 3 else 0)
@@ -377,9 +372,9 @@ class TestWriter:
         self, cluster: MemoryCluster
     ) -> None:
         writer = writer_of(cluster)
-        assert deliver(writer, run_to([0, 1, 2], position=0, next_offset=3)) == []
+        assert deliver(writer, run_here([0, 1, 2], position=0, next_offset=3)) == []
         del cluster.log(HERE).entries[2:]
-        following = replace(run_to([3], position=3, next_offset=4), delivered=3)
+        following = replace(run_here([3], position=3, next_offset=4), delivered=3)
         for each in (writer, writer_of(cluster)):
             [failed] = deliver(each, following)
             assert failed.reason.startswith("preserve broken at 2: the target has lost its records up to offset 3")
@@ -388,7 +383,7 @@ class TestWriter:
     def test_an_owner_waits_until_the_end_stands_still(self, cluster: MemoryCluster) -> None:
         now = 100.0
         writer = writer_of(cluster, wait=timedelta(seconds=10), monotonic=lambda: now)
-        run = run_to([0], position=0, next_offset=1)
+        run = run_here([0], position=0, next_offset=1)
 
         def codes() -> list[str]:
             return [failure.code for failure in writer.deliver([run], should_stop=never)]
@@ -407,11 +402,13 @@ class TestWriter:
 
     def test_nothing_is_sent_without_ownership(self, cluster: MemoryCluster) -> None:
         with pytest.raises(BrokerUnavailable, match="frozen"):
-            writer_of(cluster, owns=lambda: False).deliver([run_to([0], position=0, next_offset=1)], should_stop=never)
+            writer_of(cluster, owns=lambda: False).deliver(
+                [run_here([0], position=0, next_offset=1)], should_stop=never
+            )
         assert cluster.log(HERE).end == 0
 
     def test_what_was_skipped_is_noted_with_the_checkpoint(self, cluster: MemoryCluster) -> None:
-        run = run_to([0], position=0, next_offset=3)
+        run = run_here([0], position=0, next_offset=3)
         skipped = Skipped(key=run.key, offsets=OffsetRange(1, 2), reason="why", at=AT)
         assert deliver(writer_of(cluster), replace(run, skipped=[skipped])) == []
         notes = CheckpointNotes()
