@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from formats.coverage import SegmentSlice
@@ -16,6 +18,7 @@ from formats.records.statistics import last_offset
 from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
+from infra.runtime.lifecycle import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -55,6 +58,7 @@ class _RunBuilder:
     count: int = 0
     size_bytes: int = 0
     dropped: int = 0
+    began_at: datetime | None = None  # when its first segment was opened, of those that begin in it
 
     def __post_init__(self) -> None:
         self.next_offset = self.start_offset
@@ -76,10 +80,14 @@ class _RunBuilder:
         self.dropped += dropped
         self.next_offset = last_offset + 1
 
+    def age(self, now: datetime) -> timedelta:
+        """How long its records have waited for more; zero without records."""
+        return now - self.began_at if self.count and self.began_at is not None else timedelta()
+
     def end_run(self, *, last: bool = False) -> SegmentRun:
         run = SegmentRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last, self.dropped)
         self.batches, self.count, self.size_bytes, self.dropped = [], 0, 0, 0
-        self.start_offset = self.next_offset
+        self.start_offset, self.began_at = self.next_offset, None
         return run
 
 
@@ -108,6 +116,11 @@ class SegmentRunReader:
     last_offset: Callable[[SourcePartition], int] = no_end
     expect: Callable[[SegmentFooter], None] = ignored  # raises ForeignSegment for a segment that does not belong here
     opened: Callable[[SegmentFooter], None] = ignored  # called with each segment that is opened, perhaps repeatedly
+    max_age: timedelta = timedelta.max  # records do not wait longer in a run for the next segment to be opened
+    clock: Clock = field(default_factory=SystemClock)
+    # held while a row group is read and decoded. More threads open segments than decode: a store's answer takes time, a
+    # decoded row group memory
+    decoding: AbstractContextManager[object] = field(default_factory=nullcontext)
 
     def runs(
         self,
@@ -133,8 +146,9 @@ class SegmentRunReader:
                 last = min(segment_slice.offsets.end, self.last_offset(source))
                 if last < segment_slice.offsets.start:
                     break
-                if builder.count >= limit:
+                if builder.count >= limit or builder.age(self.clock.now()) >= self.max_age:
                     yield builder.end_run()
+                builder.began_at = builder.began_at or self.clock.now()
                 for batch, cluster_id in self._batches(segment_slice, last):
                     for part in self._parts(batch, limit):
                         in_scope = self.scope.of(part)
@@ -164,8 +178,11 @@ class SegmentRunReader:
             if not self.scope.may_match(reader.footer):
                 return
             bound = EVERYTHING if last == segment_slice.segment.offsets.end else RecordFilter(offsets=IntRange(0, last))
-            for batch in reader.batches(segment_slice.offsets.start):
-                if self.scope.is_past(batch) or bound.is_past(batch):
+            batches = reader.batches(segment_slice.offsets.start)
+            while True:
+                with self.decoding:
+                    batch = next(batches, None)
+                if batch is None or self.scope.is_past(batch) or bound.is_past(batch):
                     return
                 yield batch if bound is EVERYTHING else bound.of(batch), reader.footer.origin.cluster_id
 

@@ -36,11 +36,13 @@ from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from ingress.delivery.sizes import (
+    DECODING_THREADS,
     DELIVERY_WIDTH,
     PRODUCER_BYTES,
     READING_THREADS,
     ROUND_BYTES,
     ROUND_RECORDS,
+    RUN_AGE,
     RUN_BYTES,
 )
 from replicator.config import Config
@@ -266,6 +268,8 @@ class RestoreWorker:
             RUN_BYTES,
             scope=self._settings.scope,
             last_offset=lambda source: planned.get(source, INT64_MAX),
+            max_age=RUN_AGE,
+            decoding=threading.Semaphore(DECODING_THREADS),
         )
         if self._settings.max_rate:
             reader = ThrottledReader(reader, Throttle(self._settings.max_rate, self._stop))

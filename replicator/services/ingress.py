@@ -11,6 +11,7 @@ import random
 import uuid
 from datetime import timedelta
 from functools import partial
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 from formats.errors import MalformedKey
@@ -40,11 +41,13 @@ from ingress.catalog.sync import CatalogSync
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from ingress.delivery.sizes import (
+    DECODING_THREADS,
     DELIVERY_WIDTH,
     PRODUCER_BYTES,
     READING_THREADS,
     ROUND_BYTES,
     ROUND_RECORDS,
+    RUN_AGE,
     RUN_BYTES,
     SMALL_WIDTH,
 )
@@ -104,7 +107,7 @@ def build_ingress(
         ledger = ledger_of(config, settings.ledger_topic)
         around.resources.callback(ledger.close)
         malformed = _MalformedKeys(around.metrics)
-        objects = around.objects(config.s3, threads=16)
+        objects = around.objects(config.s3, threads=READING_THREADS + 16)
         archive = archive_in(objects, config, malformed)
         reports = SourceReports(objects, config.s3.prefix)
         event_log = KafkaEventLog(
@@ -135,6 +138,8 @@ def build_ingress(
                 RUN_BYTES,
                 expect=PathOwners(archive.control).expect,
                 opened=stages.opened,
+                max_age=RUN_AGE,
+                decoding=Semaphore(DECODING_THREADS),
             ),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),

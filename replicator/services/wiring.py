@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster that may be starting, too
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 PROBE_TIMEOUT = timedelta(seconds=10)
-ARCHIVE_THREADS = 8
+ARCHIVE_THREADS = 24  # requests of one command at a time, at most
 NEEDS_BUCKET = (
     "the machine that says so needs a way to the bucket's endpoint, and credentials for it: those of [s3], else its own"
 )

@@ -53,6 +53,7 @@ class FaultyS3:
     def __init__(self, endpoint_url: str) -> None:
         self.upstream = urlsplit(endpoint_url).netloc
         self.hanging = threading.Event()
+        self.hung = 0  # requests that hang now
         self.connections = 0
         self.requests: list[str] = []
         self.headers: list[tuple[str, dict[str, str]]] = []  # of each request, names in lower case
@@ -131,7 +132,11 @@ class FaultyS3:
                         more = {"x-amz-bucket-region": region} if region else {}
                         self.reply(status, {"Content-Type": "application/xml", **more}, error)
                     case Hang():
+                        with proxy._lock:
+                            proxy.hung += 1
                         proxy.hanging.wait(20)
+                        with proxy._lock:
+                            proxy.hung -= 1
                         self.close_connection = True
                     case Lose():
                         self.forward(body)

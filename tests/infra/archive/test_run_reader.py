@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -99,6 +104,54 @@ def test_adjoining_slices_share_runs() -> None:
         ([0, 1, 2, 3, 4, 5], 6, False),
         ([6, 7, 8, 9], 10, True),
     ]
+
+
+def test_records_do_not_wait_until_many_small_segments_are_read() -> None:
+    world = World()
+    segments = [world.put(start, start + 9) for start in range(0, 100, 10)]
+    reader = SegmentRunReader(
+        world.archive,
+        1000,
+        1 << 20,
+        # a store that takes its time
+        opened=lambda _: world.clock.advance(0.3),
+        max_age=timedelta(seconds=1),
+        clock=world.clock,
+    )
+    found = list(reader.runs([SegmentSlice.rest(one, one.offsets.start) for one in segments]))
+    assert [run.next_offset for run in found] == [40, 80, 100]
+    assert [o for run in found for o in offsets(run)] == list(range(100))
+
+
+def test_a_run_is_as_old_as_its_first_segment_not_as_its_reader() -> None:
+    world = World()
+    segments = [world.put(start, start + 9) for start in range(0, 60, 10)]
+    reader = SegmentRunReader(world.archive, 20, 1 << 20, max_age=timedelta(seconds=1), clock=world.clock)
+    found = []
+    for run in reader.runs([SegmentSlice.rest(one, one.offsets.start) for one in segments]):
+        found.append(run.count)
+        world.clock.advance(60)  # the target takes its time
+    assert found == [20, 20, 20]
+
+
+def test_a_segment_is_opened_while_others_decode_but_not_decoded() -> None:
+    world = World()
+    opened, decoding = threading.Event(), threading.Semaphore(1)
+    reader = SegmentRunReader(world.archive, 1000, 1 << 20, opened=lambda _: opened.set(), decoding=decoding)
+    runs = reader.runs([SegmentSlice.rest(world.put(0, 9), 0)])
+    with ThreadPoolExecutor(1) as pool:
+        with decoding:
+            found = pool.submit(list, runs)
+            assert opened.wait(10)
+            assert not found.done()
+        assert [offsets(run) for run in found.result(10)] == [list(range(10))]
+    with pytest.raises(AssertionError, match="decoded"):
+        list(replace(reader, decoding=_Refusing()).runs([SegmentSlice.rest(world.put(10, 19), 10)]))
+
+
+class _Refusing(AbstractContextManager[None]):
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError("decoded")
 
 
 def test_holes_at_the_end_of_a_slice_are_delivered_with_it() -> None:

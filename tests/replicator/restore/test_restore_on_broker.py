@@ -21,6 +21,7 @@ from formats.topic_selection import TopicPattern
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
+from ingress.delivery.sizes import DELIVERY_WIDTH
 from replicator.config import from_mapping
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.progress import RestoringPartition
@@ -29,6 +30,7 @@ from replicator.selection import Renaming, Selection
 from replicator.verify.verify import Verification
 from tests.fakes.kafka_target import TargetRecord
 from tests.infra import principal as rights
+from tests.infra.faulty_s3 import Hang, faulty
 from tests.infra.principal import Principal
 from tests.replicator.restore.history import PARTITIONS, REGION, Archive, Choice, History, Stored, archives, choices
 from tests.replicator.restore.large import fill
@@ -167,6 +169,29 @@ def test_a_following_restore_delivers_segments_stored_later(make_place: Callable
                 running.join(PATIENCE.total_seconds())
         assert not running.is_alive()
         assert place.restored(name, 0) == expected(first.rows)
+
+
+def test_a_slow_store_is_asked_for_many_segments_at_once(make_place: Callable[[], Place]) -> None:
+    """By more threads than decode: else the latency of the store, tens of milliseconds, limits small segments."""
+    parts = [one_segment(number) for number in range(DELIVERY_WIDTH)]
+    with closing(make_place()) as place, faulty(place.stack.moto.endpoint_url) as store:
+        Archive(parts, has_second_life=False).write(place.objects, TOPIC)
+        tables = {**place.tables, "s3": {**place.tables["s3"], "endpoint_url": store.endpoint_url}}
+        name = place.unique("slow")
+        with Restore(from_mapping(tables), select(name, Choice())) as restore:
+            plan = restore.plan()
+            store.reset()
+            store.fail("GetObject", *[Hang()] * len(parts))
+            running = threading.Thread(target=lambda: restore.run(plan))
+            running.start()
+            try:
+                assert wait_until(lambda: store.hung == len(parts), PATIENCE)
+            finally:
+                store.reset()
+                running.join(PATIENCE.total_seconds())
+        assert not running.is_alive()
+        for number, part in enumerate(parts):
+            assert place.restored(name, number) == expected([r for r in part.rows if r["offset"] <= 29])
 
 
 def created_again(place: Place, name: str) -> None:
