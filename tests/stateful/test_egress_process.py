@@ -197,7 +197,7 @@ class EgressProcesses(RuleBasedStateMachine):
             return
         self.forget_zombies()
         self.end_transactions(commit=True)
-        self.remember(p, high)
+        self.remember(p)
         self.world.broker.truncate(p, high)
         if seen:
             for process in self.running:
@@ -236,7 +236,7 @@ class EgressProcesses(RuleBasedStateMachine):
             if high < log.low:
                 continue
             if high < log.high:
-                self.remember(p, high)
+                self.remember(p)
             self.world.broker.rewind(p, high)
             # an epoch may begin at the very end of the snapshot: the next record is of it, and no earlier one goes on
             log.leader_epoch, log.epochs = leader_epoch, dict(epochs)
@@ -248,10 +248,10 @@ class EgressProcesses(RuleBasedStateMachine):
             self.owner[p] = None
             self.give(p, 0)
 
-    def remember(self, p: TopicPartition, high: int) -> None:
+    def remember(self, p: TopicPartition) -> None:
         self.forked = True
         log = self.world.broker.logs[p]
-        self.ends[self.topic_id, p].append(Version(high, {o: r.value for o, r in log.records.items()}))
+        self.ends[self.topic_id, p].append(Version(log.high, {o: r.value for o, r in log.records.items()}))
 
     def forget_zombies(self) -> None:
         for zombie in self.zombies:
@@ -417,14 +417,12 @@ class EgressProcesses(RuleBasedStateMachine):
     def check(self, topic_id: str, p: TopicPartition, segment: Segment) -> None:
         log = self.logs[topic_id, p]
         found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
-        logs = [
-            {o: v for o, v in one.items() if o in segment.offsets and o >= log.low}
-            for one in self.versions(topic_id, p)
-        ]
-        assert found in logs, segment
-        assert found != logs[-1] or segment.offsets.next_offset <= max(
-            log.stable, *(v.high for v in self.ends[topic_id, p]), 0
-        )
+        ends = [*(v.end for v in self.ends[topic_id, p]), log.stable]
+        assert any(
+            found == {o: v for o, v in values.items() if o in segment.offsets and o >= log.low}
+            for values, end in zip(self.versions(topic_id, p), ends, strict=True)
+            if segment.offsets.next_offset <= end
+        ), segment
 
     @invariant()
     def no_path_holds_two_logs(self) -> None:
@@ -514,9 +512,9 @@ class EgressProcesses(RuleBasedStateMachine):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A log before it forked: where the next one begins, and its records."""
+    """A log before it forked: its end, and its records."""
 
-    high: int
+    end: int
     values: dict[int, bytes | None]
 
 
@@ -562,6 +560,22 @@ def test_a_snapshot_of_a_log_without_records_still_knows_its_leader_epoch() -> N
     machine.store_away(away={"put_new", "open"})
     machine.take_a_snapshot()
     machine.restore_the_snapshot(more=0)
+    machine.teardown()
+
+
+def test_the_hole_at_the_end_of_a_log_is_archived_although_the_log_has_lost_it_meanwhile() -> None:
+    """Found after some hundred examples: the model took a segment without records for one of the new, shorter log."""
+    first = PARTITIONS[0]
+    machine = EgressProcesses()
+    machine.begin(small=False, on_disk=False, forks=True)
+    machine.work(counts=(11, 1), turns=3, per_poll=20)
+    machine.time_passes(seconds=30)
+    machine.hole(p=first, count=1)
+    machine.time_passes(seconds=1)
+    machine.lose_the_tail(p=first, lost=10, more=5, seen=False)
+    machine.restart(number=0, orderly=True, to=0)
+    machine.verify()
+    assert machine.world.ranges(first)[-1] == (11, 11)
     machine.teardown()
 
 
