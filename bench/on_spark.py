@@ -51,26 +51,30 @@ SHARES = ("start-up", "tasks", "driver", "executors", "broker", "store")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`tasks`: 0 for the plain service. `master`: empty for the cluster of two workers with a core each."""
+    """`members`: of the consumer group, each a process. `master`: where they are tasks of Spark, `CLUSTER` for that of
+    two workers with a core each; empty for the plain service."""
 
     name: str
-    tasks: int = 0
+    members: int
     master: str = ""
 
 
+CLUSTER = "standalone"
 FORMS = (
-    Form("plain, one process"),
+    Form("plain, one process", 1),
     Form("`local[1]`, 1 task", 1, "local[1]"),
+    Form("plain, two processes", 2),
     Form("`local[2]`, 2 tasks", 2, "local[2]"),
-    Form("standalone, 2 tasks", 2),
+    Form("standalone, 2 tasks", 2, CLUSTER),
 )
+PLAIN = {form.members: form.name for form in FORMS if not form.master}  # a task is compared with a process of as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkMeasurement:
     """`shares`: CPU seconds by role, from the start of the command to the backlog's end; "start-up" is what the driver
     with its Java, the executors' Java and the tasks took until the first progress. `cpu_micros`: of the service's
-    process or of its tasks, for each record that came while it ran."""
+    processes or of its tasks, for each record that came while it ran."""
 
     start_seconds: float
     records_per_second: float
@@ -147,15 +151,15 @@ class SparkBench:
             self.resources.drop(*(f"{target}{own}" for own in ("", ".events", ".checkpoint")))
 
     def _measure(self, work: SparkWork, name: str) -> None:
-        before, began = self._cpu(0), time.monotonic()
-        with self._served(work, name) as pid:
+        before, began = self._cpu(()), time.monotonic()
+        with self._served(work, name) as pids:
             first = _until(lambda: work.progress() > 0)
-            at_first, done = self._cpu(pid), work.progress()
+            at_first, done = self._cpu(pids), work.progress()
             ended = _until(lambda: work.progress() >= self.records)
-            at_end = self._cpu(pid)
+            at_end = self._cpu(pids)
             work.more()
             _until(lambda: work.progress() >= 2 * self.records)
-            live = self._cpu(pid)["tasks"] - at_end["tasks"]
+            live = self._cpu(pids)["tasks"] - at_end["tasks"]
         shares = {role: at_end[role] - before.get(role, 0.0) for role in ("broker", "store")}
         own = ("tasks", "driver", "executors")
         shares |= {role: at_end[role] - at_first[role] for role in own}
@@ -172,35 +176,43 @@ class SparkBench:
     # --- what runs
 
     @contextmanager
-    def _served(self, work: SparkWork, name: str) -> Iterator[int]:
-        """The process id of the service, or of its driver. It is stopped at the end, as an operator does it."""
+    def _served(self, work: SparkWork, name: str) -> Iterator[Sequence[int]]:
+        """The process ids of the plain services, or that of the driver. They are stopped at the end, as an operator
+        does it."""
         flow, form, tables = work.flow, work.form, work.tables
-        spark: dict[str, Any] = {"master": form.master or self.cluster.master}
-        properties = {**DRIVER_PROPERTIES, "spark.driver.extraJavaOptions": QUICK, "spark.executor.memory": "512m"}
-        spark["spark"] = properties if not form.master else {"spark.driver.extraJavaOptions": QUICK}
+        properties = {"spark.driver.extraJavaOptions": QUICK}
+        if form.master == CLUSTER:
+            properties |= {**DRIVER_PROPERTIES, "spark.executor.memory": "512m"}
+        master = self.cluster.master if form.master == CLUSTER else form.master
         spec = {
             "flow": flow,
-            "tasks": form.tasks,
-            "tables": {**tables, **({"compaction": spark} if form.tasks else {})},
+            "tasks": form.members if form.master else 0,
+            "tables": {**tables, **({"compaction": {"master": master, "spark": properties}} if form.master else {})},
         }
         log = self.folder / f"{flow}.{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "bench.on_spark", "--serve"],
-                cwd=child.ROOT,
-                stdin=subprocess.PIPE,
-                stderr=output,
-            )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(spec).encode())
-        process.stdin.close()
+            running = [
+                subprocess.Popen(
+                    [sys.executable, "-m", "bench.on_spark", "--serve"],
+                    cwd=child.ROOT,
+                    stdin=subprocess.PIPE,
+                    stderr=output,
+                )
+                for _ in range(1 if form.master else form.members)
+            ]
         try:
-            yield process.pid
+            for process in running:
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(spec).encode())
+                process.stdin.close()
+            yield [process.pid for process in running]
         except TimeoutError as error:
             raise child.ChildFailed(f"{error}:\n{log.read_text(errors='replace')[-child.LOG_END :]}") from error
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE_SECONDS)
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            for process in running:
+                process.wait(PATIENCE_SECONDS)
 
     def _produce(self, topic: str) -> None:
         spec = {
@@ -233,20 +245,19 @@ class SparkBench:
 
         return found
 
-    def _cpu(self, pid: int) -> Mapping[str, float]:
-        """CPU seconds so far by role. `pid`: of the service, or of its driver; 0: none runs."""
+    def _cpu(self, pids: Sequence[int]) -> Mapping[str, float]:
+        """CPU seconds so far by role. `pids`: of the plain services, or of the driver; empty: none runs."""
         below, commands = processes()
         stack = self.stack.pids()
         found = dict.fromkeys(("tasks", "driver", "executors"), 0.0)
         found |= {"broker": seconds_of(stack["broker-a"]), "store": seconds_of(stack["moto"])}
-        roots = [*([pid] if pid else []), *self.cluster.pids()]
-        is_plain = pid and not any(commands.get(one) == "java" for one in descendants(below, pid))
-        for root in roots:
+        is_plain = not any(commands.get(one) == "java" for pid in pids for one in descendants(below, pid))
+        for root in (*pids, *self.cluster.pids()):
             for one in descendants(below, root):
-                if one == pid:
+                if one in pids:
                     role = "tasks" if is_plain else "driver"
                 elif commands.get(one) == "java":
-                    role = "driver" if root == pid else "executors"
+                    role = "driver" if root in pids else "executors"
                 else:
                     role = "tasks"
                 found[role] += seconds_of(one)
@@ -297,17 +308,17 @@ def tables_of(results: Mapping[tuple[Flow, str], Sequence[SparkMeasurement]]) ->
     heads = ("", "start, s", "records/s", "times plain", "CPU a record, µs", "over plain", *SHARES)
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for flow in ("egress", "ingress"):
-        plain = results[flow, FORMS[0].name]
         for form in FORMS:
-            found = results[flow, form.name]
+            found, plain = results[flow, form.name], results[flow, PLAIN[form.members]]
             rate, micros = _median(found, "records_per_second"), _median(found, "cpu_micros")
-            over = micros / _median(plain, "cpu_micros") - 1
+            beside = _median(plain, "records_per_second")  # 0: too few records to measure it
+            over = micros / _median(plain, "cpu_micros") - 1  # of a task, over a process of as many
             parts = {name: median(one.shares[name] for one in found) for name in found[0].shares}
             shares = [f"{100 * parts[name] / sum(parts.values()):.0f} %" for name in SHARES]
             lines.append(
                 f"| {flow}, {form.name} | {_median(found, 'start_seconds'):.1f} | {rate:,.0f} "
-                f"| {rate / _median(plain, 'records_per_second'):.2f} | {micros:.1f} "
-                f"| {'' if form == FORMS[0] else f'{100 * over:+.0f} %'}{' **MISS** (< 5 %)' if over >= 0.05 else ''} "
+                f"| {f'{rate / beside:.2f}' if beside else ''} | {micros:.1f} "
+                f"| {'' if not form.master else f'{100 * over:+.0f} %'}{' **MISS** (< 5 %)' if over >= 0.05 else ''} "
                 f"| {' | '.join(shares)} |"
             )
     return "\n".join(lines)

@@ -127,7 +127,7 @@ def test_services_on_spark_beside_plain_ones() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| egress", "| ingress"))]
-    assert len(rows) == 8
+    assert len(rows) == 10
     for row in rows:
         shares = [int(cell.strip(" %")) for cell in row.split("|")[7:13]]
         assert 97 <= sum(shares) <= 103, row
