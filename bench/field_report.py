@@ -190,6 +190,18 @@ def verdicts(run: FieldRun) -> Iterator[tuple[str, float, float, bool]]:
         yield f"{row.key}: peak RSS, MB", rss, RSS_MB, rss <= RSS_MB
 
 
+def targets_of_floor(run: FieldRun) -> dict[str, float]:
+    """How fast a target for the rate is, relative to the floor of the same run: above 1 it cannot be reached. By the
+    same names as in `verdicts`; only rows that have a floor."""
+    limits = {what: limit for what, _, limit, _ in verdicts(run)}
+    found = {}
+    for row in run.rows:
+        if row.floors and (limit := limits.get(what := f"{row.key}: rate")) is not None:
+            rates = zip(row.rates(run.contenders[1]), row.floors, strict=True)
+            found[what] = median(limit * rate * floor.seconds / row.records for rate, floor in rates)
+    return found
+
+
 def table(run: FieldRun) -> list[str]:
     lines = [HEADER, ("---",) * len(HEADER), *(cells for row in run.rows for cells in _cells(run, row))]
     return ["| " + " | ".join(line) + " |" for line in lines]
@@ -226,8 +238,12 @@ def _range(values: Sequence[float], write: Callable[[float], str]) -> str:
 
 def page(run: FieldRun) -> str:
     """The text of docs/benchmarks.md."""
-    judged = list(verdicts(run))
-    missed = [f"{what}: {value:.2f} ({limit:g})" for what, value, limit, met in judged if not met]
+    judged, of_floor = list(verdicts(run)), targets_of_floor(run)
+    missed = [
+        f"{what}: {value:.2f} ({limit:g}{f', {of_floor[what]:.2f} of the floor' if what in of_floor else ''})"
+        for what, value, limit, met in judged
+        if not met
+    ]
     parts = [
         "# Beside an earlier commit",
         "",
@@ -260,6 +276,8 @@ METHOD = """\
   per million records between: the steady state. **start-up**: what is left of the smaller run.
 - **of the floor's rate**: relative to the bare consume loop for egress, to the bare produce loop for ingress and
   restore.
+- A target for the rate that is missed has its own share of the floor's rate beside it: one near or above 1 is out of
+  reach for a program that also reads and proves, since the floor only produces, or only consumes.
 - **CPU ÷ earlier**: marginal CPU relative to the earlier commit: below 1 is cheaper.
 - A merge reads and writes a folder, so that neither server is in it.
 - What each program wrote is compared with what was sent: keys, values, and their boundaries, in their order, by the

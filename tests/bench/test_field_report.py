@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.child import ROOT, Measurement
-from bench.field_report import WORSE, FieldRow, FieldRun, SizePair, page, regressions, verdicts
+from bench.field_report import WORSE, FieldRow, FieldRun, SizePair, page, regressions, targets_of_floor, verdicts
 
 HERE, EARLIER = "this commit", "548321f"
 
@@ -111,3 +111,10 @@ def test_the_page_agrees_with_the_json() -> None:
     found = FieldRun.from_json(committed.read_text(encoding="utf-8"))
     assert written == page(found)
     assert found.is_clean
+
+
+def test_a_target_beyond_the_floor_is_shown_as_such() -> None:
+    """Twice the rate of 16 s is 8 s; the floor of the run takes 10."""
+    found = run(row(pair(12, 8), pair(16, 16), floor=10.0))
+    assert targets_of_floor(found) == {f"{found.rows[0].key}: rate": pytest.approx(1.25)}
+    assert "rate: 1.33 (2, 1.25 of the floor)" in page(found)
