@@ -15,12 +15,12 @@ from tests.egress.world import World
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """A world with topic t of two partitions."""
+    """A world with topic t, of two partitions unless the test says another number."""
     made: list[World] = []
 
-    def one(*rules: TopicRule[EgressTopicSettings]) -> World:
+    def one(*rules: TopicRule[EgressTopicSettings], partitions: int = 2) -> World:
         world = World(tmp_path, *rules)
-        world.broker.create("t", partitions=2)
+        world.broker.create("t", partitions=partitions)
         made.append(world)
         return world
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +22,6 @@ from tests.egress.two_partitions import joined
 from tests.egress.world import FORMAT, Process, World, settings, source
 
 P = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.broker.create("t", partitions=2)
-    yield world
-    world.close()
 
 
 def later(process: Process, seconds: int) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from formats.errors import TargetError
 from formats.segment import Segment
 from infra.contracts.cluster import Committed, TopicPartition
+from tests.egress.two_partitions import Make
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 
@@ -30,11 +30,8 @@ class RefusesCommits(FakeSourceConsumer):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.broker.create("t", partitions=1)
-    yield world
-    world.close()
+def world(make: Make) -> World:
+    return make(partitions=1)
 
 
 def problems(process: Process) -> Mapping[str, str]:

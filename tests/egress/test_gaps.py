@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from formats.control.gap import RETENTION, RecordedGap
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
+from tests.egress.two_partitions import Make
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.surroundings import T0
 
@@ -18,11 +16,8 @@ LABELS = {"topic": "t", "partition": "0"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, rule("t", on_gap="record"))
-    world.broker.create("t", partitions=2)
-    yield world
-    world.close()
+def world(make: Make) -> World:
+    return make(rule("t", on_gap="record"))
 
 
 def joined(world: World) -> Process:

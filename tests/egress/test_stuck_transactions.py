@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +14,6 @@ from tests.fakes.surroundings import T0
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 LABELS = {"topic": "t", "partition": "0"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.broker.create("t", partitions=2)
-    yield world
-    world.close()
 
 
 def test_age_is_since_the_stable_offset_last_changed() -> None:

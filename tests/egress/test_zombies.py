@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from formats.errors import OwnershipLost
 from infra.contracts.cluster import Committed, TopicPartition
+from tests.egress.two_partitions import Make
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 
@@ -31,11 +31,8 @@ class Member(FakeSourceConsumer):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.broker.create("t", partitions=1)
-    yield world
-    world.close()
+def world(make: Make) -> World:
+    return make(partitions=1)
 
 
 def joined(world: World, **options: object) -> Process:

@@ -20,6 +20,7 @@ from infra.local.stack import LocalStack
 from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import MOMENT
+from tests.faults.points import points_of
 from tests.faults.restoring import PARTITIONS, SEGMENTS, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.history import REGION
@@ -33,19 +34,6 @@ AT = datetime(2026, 3, 4, 12, tzinfo=UTC)
 ENDS = (2 * ROWS + 100, ROWS)
 COMMITTED = {"billing": {0: 2 * ROWS + 7, 1: 5}, "mails": {0: 0}}
 SAMPLE = {(Step.RECORD_CUT, AFTER)}  # what `make test` has time for
-
-
-def points() -> list[object]:
-    return [
-        pytest.param(
-            CrashPoint(step=step, when=when, occurrence=occurrence),
-            id=f"{when}-{step.value}-{occurrence}",
-            marks=() if (step, when) in SAMPLE else pytest.mark.long,
-        )
-        for step, occurrences in MOMENT.items()
-        for occurrence in occurrences
-        for when in (BEFORE, AFTER)
-    ]
 
 
 @pytest.fixture
@@ -68,7 +56,7 @@ def restoring(
         yield Restoring(place, unique("restored"), Orders(tmp_path / "orders"), options=options)
 
 
-@pytest.mark.parametrize("point", points())
+@pytest.mark.parametrize("point", points_of(MOMENT, SAMPLE))
 def test_killed_at(restoring: Restoring, names: dict[str, str], point: CrashPoint) -> None:
     restoring.orders.give(point)
     with restoring.start() as process:

@@ -4,7 +4,7 @@ has its partitions: both logs have the same records at the same offsets."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +12,9 @@ import pytest
 from formats.holes import MOST_FILLERS
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.faults.crash_points import PRESERVE, PRESERVE_PREFIX
 from tests.faults.hand import hand
+from tests.faults.points import points_of
 from tests.faults.victim import CrashPoint
 from tests.infra.cluster import Cluster
 from tests.processes.flow import Flow
@@ -29,15 +29,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PREFIX = MOST_FILLERS + 20_000  # two transactions
 SESSION_MS = 9000  # longer than a pause between two polls and the wait after a take-over together
-
-
-def points(registry: Mapping[Step, Sequence[int]]) -> list[object]:
-    return [
-        pytest.param(CrashPoint(step=step, when=when, occurrence=occurrence), id=f"{when}-{step.value}-{occurrence}")
-        for step, occurrences in registry.items()
-        for occurrence in occurrences
-        for when in (BEFORE, AFTER)
-    ]
 
 
 def preserving(site: Site, flow: Flow, name: str, **consumer: str) -> Worker:
@@ -61,7 +52,7 @@ def logs(site: Site, flow: Flow) -> Mapping[str, object]:
     return found
 
 
-@pytest.mark.parametrize("point", points({step: [occurrence] for step, occurrence in PRESERVE.items()}))
+@pytest.mark.parametrize("point", points_of({step: [occurrence] for step, occurrence in PRESERVE.items()}))
 def test_killed_at(site: Site, point: CrashPoint) -> None:
     with Flow(site, partitions=1) as flow:
         egress = site.egress("egress", {flow.topic: {}}).start()
@@ -101,7 +92,7 @@ def test_frozen_until_another_one_has_its_partition(site: Site) -> None:
         assert found[f"{A} ends"] == found[f"{B} ends"]
 
 
-@pytest.mark.parametrize("point", points(PRESERVE_PREFIX))
+@pytest.mark.parametrize("point", points_of(PRESERVE_PREFIX))
 def test_killed_while_it_fills_what_is_before_the_begin(site: Site, point: CrashPoint) -> None:
     with Flow(site, partitions=1) as flow:
         begin_later(site.bootstrap(A), TopicPartition(flow.topic, 0), PREFIX)

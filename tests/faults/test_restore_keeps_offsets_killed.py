@@ -14,8 +14,8 @@ import pytest
 from infra.contracts.cluster import TopicPartition
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import KEEPING
+from tests.faults.points import points_of
 from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, SLOWLY, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.holes import AT, COMMITTED, fill_with_holes, judge
@@ -26,15 +26,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 PATIENCE = timedelta(seconds=60)
-
-
-def points() -> list[object]:
-    return [
-        pytest.param(CrashPoint(step=step, when=when, occurrence=occurrence), id=f"{when}-{step.value}-{occurrence}")
-        for step, occurrences in KEEPING.items()
-        for occurrence in occurrences
-        for when in (BEFORE, AFTER)
-    ]
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ def restoring(
         yield Restoring(place, unique("restored"), Orders(tmp_path / "orders"), options=options)
 
 
-@pytest.mark.parametrize("point", points())
+@pytest.mark.parametrize("point", points_of(KEEPING))
 def test_killed_at(restoring: Restoring, names: dict[str, str], point: CrashPoint) -> None:
     restoring.orders.give(point)
     with restoring.start() as process:

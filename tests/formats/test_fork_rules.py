@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -18,21 +19,12 @@ from formats.gap_acceptance import acceptable
 from formats.incarnation import fork_id, fork_number, later_ids, newest_fork
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
+from tests.formats.sample_forks import fork_of
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 3)
+fork = partial(fork_of, SOURCE)
 TOPIC_ID = "Zm9v-mFyLXRvcGljLWlkMg"
-
-
-def fork(next_offset: int, end_offset: int | None, leader_epoch: int | None = 0) -> LogFork:
-    return LogFork(
-        source=SOURCE,
-        next_offset=next_offset,
-        leader_epoch=leader_epoch,
-        end_offset=end_offset,
-        found_at=T0,
-        evidence="E",
-    )
 
 
 def gap(start: int, end: int, *, is_accepted: bool = True) -> RecordedGap:

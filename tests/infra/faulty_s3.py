@@ -11,6 +11,8 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from tests.infra.proxied_answer import pass_on
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -130,7 +132,7 @@ class FaultyS3:
                         where = f"<Region>{region}</Region>" if region else ""
                         error = f"<Error><Code>{code}</Code><Message>{message}</Message>{where}</Error>".encode()
                         more = {"x-amz-bucket-region": region} if region else {}
-                        self.reply(status, {"Content-Type": "application/xml", **more}, error)
+                        pass_on(self, status, {"Content-Type": "application/xml", **more}, error)
                     case Hang():
                         with proxy._lock:
                             proxy.hung += 1
@@ -142,13 +144,13 @@ class FaultyS3:
                         self.forward(body)
                         self.close_connection = True
                     case Cut(after_bytes):
-                        self.reply(*self.forward(body), cut=after_bytes)
+                        pass_on(self, *self.forward(body), cut=after_bytes)
                         self.close_connection = True
                     case Garble():
                         status, headers, data = self.forward(body)
-                        self.reply(status, headers, bytes([data[0] ^ 1]) + data[1:])
+                        pass_on(self, status, headers, bytes([data[0] ^ 1]) + data[1:])
                     case None:
-                        self.reply(*self.forward(body))
+                        pass_on(self, *self.forward(body))
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815 - the library's names
 
@@ -164,19 +166,6 @@ class FaultyS3:
                     return answer.status, dict(answer.getheaders()), answer.read()
                 finally:
                     connection.close()
-
-            def reply(self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None) -> None:
-                self.send_response(status)
-                dropped = {"connection", "transfer-encoding", "date", "server"}
-                if self.command != "HEAD":
-                    dropped.add("content-length")
-                    self.send_header("Content-Length", str(len(body)))
-                for name, value in headers.items():
-                    if name.lower() not in dropped:
-                        self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body[:cut])
 
             def log_message(self, *args: object) -> None:
                 pass

@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from infra.local.spark import SparkCluster
 from infra.local.waiting import wait_until
+from infra.spark.driver import SparkDriver, SparkSettings
 from infra.spark.runner import SparkRunner
+from replicator.spark_source.source import register
 
 PATIENCE = timedelta(seconds=90)
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
+
+
+@contextmanager
+def source_session(properties: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session in which the format "segments" is registered; `properties` are added to QUICK."""
+    settings = SparkSettings(master="local[2]", properties={**QUICK, **properties})
+    with closing(SparkDriver(settings)) as driver:
+        session = SparkSession(driver.context)
+        register(session)
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 def pages_of(spark: SparkRunner | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Services of a test: each runs until the test ends."""
+"""Services of a test: each runs until its block or the test ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from datetime import timedelta
 from infra.runtime.service import Service
 
 PATIENCE = timedelta(seconds=30)
+
+
+@contextmanager
+def running(service: Service) -> Iterator[None]:
+    """Until the block ends, however it does. A service that failed raises then."""
+    service.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        service.join(PATIENCE)
 
 
 @contextmanager

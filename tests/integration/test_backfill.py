@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from itertools import count, pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ from replicator.config.load import from_mapping
 from replicator.services.egress import build_egress
 from tests.formats.sample_records import Row, rows_of
 from tests.integration.on_spark import QUICK, killing_one, pages_of
+from tests.integration.running import running
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -84,15 +85,8 @@ class Archive:
         tables["s3"] = {**tables["s3"], "secret_access_key": "test"}
         return from_mapping(tables, source="test")
 
-    @contextmanager
-    def egress(self, **topic: object) -> Iterator[None]:
-        service = build_egress(self.config(**topic))
-        service.start()
-        try:
-            yield
-        finally:
-            service.stop()
-            service.join(timedelta(seconds=30))
+    def egress(self, **topic: object) -> AbstractContextManager[None]:
+        return running(build_egress(self.config(**topic)))
 
     def source(self, partition: int) -> SourcePartition:
         return SourcePartition("a", self.history.topic, partition)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 
 import pytest
@@ -26,6 +26,7 @@ from infra.storage.s3 import S3ObjectStore, make_s3_client
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.egress import build_egress
+from tests.integration.running import running
 
 pytestmark = pytest.mark.integration
 
@@ -98,15 +99,8 @@ class Source:
             source="test",
         )
 
-    @contextmanager
-    def egress(self, refresh: str = "1s", **topic: object) -> Iterator[None]:
-        service = build_egress(self.config(refresh, **topic))
-        service.start()
-        try:
-            yield
-        finally:
-            service.stop()
-            service.join(timedelta(seconds=30))
+    def egress(self, refresh: str = "1s", **topic: object) -> AbstractContextManager[None]:
+        return running(build_egress(self.config(refresh, **topic)))
 
     def committed(self) -> int | None:
         partition = ClientPartition(self.topic, 0)

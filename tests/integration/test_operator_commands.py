@@ -31,6 +31,7 @@ from replicator.services.ingress import build_ingress
 from tests.formats.messages.test_foreign_positions import ancestor
 from tests.infra.cluster import Cluster
 from tests.ingress.world import FORMAT, STAMP, records
+from tests.integration.running import running
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -171,15 +172,10 @@ def test_a_parked_partition_is_seen_skipped_and_goes_on(desk: Desk) -> None:
     with closing(Consumer({**desk.b.properties, "group.id": desk.group})) as anybody:
         # groups are reset, expire, and are shared by sources: what they say is no position
         anybody.commit(offsets=[Place(desk.copy, 0, 9)], asynchronous=False)
-    service = build_ingress(load(desk.files["b"]))
-    service.start()
-    try:
+    with running(build_ingress(load(desk.files["b"]))):
         assert wait_until(lambda: desk.positions() == {0: 10, 1: 5}, PATIENCE)
         code, out = desk.run("checkpoints", "seed", where, "--offset", "0", "--yes")
         assert (code, "1 member" in out) == (1, True)
-    finally:
-        service.stop()
-        service.join(timedelta(seconds=30))
     arrived = desk.b.records(TopicPartition(desk.copy, 0))
     assert [r.key for r in arrived] == [b"%d" % n for n in range(5, 10)]
     code, answer = desk.asked("status")
@@ -290,12 +286,12 @@ def test_positions_are_given_to_others(desk: Desk, unique: Callable[[str], str])
         assert desk.run("checkpoints", "seed", name, *wanted, "--yes")[0] == 0
         assert desk.positions() == {0: 10, 1: 20}
 
-    for running in (group, desk.group):
-        member = Consumer(desk.b.properties | {"group.id": running, "log_level": 0})
+    for busy in (group, desk.group):
+        member = Consumer(desk.b.properties | {"group.id": busy, "log_level": 0})
         member.subscribe([desk.copy])
         assert wait_until(lambda: bool(member.poll(0.1) or member.assignment()), PATIENCE)  # noqa: B023 -- called now
         code, out = desk.run("checkpoints", "export", name, *option, "--yes")
-        assert (code, f"group {running} has 1 member(s)" in out) == (1, True)
+        assert (code, f"group {busy} has 1 member(s)" in out) == (1, True)
         member.close()
 
 

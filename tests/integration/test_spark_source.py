@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from itertools import groupby
 from pathlib import Path
 
@@ -24,16 +24,15 @@ from formats.errors import ConfigError, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
-from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.config import from_mapping
 from replicator.demo.flights import by_partition, flights
 from replicator.services.compaction import Compaction, in_process
 from replicator.spark_source.options import parse_options
 from replicator.spark_source.rows import TABLE
-from replicator.spark_source.source import COLUMNS, SegmentsReader, register
+from replicator.spark_source.source import COLUMNS, SegmentsReader
 from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.bucket import Bucket
-from tests.integration.on_spark import QUICK
+from tests.integration.on_spark import source_session
 from tests.processes.harness import to_toml
 from tests.processes.s3_proxy import S3Proxy, proxied
 
@@ -52,16 +51,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Its Python processes have no pandas."""
     without = tmp_path_factory.mktemp("without")
     (without / "pandas.py").write_text("raise ImportError('there is no pandas here')\n")
-    properties = {**QUICK, "spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
+    properties = {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(without))
         patch.delenv("PYSPARK_PYTHON", raising=False)
         patch.setenv("SECRET", "test")
-        with closing(SparkDriver(SparkSettings(master="local[2]", properties=properties))) as driver:
-            session = SparkSession(driver.context)
-            register(session)
+        with source_session(properties) as session:
             yield session
-            session.stop()
 
 
 class Archive(Bucket):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,15 +20,14 @@ from formats.control.gap import RecordedGap
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
-from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.config import from_mapping
 from replicator.services.compaction import Compaction, in_process
 from replicator.spark_source.options import OF_A_READ, parse_options
-from replicator.spark_source.source import KAFKA_COLUMNS, register
+from replicator.spark_source.source import KAFKA_COLUMNS
 from replicator.spark_source.stream import FIND_EVERY, SegmentsStreamReader
 from tests.fakes.surroundings import HandClock
 from tests.formats.sample_records import ORIGIN, batch_of
-from tests.integration.on_spark import QUICK
+from tests.integration.on_spark import source_session
 from tests.integration.test_spark_source import ROWS, Archive, archive_of_orders
 
 pytestmark = pytest.mark.integration
@@ -40,14 +39,11 @@ Place = tuple[str, str, int, int]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    properties = {**QUICK, "spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
+    properties = {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "test")
-        with closing(SparkDriver(SparkSettings(master="local[2]", properties=properties))) as driver:
-            session = SparkSession(driver.context)
-            register(session)
+        with source_session(properties) as session:
             yield session
-            session.stop()
 
 
 @pytest.fixture

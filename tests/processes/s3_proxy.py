@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from infra.local.ports import HOST, free_ports
+from tests.infra.proxied_answer import pass_on
 from tests.processes.notices import Dropped, Mailbag, Notices, Shuffled, Twice
 
 ANY = "*"  # every operation that has no fault of its own
@@ -233,7 +234,7 @@ def _handler(
             match fault:
                 case Answer(status, code):
                     error = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>".encode()
-                    self._reply(status, {"Content-Type": "application/xml"}, error)
+                    pass_on(self, status, {"Content-Type": "application/xml"}, error)
                 case Hang():
                     healed.wait(UPSTREAM_SECONDS * 4)
                     self.close_connection = True
@@ -241,16 +242,16 @@ def _handler(
                     self._forward(body)
                     self._reset()
                 case Cut(after_bytes):
-                    self._reply(*self._forward(body), cut=after_bytes)
+                    pass_on(self, *self._forward(body), cut=after_bytes)
                     self.close_connection = True
                 case Slow(seconds):
                     healed.wait(seconds)
-                    self._reply(*self._forward(body))
+                    pass_on(self, *self._forward(body))
                 case Older(by):
                     status, headers, listing = self._forward(body)
-                    self._reply(status, headers, older(listing, by))
+                    pass_on(self, status, headers, older(listing, by))
                 case Stale():
-                    self._reply(*(listings.get(self.path) or self._forward(body)))
+                    pass_on(self, *(listings.get(self.path) or self._forward(body)))
                 case Twice() | Shuffled() | Dropped():
                     self._receive(body, fault)
                 case None | Reset():
@@ -260,14 +261,14 @@ def _handler(
                     answer = self._forward(body)
                     if asked == "ListObjectsV2":
                         listings[self.path] = answer
-                    self._reply(*answer)
+                    pass_on(self, *answer)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815, the library calls them so
 
         def _receive(self, body: bytes, fault: Notices | None) -> None:
             status, headers, answer = self._forward(body)
             if status != HTTPStatus.OK:
-                self._reply(status, headers, answer)
+                pass_on(self, status, headers, answer)
                 return
             queue = json.loads(body)["QueueUrl"]
 
@@ -275,7 +276,7 @@ def _handler(
                 asked = json.dumps({"QueueUrl": queue, "ReceiptHandle": receipt}).encode()
                 self._forward(asked, {TARGET: "AmazonSQS.DeleteMessage", "Content-Length": str(len(asked))})
 
-            self._reply(status, headers, mail.received(answer, fault, delete))
+            pass_on(self, status, headers, mail.received(answer, fault, delete))
 
         def _forward(self, body: bytes, others: Mapping[str, str] | None = None) -> Reply:
             headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
@@ -287,19 +288,6 @@ def _handler(
             except (OSError, HTTPException):
                 self.server_side.close()  # connects anew with the next request
                 raise
-
-        def _reply(self, status: int, headers: Mapping[str, str], body: bytes, cut: int | None = None) -> None:
-            self.send_response(status)
-            ours = {"connection", "transfer-encoding", "date", "server"}
-            if self.command != "HEAD":
-                ours.add("content-length")
-                self.send_header("Content-Length", str(len(body)))
-            for name, value in headers.items():
-                if name.lower() not in ours:
-                    self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body[:cut])
 
         def _reset(self) -> None:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from infra.local.aws import CREDENTIALS, REGION, create_bucket_with_queue, s3_client
-from infra.spark.driver import SparkDriver, SparkSettings
 from infra.storage.aws import AwsCredentials
 from infra.storage.encryption_mark import MARK
 from infra.storage.kms_keys import make_kms_client
-from replicator.spark_source.source import register
-from tests.integration.on_spark import QUICK
+from tests.integration.on_spark import source_session
 from tests.processes import judge
 from tests.processes.flow import RUN, Flow
 from tests.processes.harness import PATIENCE, PREFIX, A, B, to_toml
@@ -174,11 +171,6 @@ def by_spark(site: Site, flow: Flow, tables: Mapping[str, Any]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYSPARK_PYTHON", raising=False)
         patch.setenv("SPARK_SECRET", "test")
-        with closing(SparkDriver(SparkSettings(master="local[2]", properties=QUICK))) as driver:
-            session = SparkSession(driver.context)
-            register(session)
-            try:
-                frame = session.read.format("segments").options(config=str(file), topic=flow.topic).load()
-                return int(frame.count())
-            finally:
-                session.stop()
+        with source_session({}) as session:
+            frame = session.read.format("segments").options(config=str(file), topic=flow.topic).load()
+            return int(frame.count())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from infra.local.cache import cache_dir
 from infra.local.jars import JarSet, fetched
 from infra.runtime.java import find_java
-from infra.spark.driver import SparkDriver, SparkSettings
-from replicator.spark_source.source import register
-from tests.integration.on_spark import QUICK
+from tests.integration.on_spark import source_session
 from tests.processes.flow import Flow
 from tests.processes.harness import A, to_toml
 from tests.processes.traffic import EPOCH_MS, KEEPS_EVERYTHING, Draft
@@ -35,14 +32,11 @@ KAFKA_SOURCE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{KAFKA_VERSION}"
 def spark() -> Iterator[SparkSession]:
     folder = cache_dir() / f"spark-kafka-{KAFKA_VERSION}"
     jars = fetched(find_java(), JarSet("Spark's source kafka", KAFKA_SOURCE, folder, beside_sparks))
-    properties = {**QUICK, "spark.jars": ",".join(map(str, jars)), "spark.sql.session.timeZone": "UTC"}
+    properties = {"spark.jars": ",".join(map(str, jars)), "spark.sql.session.timeZone": "UTC"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "test")
-        with closing(SparkDriver(SparkSettings(master="local[2]", properties=properties))) as driver:
-            session = SparkSession(driver.context)
-            register(session)
+        with source_session(properties) as session:
             yield session
-            session.stop()
 
 
 def beside_sparks(fetched: Path) -> list[Path]:

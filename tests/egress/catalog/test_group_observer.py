@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,13 +15,12 @@ from egress.catalog.group_observer import NOT_LISTED, OTHERS_EVERY, GroupObserve
 from egress.catalog.observer import SelectedTopics
 from formats.control.group_snapshot import CONSUMER, CommittedOffset, GroupSnapshot, TopicCommits
 from formats.errors import BrokerUnavailable
-from infra.contracts.catalog import TopicShape
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime.call_budget import CallBudget
 from infra.runtime.lifecycle import Stop
+from tests.egress.catalog.interrupted_admin import InterruptedAdmin
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
-from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.fakes.surroundings import HandClock
@@ -30,19 +29,6 @@ MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 T, U = (TopicPartition(name, 0) for name in "tu")
 ANOTHER = TopicPartition("other", 0)  # of a topic that is not archived
-
-
-class Renewed(FakeCatalogAdmin):
-    """Something happens once after the topics were described."""
-
-    __slots__ = ("meanwhile",)
-    meanwhile: Callable[[], None]
-
-    def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
-        found = FakeCatalogAdmin.shapes(self, names)
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        meanwhile()
-        return found
 
 
 @dataclass
@@ -59,7 +45,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.admin = FakeAdmin(self.broker)
-        self.shapes = Renewed(self.admin)
+        self.shapes = InterruptedAdmin(self.admin)
         self.shapes.meanwhile = lambda: None
         for name, partitions in (("t", 2), ("u", 1), ("other", 1)):
             self.broker.create(name, partitions=partitions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,17 +29,17 @@ from formats.control.watermarks import SourceWatermarks, TopicWatermarks, decode
 from formats.errors import TargetError
 from formats.messages.ledger import Ownership
 from infra.archive.generations import Generations
-from infra.contracts.catalog import TopicShape
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry
 from infra.runtime.call_budget import CallBudget
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
+from tests.egress.catalog.interrupted_admin import InterruptedAdmin
 from tests.examples import machine
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
-from tests.fakes.kafka_catalog import FakeCatalogAdmin, FakeLogEnds
+from tests.fakes.kafka_catalog import FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.fakes.schema_registry import FakeRegistry
@@ -50,23 +50,10 @@ INTERVAL, REFRESH, OF_GROUPS = timedelta(seconds=5), timedelta(seconds=30), time
 HOUR = timedelta(hours=1).total_seconds()
 
 
-@dataclass(slots=True)
-class Interrupted(FakeCatalogAdmin):
-    """Something happens once after the topics were described, before they are put."""
-
-    meanwhile: Callable[[], None] = lambda: None
-
-    def shapes(self, names: Collection[str]) -> Mapping[str, TopicShape]:
-        found = FakeCatalogAdmin.shapes(self, names)
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        meanwhile()
-        return found
-
-
 @dataclass
 class Process:
     publisher: ControlPublisher
-    source: Interrupted
+    source: InterruptedAdmin
     pool: HandExecutor
 
     @property
@@ -94,7 +81,7 @@ class Region:
         self.grow(1)
 
     def process(self, name: str, *, watermarks: bool = True, registry: FakeRegistry | None = None) -> Process:
-        source, pool = Interrupted(self.admin), HandExecutor()
+        source, pool = InterruptedAdmin(self.admin), HandExecutor()
         topics = SelectedTopics(self.admin, source, select=lambda names: names)
         publisher = ControlPublisher(
             catalog=Publication(

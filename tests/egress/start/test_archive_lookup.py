@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from formats.control.fork import LogFork
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
+from tests.egress.two_partitions import Make
 from tests.egress.world import FORMAT, World, rule, source
 
 P = TopicPartition("t", 0)
@@ -26,11 +25,8 @@ FORK = LogFork(
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path, rule("t", max_segment_messages=5))
-    world.broker.create("t", partitions=1)
-    yield world
-    world.close()
+def world(make: Make) -> World:
+    return make(rule("t", max_segment_messages=5), partitions=1)
 
 
 @pytest.mark.parametrize(

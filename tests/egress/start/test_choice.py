@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,10 @@ from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, Watermarks
 from tests.examples import property_examples
+from tests.formats.sample_forks import fork_of
 
 SOURCE = SourcePartition("a", "t", 0)
+fork = partial(fork_of, SOURCE)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -29,17 +32,6 @@ def seg(start: int, end: int, level: int = 0) -> Segment:
 def gap(offsets: OffsetRange, *, is_accepted: bool = False) -> RecordedGap:
     return RecordedGap(
         source=SOURCE, offsets=offsets, reason="", low=0, high=0, recorded_at=T0, is_accepted=is_accepted
-    )
-
-
-def fork(next_offset: int, end_offset: int | None, leader_epoch: int | None = 0) -> LogFork:
-    return LogFork(
-        source=SOURCE,
-        next_offset=next_offset,
-        leader_epoch=leader_epoch,
-        end_offset=end_offset,
-        found_at=T0,
-        evidence="the evidence",
     )
 
 

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from egress.start.commit_metadata import CommitMetadata
 from egress.topics.claims import adopt
 from formats.segment import OffsetRange, Segment
-from infra.contracts.cluster import Committed, TopicPartition
-from tests.egress.world import FORMAT, Process, World, rule, source
+from infra.contracts.cluster import Committed
+from tests.egress.two_partitions import P, Q, joined
+from tests.egress.world import FORMAT, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 
-P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 FIRST, SECOND, THIRD = "id-t", "id-t-1", "id-t-2"
-LABELS = {"topic": "t", "partition": "0"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    world.broker.create("t", partitions=2)
-    yield world
-    world.close()
-
-
-def joined(world: World, *partitions: TopicPartition, **options: object) -> Process:
-    process = world.process(**options)
-    process.join(*partitions)
-    return process
 
 
 def recreate(world: World, *values: bytes) -> None:

@@ -13,39 +13,16 @@ from botocore.exceptions import ClientError
 
 from tests.infra.deploy import on_moto
 from tests.infra.deploy.on_moto import NotKnown, deploy
+from tests.infra.deploy.stacks import OTHER, REGION, TRUST, deployed
 from tests.infra.deploy.template import Template
-from tests.infra.enforced_aws import ACCOUNT, EnforcedAws, enforced_aws
+from tests.infra.enforced_aws import ACCOUNT, EnforcedAws
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-REGION, OTHER = "us-east-1", "eu-west-1"
-TRUST = {"TrustedServices": "", "TrustedPrincipals": f"arn:aws:iam::{ACCOUNT}:user/base", "ExternalId": "kept-secret"}
-TARGET = Template(
-    "target-region",
-    {"BucketName": "theirs", "ArchiveRegion": OTHER, "SourceRegion": REGION, **TRUST},
-    region=OTHER,
-    stack="target",
-)
-SOURCE = Template(
-    "source-region",
-    {
-        "BucketName": "ours",
-        "ArchiveRegion": REGION,
-        "ReplicaBucketName": "theirs",
-        **TRUST,
-        "LargeObjectClass": "STANDARD_IA",
-        "AlarmTopicArn": f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms",
-    },
-    stack="source",
-)
-COMPACTION = Template("compaction", {"BucketName": "ours", "ArchiveRegion": REGION, **TRUST}, stack="compaction")
 
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnforcedAws]:
-    with enforced_aws(tmp_path_factory.mktemp("aws")) as running:
-        for template in (TARGET, SOURCE, COMPACTION):
-            deploy(running, template)
+    with deployed(tmp_path_factory.mktemp("aws")) as running:
         yield running
 
 

@@ -22,9 +22,8 @@ from replicator.doctor.gather import gather
 from replicator.doctor.key_checks import KEY_CHECKS
 from replicator.doctor.queue_checks import QUEUE_CHECKS
 from replicator.rights.table import ROLES
-from tests.infra.deploy.on_moto import deploy
-from tests.infra.deploy.test_deployed import COMPACTION, OTHER, REGION, SOURCE, TARGET
-from tests.infra.enforced_aws import ACCOUNT, EnforcedAws, enforced_aws
+from tests.infra.deploy.stacks import OTHER, REGION, SOURCE, deployed
+from tests.infra.enforced_aws import ACCOUNT, EnforcedAws
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -37,9 +36,7 @@ NO_GROUP = {"notification-probe"}  # without a cluster it is not known whether i
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnforcedAws]:
-    with enforced_aws(tmp_path_factory.mktemp("aws")) as running:
-        for template in (TARGET, SOURCE, COMPACTION):
-            deploy(running, template)
+    with deployed(tmp_path_factory.mktemp("aws")) as running:
         yield running
 
 
