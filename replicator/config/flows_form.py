@@ -14,6 +14,7 @@ from ingress.settings import IngressSettings
 from ingress.source_settings import IngressSource
 from replicator.config.convert import kind
 from replicator.config.settings import Config
+from replicator.config.unknown_key import unknown
 
 ARROW = "->"
 CLUSTERS, CLUSTER_DEFAULTS, FLOWS, FLOW_DEFAULTS = "clusters", "cluster_defaults", "flows", "flow_defaults"
@@ -65,7 +66,7 @@ def problems(tree: Tree) -> Iterator[Problem]:
         if key in _SECTIONS:
             yield dotted((key,)), f"belongs to a cluster: [{CLUSTERS}.NAME], or [{CLUSTER_DEFAULTS}] for all of them"
         elif key not in TABLES:
-            yield dotted((key,)), f"unknown key{suggestion(key, TABLES) or '; known here: ' + ', '.join(TABLES)}"
+            yield dotted((key,)), unknown(key, TABLES)
     for name in TABLES:
         if not isinstance(tree.get(name, {}), dict):
             yield name, f"must be a table, not {kind(tree[name])}"
@@ -128,8 +129,7 @@ def _key_problems(table: Tree, path: Path, source: str, target: str) -> Iterator
         elif key in settings_of(EgressSettings):
             yield where, f"is one setting for all flows from a cluster: write it into [{source}.egress]"
         else:
-            near = suggestion(key, FLOW_KEYS) or "; known here: " + ", ".join(sorted(FLOW_KEYS))
-            yield where, f"unknown key{near}"
+            yield where, unknown(key, FLOW_KEYS)
 
 
 def ends(name: str) -> tuple[str, str]:

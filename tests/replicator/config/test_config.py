@@ -15,6 +15,7 @@ from formats.segment import OffsetRange
 from formats.topic_selection import TopicPattern
 from infra.settings.field import settings_of
 from infra.settings.secrets import is_secret
+from ingress.settings import IngressSettings
 from replicator.config import (
     Config,
     EgressTopicSettings,
@@ -32,6 +33,7 @@ from replicator.config import (
 )
 from replicator.config.reference import entries, template
 from replicator.config.show import to_tables, to_toml
+from replicator.config.unknown_key import unknown
 from tests.replicator.config.config_texts import SMALL, WHOLE, only, problems
 
 MIB = 1024 * 1024
@@ -275,11 +277,20 @@ class TestProblems:
     def test_a_key_that_is_one_table_too_high(self, added: str, wanted: str) -> None:
         assert wanted in problems(f'region = "a"\n[s3]\nbucket = "b"\n{added}')
 
-    def test_the_keys_of_a_table_are_listed_once(self) -> None:
-        (listed,) = [one for one in problems("[ingress]\nxyzzy = 1") if one.startswith("ingress.xyzzy: ")]
-        keys = listed.partition("known here: ")[2].split(", ")
-        assert "sources" in keys
-        assert len(keys) == len(set(keys))
+    def test_of_many_keys_the_nearest_are_named(self) -> None:
+        (listed,) = [one for one in problems("[ingress]\nmessage_age = 1") if one.startswith("ingress.message_age: ")]
+        named, _, rest = listed.partition("known here: ")[2].partition("; ")
+        keys = named.split(", ")
+        assert len(listed) < 200
+        assert len(keys) == len(set(keys)) == 5
+        assert {*keys} < {*settings_of(IngressSettings), "sources", "defaults"}
+        others = len({*settings_of(IngressSettings), "sources", "defaults"}) - 5
+        assert rest == f"`replicator config schema` lists the other {others}"
+
+    def test_few_keys_are_all_named_the_nearest_first(self) -> None:
+        (listed,) = [one for one in problems("[log]\nzzt = 1") if one.startswith("log.zzt: ")]
+        assert {*listed.partition("known here: ")[2].split(", ")} == {*settings_of(LogSettings)}
+        assert unknown("abcd", ["zzzz", "aqqq", "abqqqq"]) == "unknown key; known here: abqqqq, aqqq, zzzz"
 
     def test_an_empty_file(self) -> None:
         assert {problem.partition(":")[0] for problem in problems("")} == {"region", "s3"}
