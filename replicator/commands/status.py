@@ -81,11 +81,12 @@ def status(
             }
         )
     else:
+        archive = f"s3://{settings.s3.bucket}" + (f"/{settings.s3.prefix}" if settings.s3.prefix else "")
         print_text(f"region {settings.region}, {now.isoformat(timespec='seconds')}")
         if egress is not None:
-            print_egress(egress, now, by_partition=partitions)
+            print_egress(egress, now, archive=archive, by_partition=partitions)
         if ingress is not None:
-            print_ingress(ingress, now, option, lags, by_partition=partitions)
+            print_ingress(ingress, now, option, lags, archive=archive, by_partition=partitions)
         if destinations is not None:
             print_destinations(destinations, now)
         print_groups(groups, now)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from replicator.status.destinations import DestinationsStatus
 
 
-def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
+def print_egress(status: EgressStatus, now: datetime, *, archive: str, by_partition: bool) -> None:
+    """`archive`: the address of the bucket and prefix, for messages."""
     print_text(f"\negress: {group_text(status.group_id, status.group, _egress_idles(status))}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
@@ -46,7 +47,10 @@ def print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> 
                     sum(len(p.problems) for p in some) or "",
                 )
             )
-    print_text(table(head, rows))
+    if rows:
+        print_text(table(head, rows))
+    if text := _nothing_stored(status, archive):
+        print_text(text)
     for problem in status.problems:
         print_text(f"! {problem}")
 
@@ -57,8 +61,10 @@ def print_ingress(
     option: Sequence[str],
     lags: Sequence[PartitionLag] = (),
     *,
+    archive: str,
     by_partition: bool,
 ) -> None:
+    """`archive`: as of `print_egress`."""
     print_text(f"\ningress: {group_text(status.group_id, status.group, _ingress_idles(status))}")
     print_text(topic_text(status))
     for one in status.sources:
@@ -92,7 +98,16 @@ def print_ingress(
                     sum(len(p.problems) for p in some) or "",
                 )
             )
-    print_text(table(head, rows))
+    if rows:
+        print_text(table(head, rows))
+    for region in status.empty_regions:
+        print_text(
+            f"nothing is archived under {archive}/{region} yet: check that egress runs in region {region}, that its "
+            "archive is in this bucket and prefix or is copied to it (S3 replication, sync), and that the name of the "
+            "region in [[ingress.sources]] is the one in the file of that egress"
+        )
+    if not rows and not status.empty_regions:
+        print_text("none of the archived topics is delivered: `replicator explain topic NAME` says why")
     if behind := [one for one in lags if one.records or one.stored_records]:
         print_text(f"\nbehind the sources' logs:\n{lag_table(behind, by_partition=by_partition)}\n")
     for problem in status.problems:
@@ -150,6 +165,27 @@ def topic_text(status: IngressStatus) -> str:
     if not status.has_topic:
         return f"{topic} does not exist yet: ingress creates it when it starts"
     return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
+
+
+def _nothing_stored(status: EgressStatus, archive: str) -> str:
+    """Why the archive of the selected topics is empty, and what to check; empty when it is not."""
+    if not status.partitions:
+        if status.topics:
+            return ""  # a problem says it
+        return (
+            "no topic is selected: check the names in [egress.topics], `replicator explain topic NAME` says which rule "
+            "selects one, and that this principal may DESCRIBE the topics"
+        )
+    if any(p.archive_end is not None for p in status.partitions):
+        return ""
+    where, lag = f"{archive}/{status.partitions[0].source.region}", sum(p.lag for p in status.partitions)
+    nothing = f"nothing of these topics is archived under {where}"
+    if not lag:
+        return f"{nothing}: no records wait"
+    return (
+        f"{nothing}: {count_text(lag)} offsets wait. The first segment is there within max_segment_age; if it is not, "
+        "check that egress runs, what its /readyz and its log say, and that its file has this bucket and prefix"
+    )
 
 
 def _egress_idles(status: EgressStatus) -> str:

@@ -98,6 +98,7 @@ class IngressStatus:
     sources: tuple[SourceStatus, ...] = ()
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     matches_nothing: bool = False  # no stored topic matches a source
+    empty_regions: tuple[str, ...] = ()  # regions of sources of which nothing is stored
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
@@ -182,8 +183,9 @@ class IngressSources:
         plan = self.plan
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
         unnamed: list[str] = []
-        matches_nothing = True
+        matches_nothing, stored_regions = True, set[str]()
         for region, one in stored_incarnations(self.store, regions, pool):
+            stored_regions.add(region)
             source = self.settings.source_of(region, one.topic)
             matches_nothing = matches_nothing and (source is None or is_internal(one.topic, self.own_topics))
             if (region, one.path) in plan.kept_away:
@@ -255,6 +257,7 @@ class IngressSources:
             partitions=tuple(partitions),
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             matches_nothing=matches_nothing,
+            empty_regions=tuple(sorted(regions - stored_regions)),
             unnamed=tuple(unnamed),
             sources=source_status(
                 reports.result(),

@@ -21,6 +21,7 @@ from infra.archive.proofs import Proof, ProofStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.contracts.storage import ObjectInfo, ObjectStore
+from replicator.commands.status_text import print_egress
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.egress import (
     NO_END,
@@ -187,6 +188,23 @@ def test_every_selected_partition_has_its_row() -> None:
     assert [p.open_since for p in status.partitions if p.is_open] == [NOW - timedelta(minutes=20)]
     (problem,) = status.problems
     assert "transaction" in problem
+
+
+def test_topics_of_which_nothing_is_archived_are_shown_with_what_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+
+    def shown(*patterns: str) -> str:
+        print_egress(cluster.status(*patterns), NOW, archive="s3://b/data", by_partition=False)
+        return capsys.readouterr().out
+
+    nothing = "nothing of these topics is archived under s3://b/data/a: 40 offsets wait"
+    assert nothing in shown()
+    assert "lag" in shown(), "the table has its rows"
+    assert "no topic is selected: check the names in [egress.topics]" in shown("absent")
+    assert "lag" not in shown("absent"), "a table without rows"
+    cluster.world.put(0, 9)
+    assert "nothing of these topics" not in shown()
 
 
 def holed(cluster: Cluster) -> list[Segment]:

@@ -317,7 +317,7 @@ def test_where_no_topic_matches_the_unknown_group_is_explained(capsys: pytest.Ca
     target.groups.unknown.add(GROUP)
 
     def shown() -> str:
-        print_ingress(target.status(), target.world.clock.at, (), by_partition=False)
+        print_ingress(target.status(), target.world.clock.at, (), archive="s3://b", by_partition=False)
         return capsys.readouterr().out.splitlines()[1]
 
     expected = (
@@ -329,6 +329,24 @@ def test_where_no_topic_matches_the_unknown_group_is_explained(capsys: pytest.Ca
     assert shown().startswith(f"ingress: group {GROUP} has no members yet")
     target.groups.unknown.clear()
     assert shown().startswith(f"ingress: group {GROUP} is stable")
+
+
+def test_a_region_without_an_archive_is_named_with_what_to_check(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target()
+
+    def shown() -> str:
+        print_ingress(target.status(), target.world.clock.at, (), archive="s3://b/data", by_partition=False)
+        return capsys.readouterr().out
+
+    nothing = "nothing is archived under s3://b/data/a yet: check that egress runs in region a"
+    assert nothing in shown()
+    assert "destination" not in shown(), "a table without rows"
+    target.world.put(0, 9, topic="unrelated")
+    assert "nothing is archived" not in shown()
+    assert "none of the archived topics is delivered: `replicator explain topic NAME` says why" in shown()
+    target.world.put(0, 9)
+    assert "none of the archived topics" not in shown()
+    assert "destination" in shown()
 
 
 def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
@@ -389,6 +407,11 @@ def test_an_egress_without_topics_says_so(capsys: pytest.CaptureFixture[str]) ->
     target.groups.unknown.add(GROUP)
     unknown = target.status().group
     print_egress(
-        EgressStatus(group_id="g", group=unknown, partitions=(), topics={}), Target().world.clock.at, by_partition=False
+        EgressStatus(group_id="g", group=unknown, partitions=(), topics={}),
+        Target().world.clock.at,
+        archive="s3://b",
+        by_partition=False,
     )
-    assert "egress: no topic of the cluster matches [egress.topics], so nothing" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "egress: no topic of the cluster matches [egress.topics], so nothing" in out
+    assert "partitions" not in out, "a table without rows"

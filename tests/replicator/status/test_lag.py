@@ -63,13 +63,13 @@ def test_status_names_it_in_records_bytes_and_time(capsys: pytest.CaptureFixture
     world.beat(world.publish_watermarks(400, 0))
     world.clock.advance(7)
     lags, now = world.lags(), world.clock.at
-    print_ingress(world.status(), now, (), lags, by_partition=False)
+    print_ingress(world.status(), now, (), lags, archive="s3://b", by_partition=False)
     _, table = capsys.readouterr().out.split("behind the sources' logs:\n")
     assert table.splitlines()[1].split()[:5] == ["a/t", "copy", "1", "140", "90"]
     (found,) = cast(Any, ingress_json(world.status(), now, (), lags))["lag"]
     assert (found["records"], found["stored_bytes"] > 0, "seconds" in found) == (140, True, True)
     world.set_checkpoint(400)
-    print_ingress(world.status(), now, (), world.lags(), by_partition=False)
+    print_ingress(world.status(), now, (), world.lags(), archive="s3://b", by_partition=False)
     assert "behind the sources' logs" not in capsys.readouterr().out
 
 
