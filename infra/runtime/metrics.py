@@ -46,6 +46,7 @@ CounterName = Literal[
     # sync
     "sync_objects",
     "sync_bytes",
+    "sync_clear_objects",
     # compaction
     "compaction_runs",
     "compaction_merged_segments",
@@ -183,6 +184,11 @@ TABLE: dict[MetricName, Metric] = {
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),
+    "sync_clear_objects": Metric(
+        ("topic",),
+        'objects that sync did not copy because they are not encrypted and encryption.clear_objects is "refuse"; each '
+        "round counts them again: find out who wrote them",
+    ),
     # compaction
     "compaction_runs": Metric(("job",), "completed runs of a job; not growing = check its cron"),
     "compaction_merged_segments": Metric(("job",), "segments merged into larger ones"),

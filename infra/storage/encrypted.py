@@ -11,6 +11,7 @@ from __future__ import annotations
 
 # ruff: noqa: PLC0415  -- ciphers are imported when an object is encrypted: a worker without encryption may lack them
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from formats.control.keys import is_control_key
@@ -133,9 +134,15 @@ def _region(name: str) -> str:
 class SealedOnlyStore(PassingObjectStore):
     """An `ObjectStore` that puts encrypted objects only: for copies of objects as they are stored."""
 
+    def __init__(self, store: ObjectStore, on_refused: Callable[[str], None]) -> None:
+        """`on_refused`: called with the key before KeyRefused is raised, on the thread of the put."""
+        super().__init__(store)
+        self._on_refused = on_refused
+
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         tail, available = tail_of(body)
         if available != size_bytes or not is_marked(tail):
+            self._on_refused(key)
             raise KeyRefused(
                 f'{key} is not encrypted, and encryption.clear_objects is "refuse": it is not copied; "read" copies '
                 "objects from before they were encrypted, too"

@@ -56,10 +56,13 @@ def encrypted(
     return EncryptedObjectStore(objects, prefix, keys, refuses_clear=settings.clear_objects == "refuse")
 
 
-def sealed_only(objects: ObjectStore, settings: EncryptionSettings | None) -> ObjectStore:
-    """The destination of copies: where objects in clear are refused, it takes none."""
+def sealed_only(
+    objects: ObjectStore, settings: EncryptionSettings | None, on_refused: Callable[[str], None]
+) -> ObjectStore:
+    """The destination of copies: where objects in clear are refused, it takes none. `on_refused`: called with the key
+    of each, on the thread of the put."""
     if settings is not None and settings.clear_objects == "refuse":
-        return SealedOnlyStore(objects)
+        return SealedOnlyStore(objects, on_refused)
     return objects
 
 

@@ -14,6 +14,7 @@ from infra.runtime.lifecycle import Stop
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from replicator.config import Config
+from replicator.services.clear_objects import ClearObjects
 from replicator.services.encryption import sealed_only
 from replicator.services.spark_jobs import SparkJobs
 from replicator.services.sync_task import CopyTask, bucket_sync
@@ -43,10 +44,11 @@ def build_sync(
         options: dict[str, Any] = {"threads": width + 4, "once": once is not None, "as_stored": True}
         here = around.objects(config.s3, **options)
         there = around.objects(settings.destination, writes_as=config.region, **options)
+        clear = ClearObjects(settings.destination.prefix, around.metrics)
         sync = BucketSync(
             config.region,
             BucketSide(here, config.s3.prefix),
-            BucketSide(sealed_only(there, config.encryption), settings.destination.prefix),
+            BucketSide(sealed_only(there, config.encryption, clear.refuse), settings.destination.prefix),
             settings.topics,
             settings.levels,
             around.pool(width, "copy"),
@@ -60,7 +62,7 @@ def build_sync(
         queue_wait = min(settings.queue.wait, SYNC_SHUTDOWN / 2) if settings.queue else timedelta()
         loop = SyncLoop(sync, queue, queue_wait, settings.interval, around.clock, around.health, around.stop)
         if once is not None:
-            return around.service({"sync": lambda: once(_once(sync, around.stop))}, SYNC_SHUTDOWN)
+            return around.service({"sync": lambda: once(one_round(sync, around.stop, clear))}, SYNC_SHUTDOWN)
         loops = {"sync": loop.run}
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
@@ -87,6 +89,7 @@ def sync_on_spark(
 
     with ExitStack() as opened:
         sync, result = bucket_sync(config, stop, opened), SyncResult()
+        clear = ClearObjects(config.sync.destination.prefix, sync.metrics)
         jobs, task = opened.enter_context(SparkJobs(spark)), CopyTask(for_workers(config, "sync"))
         rows = _grouped(sync.steps(result), STEPS_TOGETHER)
         # a job of bounded size after the other: the listings of both buckets go on behind it
@@ -95,8 +98,10 @@ def sync_on_spark(
                 for done in some.done:
                     sync.count(done, result)
                 result.failed += len(some.failed)
+                for key in some.in_clear:
+                    clear.refuse(key)
             earlier += len(some_rows)
-    return _whole(result, is_stopped=False)
+    return _whole(result, clear, is_stopped=False)
 
 
 def _grouped(steps: Iterator[SyncStep], count: int) -> Iterator[Sequence[SyncStep]]:
@@ -104,13 +109,16 @@ def _grouped(steps: Iterator[SyncStep], count: int) -> Iterator[Sequence[SyncSte
         yield some
 
 
-def _once(sync: BucketSync, stop: Stop) -> SyncResult:
+def one_round(sync: BucketSync, stop: Stop, clear: ClearObjects) -> SyncResult:
     """Run one round. Raises StoreUnavailable when a listing or copies failed, each logged, or when it was stopped."""
-    return _whole(sync.once(), is_stopped=stop.is_set())
+    return _whole(sync.once(), clear, is_stopped=stop.is_set())
 
 
-def _whole(result: SyncResult, *, is_stopped: bool) -> SyncResult:
-    if result.failed or is_stopped:
-        what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
-        raise StoreUnavailable(f"sync: {what}, {result.copied} were; run it again")
-    return result
+def _whole(result: SyncResult, clear: ClearObjects, *, is_stopped: bool) -> SyncResult:
+    if not result.failed and not is_stopped:
+        return result
+    what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
+    then = f"; {clear.problem}" if clear.count else ""
+    if is_stopped or result.failed > clear.count:
+        then += "; run it again"
+    raise StoreUnavailable(f"sync: {what}, {result.copied} were{then}")

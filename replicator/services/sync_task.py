@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 class CopiedObjects:
     done: Sequence[SyncDone] = ()
     failed: Sequence[str] = field(default_factory=list)  # names
+    in_clear: Sequence[str] = ()  # keys of the destination, of those of `failed` that were refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class CopyTask:
         return json.dumps([[step.name, step.is_copy] for step in item])
 
     def __call__(self, row: str) -> str:
-        done, failed = [], []
+        done, failed, in_clear = [], [], list[str]()
         with ExitStack() as opened:
-            sync = bucket_sync(self.config, Stop(), opened)
+            sync = bucket_sync(self.config, Stop(), opened, in_clear.append)
             steps = [SyncStep(name, is_copy=is_copy) for name, is_copy in json.loads(row)]
             for step, future in [(step, sync.pool.submit(sync.carry_out, step)) for step in steps]:
                 try:
@@ -48,15 +49,18 @@ class CopyTask:
                 except TransientError as error:
                     failed.append(step.name)
                     log.warning("copy_failed", extra={log_fields.KEY: step.name, log_fields.ERROR: str(error)})
-        return json.dumps({"done": done, "failed": failed})
+        return json.dumps({"done": done, "failed": failed, "in_clear": in_clear})
 
     def outcome(self, answer: str) -> CopiedObjects:
         fields = json.loads(answer)
-        return CopiedObjects(done=[SyncDone(**one) for one in fields["done"]], failed=fields["failed"])
+        done = [SyncDone(**one) for one in fields["done"]]
+        return CopiedObjects(done=done, failed=fields["failed"], in_clear=fields["in_clear"])
 
 
-def bucket_sync(config: Config, stop: Stop, opened: ExitStack) -> BucketSync:
-    """For work that ends by itself. Its clients are closed with `opened`."""
+def bucket_sync(
+    config: Config, stop: Stop, opened: ExitStack, on_refused: Callable[[str], None] = lambda _: None
+) -> BucketSync:
+    """For work that ends by itself. Its clients are closed with `opened`. `on_refused`: as of `sealed_only`."""
     settings = config.sync
     if settings is None:
         raise config.without("sync", "; add [sync.destination]")
@@ -65,7 +69,7 @@ def bucket_sync(config: Config, stop: Stop, opened: ExitStack) -> BucketSync:
         config.region,
         BucketSide(stored_objects(config.s3, stop, opened), config.s3.prefix),
         BucketSide(
-            sealed_only(stored_objects(settings.destination, stop, opened), config.encryption),
+            sealed_only(stored_objects(settings.destination, stop, opened), config.encryption, on_refused),
             settings.destination.prefix,
         ),
         settings.topics,

@@ -79,6 +79,25 @@ def test_a_bad_copy_is_named_and_never_overwritten(site: Site) -> None:
         assert once.start().wait(PATIENCE) == 0
 
 
+def test_objects_in_clear_are_refused_and_counted(site: Site) -> None:
+    """`sync` has no use for the key, which does not exist: copies are the bytes that are stored."""
+    endpoint, other = site.stack.moto.endpoint_url, f"{site.name}-other"
+    name = f"{A}/t/0/0/{0:020d}-{9:020d}"
+    refuses = {"key": "kms", "kms_key_id": "arn:aws:kms:us-east-1:123456789012:key/k", "clear_objects": "refuse"}
+    with closing(s3_client(endpoint)) as s3:
+        s3.create_bucket(Bucket=other)
+        s3.put_object(Bucket=site.bucket, Key=f"{PREFIX}/{name}", Body=b"in clear")
+        sync = site.sync("sync", other)
+        sync.tables = {**sync.tables, "encryption": refuses}
+        sync.start()
+        site.wait("counted", lambda: sync.metrics().value("sync_clear_objects", topic="t") > 0)
+        code, text = sync.run("sync", "--once")
+        assert code == 1
+        assert f'refused by encryption.clear_objects = "refuse" ({name}): find out who wrote them' in text
+        sync.stop()
+        assert f"{PREFIX}/{name}" not in site.keys(other)
+
+
 def ours(keys: Mapping[str, str]) -> dict[str, str]:
     """Those of the sender's region."""
     return {key: etag for key, etag in keys.items() if key.startswith(f"{PREFIX}/{A}/")}

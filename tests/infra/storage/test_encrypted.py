@@ -149,7 +149,8 @@ def test_objects_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
 
 
 def test_a_copy_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
-    destination = SealedOnlyStore(MemoryObjectStore())
+    refused: list[str] = []
+    destination = SealedOnlyStore(MemoryObjectStore(), refused.append)
     put(encrypted_around(below), KEY, LARGE)
     data = get(below, KEY)
     put(destination, KEY, data)
@@ -157,6 +158,7 @@ def test_a_copy_in_clear_may_be_refused(below: MemoryObjectStore) -> None:
     with pytest.raises(KeyRefused, match=r"is not encrypted, .* it is not copied"):
         put(destination, CONTROL, LARGE)
     assert [info.key for info in destination.list("")] == [KEY]
+    assert refused == [CONTROL]
 
 
 # --- copies ---

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from egress.bucket_sync import SyncStep
 from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
 from formats.segment import format_key
 from infra.local.aws import CREDENTIALS
 from infra.runtime.lifecycle import Stop
 from replicator.config import S3Settings
 from replicator.config.load import from_mapping
-from replicator.services.sync_task import bucket_sync
+from replicator.services.sync_task import CopyTask, bucket_sync
 from replicator.services.wiring import s3_cold, s3_store, s3_uploads
 from tests.contracts.store import get, put
 from tests.fakes.key_files import encrypted_around
@@ -235,6 +236,23 @@ def test_the_destination_of_sync_has_its_own(wire: FaultyS3, settings: S3Setting
     assert owners["GetObject"] == {None}
     assert sent(wire, "x-amz-object-lock-mode")["CreateMultipartUpload"] == {"GOVERNANCE"}
     assert sent(wire, "x-amz-server-side-encryption")["CreateMultipartUpload"] == {"aws:kms"}
+
+
+def test_a_task_of_sync_names_what_it_refused(wire: FaultyS3, settings: S3Settings, opened: ExitStack) -> None:
+    put(s3_store(settings, 1, opened, once=True), SEGMENT)
+    access = {
+        "endpoint_url": settings.endpoint_url,
+        "region_name": settings.region_name,
+        "access_key_id": settings.access_key_id,
+        "secret_access_key": settings.secret_access_key,
+        "bucket": settings.bucket,
+    }
+    encryption = {"key": "kms", "kms_key_id": KEY_ARN, "clear_objects": "refuse"}
+    sync = {"destination": access | {"prefix": "copies"}}
+    task = CopyTask(from_mapping({"region": SOURCE.region, "s3": access, "sync": sync, "encryption": encryption}))
+    name = SEGMENT.removeprefix("data/")
+    outcome = task.outcome(task(task.row([SyncStep(name, is_copy=True)])))
+    assert (outcome.done, outcome.failed, outcome.in_clear) == ([], [name], [f"copies/{name}"])
 
 
 def test_an_encrypted_object_goes_in_parts_and_comes_by_ranges(
