@@ -1,4 +1,4 @@
-"""The sections of a file: which there are, which settings each has, and what is said where a section is missing."""
+"""The sections of a file: which there are, which settings each has, and what is wrong where a section is missing."""
 
 from __future__ import annotations
 

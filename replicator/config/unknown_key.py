@@ -1,4 +1,4 @@
-"""What is said about a key that no setting has: what it may have been meant to be."""
+"""The message about a key that no setting has, with the keys that it may have been meant to be."""
 
 from __future__ import annotations
 

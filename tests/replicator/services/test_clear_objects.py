@@ -1,4 +1,4 @@
-"""A round of `sync` where objects in clear are refused: how many, which, and what to do is said, and counted."""
+"""A round of `sync` where objects in clear are refused: the error names and counts them, and so does a metric."""
 
 from __future__ import annotations
 
