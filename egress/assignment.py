@@ -73,9 +73,11 @@ class Assignment:
     def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
         self.health.resumed(str(assigned.source))
         self._by_source.pop(assigned.source, None)  # may be of another archive path
+        was_stopped = bool(assigned.stopped)
         session = assigned.begin(answer, settings)
         self._by_source[assigned.source] = assigned
-        self._count()
+        if was_stopped:  # else no count changes: with thousands of partitions, counting at each begin takes long
+            self._count()
         return session
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -7,69 +7,104 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from queue import SimpleQueue
 from typing import assert_never
 
 from egress.assigned_partition import Abandoned, AssignedPartition, Contested
 from egress.assignment import Assignment
-from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
+from egress.start.resolver import StartAnswer, StartAt, StartQuery, StartResolver, Unknown
 from egress.topics.claims import Blocked
 from egress.topics.log_identity import ForkEvidence
 from egress.topics.watcher import Selected
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
-from infra.runtime.lookups import Answer, Failed, Lookups
+from infra.runtime.lookups import Failed, Question, ask
 from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
 
-_Answers = Mapping[TopicPartition, StartAt | Blocked | Unknown]
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call under way, and the partitions that it has not answered. Its answers come from threads of the pools."""
+
+    unanswered: dict[TopicPartition, AssignedPartition]
+    answers: SimpleQueue[tuple[TopicPartition, StartAnswer]] = field(default_factory=SimpleQueue)
+
+    def answered(self, partition: TopicPartition, answer: StartAnswer) -> None:
+        self.answers.put((partition, answer))
+
+    def collect(self) -> Iterator[tuple[AssignedPartition, StartAnswer]]:
+        for _ in range(self.answers.qsize()):
+            partition, answer = self.answers.get()
+            yield self.unanswered.pop(partition), answer
 
 
 @dataclass(slots=True)
 class StartLookup:
-    """Use from the poll thread only. Lookups run on `pool`, and list the archive on `listing_pool`."""
+    """Use from the poll thread only. Lookups run on `pool`, and look partitions up in parallel on `listing_pool`."""
 
     resolver: StartResolver
     pool: Executor
     listing_pool: Executor
-    _lookups: Lookups[AssignedPartition, _Answers] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._lookups = Lookups(self.pool)
+    _calls: list[tuple[_Call, Question[None]]] = field(default_factory=list)
 
     def poll(
         self, assignment: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        """Collect the answers for partitions that are still assigned, then start a lookup for all that wait."""
-        found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for asked, outcome in self._lookups.collect():
-            found += self._collected(asked, outcome, now)
-        skipped = self._lookups.keys | {partition for partition, _ in found}
+        """Collect the answers for partitions that are still assigned, then start a lookup for all that wait. A call
+        answers each partition as soon as it can."""
+        answers: list[tuple[AssignedPartition, StartAnswer]] = []
+        for call, question in list(self._calls):
+            is_over = question.is_answered  # before its answers are collected: none follows
+            answers += call.collect()
+            if is_over:
+                self._calls.remove((call, question))
+                answers += _left(call, question)
+        found = _known(answers, now)
+        skipped = {p for call, _ in self._calls for p in call.unanswered.values()} | {
+            partition for partition, _ in found
+        }
         waiting = [(h, w) for h in assignment if h not in skipped and (w := _question(h, topics, now)) is not None]
         if waiting:
-            questions = [question for _, question in waiting]
-            self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
+            queries = [query for _, query in waiting]
+            call = _Call({h.partition: h for h, _ in waiting})
+            question = ask(self.pool, self.resolver.resolve, queries, self.listing_pool, call.answered)
+            self._calls.append((call, question))
         return [(partition, answer) for partition, answer in found if partition in assignment]
 
-    def _collected(
-        self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime
-    ) -> Iterator[tuple[AssignedPartition, StartAt | Blocked]]:
-        for partition in asked:
-            partition.ask_again(None)
-        match outcome:
-            case Failed(error=error):
-                _unknown(asked, str(error), now)
-            case Answer(value=answers):
-                for partition in asked:
-                    match answers[partition.partition]:
-                        case Unknown(reason=reason):
-                            _unknown([partition], reason, now)
-                        case answer:
-                            partition.failing.succeeded(Attempt.POSITION)
-                            yield partition, answer
+
+def _left(call: _Call, question: Question[None]) -> Iterator[tuple[AssignedPartition, StartAnswer]]:
+    """The answer for partitions that a call has ended without: it failed."""
+    match question.collect():
+        case Failed(error=error):
+            for partition in call.unanswered.values():
+                yield partition, Unknown(str(error))
+        case _:
+            if call.unanswered:
+                raise RuntimeError(f"no answer for {', '.join(map(str, call.unanswered))}")
+
+
+def _known(
+    answers: Sequence[tuple[AssignedPartition, StartAnswer]], now: datetime
+) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
+    """The answers without those that are unknown, which are asked again later."""
+    found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
+    unknown: dict[str, list[AssignedPartition]] = {}
+    for partition, answer in answers:
+        partition.ask_again(None)
+        match answer:
+            case Unknown(reason=reason):
+                unknown.setdefault(reason, []).append(partition)
+            case StartAt() | Blocked():
+                partition.failing.succeeded(Attempt.POSITION)
+                found.append((partition, answer))
             case _:
-                assert_never(outcome)
+                assert_never(answer)
+    for reason, partitions in unknown.items():
+        _unknown(partitions, reason, now)
+    return found
 
 
 def _unknown(partitions: Sequence[AssignedPartition], why: str, now: datetime) -> None:

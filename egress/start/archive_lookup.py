@@ -1,8 +1,9 @@
 """Looks up what the archive holds of partitions that are about to be read, with as few requests as possible.
 
-The control objects below a topic's archive path are listed once for all of its partitions. So are its segments, as long
-as that costs no more requests than it saves: the listing of a large archive is abandoned, and each of its partitions is
-listed by itself: from the committed offset on if the group has one, else whole, reduced to the ranges that are covered.
+Control objects are listed once for all topics of a region, else once for all partitions of an archive path; so are the
+segments of a path. Both only as long as that costs no more requests than it saves: a longer listing is abandoned, and
+each of its parts is listed by itself. A partition's segments are listed from the committed offset on if the group has
+one, else whole, reduced to the ranges that are covered.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
+from infra.archive.control import Begins
 from infra.archive.forward_listing import ahead, all_ahead, covered
 
 PAGE = 1000  # keys per list request
@@ -39,6 +41,7 @@ class ArchivedSegments:
     details: Collection[RecordedGap] = ()  # the gap records; only where there is a fork
     forks: Sequence[LogFork] = ()
     has_begin: bool = False
+    is_begin_lowered: bool = False  # an earlier begin was recorded since
     unreadable: str = ""  # why its control objects cannot be read; all fields above are invalid then
 
     @property
@@ -58,32 +61,77 @@ class ArchivedSegments:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """Which partitions of a region have control objects, by archive path; None: too many, each path is listed by
+    itself."""
+
+    begins: Mapping[str, Begins] | None = None
+    gaps: Collection[SourcePartition] | None = None
+    forks: Collection[SourcePartition] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveLookup:
     """As thread safe as the stores. Raises what they raise."""
 
     archive: Archive
 
-    def find(
-        self, sources: Mapping[SourcePartition, int | None], pool: Executor
+    def recorded(self, region: str, topics: int, pool: Executor) -> Recorded:
+        """What is recorded in the region, for a lookup of so many topics: with few, nothing is listed. Requests run in
+        parallel on `pool`, which must not be the pool that this runs on."""
+        most = PAGE * (topics // 4)  # in the time that it takes to list so many paths in parallel
+        if not most:
+            return Recorded()
+        control = self.archive.control
+        begins = pool.submit(control.few_begins, region, most=most)
+        gaps = pool.submit(control.few_gap_sources, region, most=most)
+        forks = pool.submit(control.few_fork_sources, region, most=most)
+        return Recorded(begins.result(), gaps.result(), forks.result())
+
+    def control_objects(
+        self, sources: Sequence[SourcePartition], recorded: Recorded
     ) -> Mapping[SourcePartition, ArchivedSegments]:
-        """`sources`: each with the offset that the group committed, if its metadata says where the archive begins: what
-        lies before that offset may be left out then. Archive paths are listed in parallel on `pool`, which must not be
-        the pool that this runs on."""
-        by_path: dict[tuple[str, str], list[SourcePartition]] = {}
-        for source in sources:
-            by_path.setdefault((source.region, source.path), []).append(source)
+        """The control objects of partitions that share an archive path."""
+        region, path, control = sources[0].region, sources[0].path, self.archive.control
+        begins = control.begins_of(region, path) if recorded.begins is None else recorded.begins.get(path, Begins())
+        with_gaps = recorded.gaps if recorded.gaps is not None else set(control.gap_sources(region, path))
+        with_forks = recorded.forks if recorded.forks is not None else set(control.fork_sources(region, path))
         found: dict[SourcePartition, ArchivedSegments] = {}
-        for known in pool.map(self._control_objects, by_path.values()):
-            found |= known
-        # listed after the gaps, so that segments stored before a gap was recorded are seen
-        listed: dict[SourcePartition, Sequence[SegmentInfo]] = {}
-        alone: list[SourcePartition] = []
-        for some, answer in zip(by_path.values(), pool.map(self._segments, by_path.values()), strict=True):
-            alone += some if answer is None else ()
-            listed |= answer or {}
-        answers = {source: replace(known, infos=listed.get(source, ())) for source, known in found.items()}
-        near = pool.map(lambda source: self._from_commit(source, found[source], sources[source]), alone)
-        return answers | dict(zip(alone, near, strict=True))
+        for source in sources:
+            try:
+                found[source] = ArchivedSegments(
+                    gaps=control.gap_ranges(source) if source in with_gaps else (),
+                    has_begin=source.partition in begins.partitions,
+                    is_begin_lowered=source.partition in begins.lowered,
+                    forks=control.forks(source) if source in with_forks else (),
+                    details=control.gaps(source) if source in with_gaps and source in with_forks else (),
+                )
+            except DataError as error:  # affects this partition only: the others can still begin
+                found[source] = ArchivedSegments(unreadable=str(error))
+        return found
+
+    def segments(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
+        """Segments of partitions that share an archive path, by one listing; None when it would take too many
+        requests."""
+        most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
+        listed = list(islice(self.archive.segments.walk(sources[0].region, sources[0].path), most))
+        if len(listed) == most:
+            return None
+        found: dict[SourcePartition, list[SegmentInfo]] = {}
+        for info in listed:
+            found.setdefault(info.segment.source, []).append(info)
+        return found
+
+    def of_partition(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
+        """`known` with the segments of one partition. `position`: the offset that the group committed, if its metadata
+        says where the archive begins: what lies before it may be left out then."""
+        if position is None or known.forks:
+            return self.whole(source, known)
+        known_from = max(position - 1, 0)
+        found = ahead(self.archive.segments, source, known_from)
+        if found.is_cut:  # the group's offset was reset far back
+            return self.whole(source, known)
+        return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
 
     def whole(self, source: SourcePartition, known: ArchivedSegments) -> ArchivedSegments:
         """`known` with the ranges of all stored segments. Lists every key of the partition once; keeps no segment."""
@@ -142,46 +190,6 @@ class ArchiveLookup:
         )
         covering = [info for info in infos if offset in info.segment.offsets]
         return max(covering, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
-
-    def _from_commit(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
-        if position is None or known.forks:
-            return self.whole(source, known)
-        known_from = max(position - 1, 0)
-        found = ahead(self.archive.segments, source, known_from)
-        if found.is_cut:  # the group's offset was reset far back
-            return self.whole(source, known)
-        return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
-
-    def _control_objects(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
-        """The control objects of partitions that share an archive path."""
-        region, path = sources[0].region, sources[0].path
-        begun = self.archive.control.partitions_with_begin(region, path)
-        with_gaps = set(self.archive.control.gap_sources(region, path))
-        with_forks = set(self.archive.control.fork_sources(region, path))
-        found: dict[SourcePartition, ArchivedSegments] = {}
-        for source in sources:
-            try:
-                found[source] = ArchivedSegments(
-                    gaps=self.archive.control.gap_ranges(source) if source in with_gaps else (),
-                    has_begin=source.partition in begun,
-                    forks=self.archive.control.forks(source) if source in with_forks else (),
-                    details=self.archive.control.gaps(source) if source in with_gaps & with_forks else (),
-                )
-            except DataError as error:  # affects this partition only: the others can still begin
-                found[source] = ArchivedSegments(unreadable=str(error))
-        return found
-
-    def _segments(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
-        """Segments of partitions that share an archive path, by one listing; None when it would take too many
-        requests."""
-        most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
-        listed = list(islice(self.archive.segments.walk(sources[0].region, sources[0].path), most))
-        if len(listed) == most:
-            return None
-        found: dict[SourcePartition, list[SegmentInfo]] = {}
-        for info in listed:
-            found.setdefault(info.segment.source, []).append(info)
-        return found
 
 
 def _unreadable(segment: Segment) -> str:

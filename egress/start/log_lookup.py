@@ -12,14 +12,28 @@ from formats.errors import BrokerUnavailable, TargetError
 from formats.log_point import LogPoint
 from infra.contracts.cluster import ClusterAdmin, LogProbe, LogTruncated, TopicPartition, Watermarks
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Deadline
 
 ONE_BY_ONE = timedelta(seconds=30)  # for all partitions together, when each is asked about separately
 
 log = logging.getLogger(__name__)
 
 
+class OneByOne:
+    """The time that is left for partitions that are each asked about separately, over all requests of one lookup. It
+    begins with the first of them."""
+
+    def __init__(self) -> None:
+        self._deadline: Deadline | None = None
+
+    def left(self) -> timedelta:
+        if self._deadline is None:
+            self._deadline = Deadline(ONE_BY_ONE)
+        return self._deadline.left
+
+
 def marks_of(
-    admin: ClusterAdmin, partitions: Collection[TopicPartition], pool: Executor
+    admin: ClusterAdmin, partitions: Collection[TopicPartition], pool: Executor, patience: OneByOne
 ) -> tuple[Mapping[TopicPartition, Watermarks], Mapping[TopicPartition, str]]:
     """Watermarks of each partition, and the reason for each whose watermarks are not known. Partitions that do not
     exist are in neither. Raises BrokerUnavailable when no watermarks are known at all. `pool` must not be the pool that
@@ -35,7 +49,7 @@ def marks_of(
     # cluster all of that time would be wasted: one request that any broker answers finds that out first, and raises.
     admin.cluster_id()
     asked = {partition: pool.submit(admin.watermarks, [partition]) for partition in partitions}
-    done = wait(asked.values(), timeout=ONE_BY_ONE.total_seconds()).done
+    done = wait(asked.values(), timeout=patience.left().total_seconds()).done
     found: dict[TopicPartition, Watermarks] = {}
     failed: dict[TopicPartition, str] = {}
     for partition, future in asked.items():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from egress.settings import EgressTopicSettings
-from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup
+from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup, Recorded
 from egress.start.choice import (
     Rules,
     Start,
@@ -20,14 +20,15 @@ from egress.start.choice import (
     read_last_again,
 )
 from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
-from egress.start.log_lookup import check_points, marks_of
+from egress.start.log_lookup import OneByOne, check_points, marks_of
+from egress.start.lookup_steps import LookupStep, Next, run_steps
 from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import covered_until, end_of
-from formats.errors import DataError
+from formats.errors import DataError, ReplicatorError
 from formats.forks import accepted_until, agreed_point
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
@@ -37,6 +38,7 @@ from infra.contracts.cluster import (
     Committed,
     LogProbe,
     LogTruncated,
+    TopicFacts,
     TopicPartition,
     Watermarks,
     describe_each,
@@ -75,14 +77,14 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No broker answers where its log ends, for now: a leader is usually elected within seconds."""
+    """The store, or a broker, does not answer for now: a leader is usually elected within seconds."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The answers of the group, the source and the archive, for all partitions at once."""
+    """The answers of the group, the source and the archive, for all partitions whose watermarks were asked at once."""
 
     committed: Mapping[TopicPartition, Committed]
     archived: Mapping[SourcePartition, ArchivedSegments]
@@ -101,6 +103,34 @@ class _Known:
         return [n for c in of_topic if _commit_of(c, topic) and (n := read_commit_metadata(c))]
 
 
+StartAnswer = StartAt | Blocked | Unknown
+Answered = Callable[[TopicPartition, StartAnswer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A query, with what the archive holds of its partition, in each path of its topic."""
+
+    query: StartQuery
+    topic: ClaimedTopic
+    archived: Mapping[SourcePartition, ArchivedSegments]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What all queries of one call share."""
+
+    cluster_id: str
+    claimed: frozenset[str]
+    committed: Mapping[TopicPartition, Committed]
+    recorded: Recorded
+    patience: OneByOne
+    answered: Answered
+
+    def fails(self, queries: Collection[StartQuery]) -> Callable[[ReplicatorError], None]:
+        return lambda error: _answer_all(queries, Unknown(str(error)), self.answered)
+
+
 @dataclass(frozen=True, slots=True)
 class StartResolver:
     """Runs on a pool. Raises what its parts raise. Claims archive paths, and records gaps, forks and the begins of
@@ -117,52 +147,105 @@ class StartResolver:
     clock: Clock
     accept_missing_archive: bool
 
-    def resolve(
-        self, queries: Collection[StartQuery], pool: Executor
-    ) -> Mapping[TopicPartition, StartAt | Blocked | Unknown]:
-        """`pool` looks partitions up in the archive in parallel; it must not be the pool that this runs on."""
-        claims = self._claimed_topics({query.partition.topic for query in queries}, pool)
-        answers: dict[TopicPartition, StartAt | Blocked | Unknown] = {}
-        known: list[tuple[StartQuery, ClaimedTopic]] = []
+    def resolve(self, queries: Collection[StartQuery], pool: Executor, answered: Answered) -> None:
+        """Answer every query once. `answered` is called on any thread, as soon as an answer is known: an archive that
+        answers late, or fails, for one partition holds up no other. After an exception, the queries without an answer
+        get none. `pool` looks partitions up in parallel; it must not be the pool that this runs on."""
+        by_topic: dict[str, list[StartQuery]] = {}
         for query in queries:
-            topic = claims[query.partition.topic]
-            if isinstance(topic, Blocked):
-                answers[query.partition] = topic
-            else:
-                known.append((query, topic))
-        topics = {topic.facts.name: topic.facts for _, topic in known}
-        everything = [TopicPartition(f.name, p) for f in topics.values() for p in range(f.partition_count)]
-        committed = self.consumer.committed(everything)
-        sources: dict[SourcePartition, int | None] = {}
-        for query, topic in known:
-            sources[self._source(query, topic)] = self._archived_until(query, topic, committed)
-            if topic.before is not None:
-                sources[self._source(query, topic.before)] = None
-        archived = self.archive.find(sources, pool)
-        # asked last, so that everything archived or committed by now lies below the log's end
-        marks, failed = marks_of(self.admin, [query.partition for query, _ in known], pool)
-        answers |= {p: Unknown(error) for p, error in failed.items()}
-        known = [(query, topic) for query, topic in known if query.partition not in failed]
-        facts = _Known(committed, archived, marks)
-        agreed = {q.partition: point for q, topic in known if (point := self._agreed(q, topic, facts)) is not None}
-        # after the watermarks: a log that is truncated later than this no longer matches them, which its reader notices
-        facts = replace(facts, agreed=agreed, checked=check_points(self.probe, agreed))
-        found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
-        return answers | {query.partition: answer for (query, _), answer in zip(known, found, strict=True)}
-
-    def _claimed_topics(self, topics: Collection[str], pool: Executor) -> Mapping[str, ClaimedTopic | Blocked]:
+            by_topic.setdefault(query.partition.topic, []).append(query)
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
-            return dict.fromkeys(topics, Blocked(another_cluster(cluster_id, self.cluster_id)))
-        facts, refused = describe_each(self.admin, topics)
-        found: dict[str, ClaimedTopic | Blocked] = {
-            topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
-        }
-        found |= {topic: Blocked(str(error)) for topic, error in refused.items()}
+            _answer_all(queries, Blocked(another_cluster(cluster_id, self.cluster_id)), answered)
+            return
+        facts, refused = describe_each(self.admin, by_topic)
+        for topic in by_topic.keys() - facts.keys():
+            error = refused.get(topic)
+            why = f"{topic} is not in the cluster any more" if error is None else str(error)
+            _answer_all(by_topic[topic], Blocked(why), answered)
         claimed = self.claims.claimed()
-        return found | dict(
-            zip(facts, pool.map(lambda f: self.claims.resolve(f, cluster_id, claimed), facts.values()), strict=True)
+        everything = [TopicPartition(f.name, p) for f in facts.values() for p in range(f.partition_count)]
+        shared = _Shared(
+            cluster_id=cluster_id,
+            claimed=claimed,
+            committed=self.consumer.committed(everything),
+            recorded=self.archive.recorded(self.region, len(facts), pool),
+            patience=OneByOne(),
+            answered=answered,
         )
+        steps = [self._topic_step(one, by_topic[one.name], shared) for one in facts.values()]
+        run_steps(steps, pool, lambda found: self._ask(found, pool, shared))
+
+    def _topic_step(self, facts: TopicFacts, queries: Sequence[StartQuery], shared: _Shared) -> LookupStep[_Found]:
+        return LookupStep(lambda: self._of_topic(facts, queries, shared), shared.fails(queries))
+
+    def _of_topic(self, facts: TopicFacts, queries: Sequence[StartQuery], shared: _Shared) -> Next[_Found]:
+        """Claim the topic's path, and look its partitions up in the archive; where that would take too many requests,
+        leave their segments to a step for each."""
+        topic = self.claims.resolve(facts, shared.cluster_id, shared.claimed)
+        if isinstance(topic, Blocked):
+            _answer_all(queries, topic, shared.answered)
+            return Next()
+        paths = [topic] if topic.before is None else [topic, topic.before]
+        sources = [[self._source(query, path) for query in queries] for path in paths]
+        archived: dict[SourcePartition, ArchivedSegments] = {}
+        for some in sources:
+            archived |= self.archive.control_objects(some, shared.recorded)
+        # listed after the gaps, so that segments stored before a gap was recorded are seen
+        unlisted: set[SourcePartition] = set()
+        for path, some in zip(paths, sources, strict=True):
+            listed = {} if path.is_new else self.archive.segments(some)
+            if listed is None:
+                unlisted.update(some)
+            else:
+                archived |= {source: replace(archived[source], infos=listed.get(source, ())) for source in some}
+        found = [
+            _Found(query, topic, {source: archived[source] for source in own})
+            for query, own in zip(queries, zip(*sources, strict=True), strict=True)
+        ]
+        if not unlisted:
+            return Next(found)
+        return Next(steps=[self._partition_step(one, unlisted.intersection(one.archived), shared) for one in found])
+
+    def _partition_step(
+        self, found: _Found, unlisted: Collection[SourcePartition], shared: _Shared
+    ) -> LookupStep[_Found]:
+        until = self._archived_until(found.query, found.topic, shared.committed)
+
+        def run() -> Next[_Found]:
+            listed = {s: self.archive.of_partition(s, found.archived[s], until) for s in unlisted}
+            return Next([replace(found, archived={**found.archived, **listed})])
+
+        return LookupStep(run, shared.fails([found.query]))
+
+    def _ask(self, found: Sequence[_Found], pool: Executor, shared: _Shared) -> Sequence[LookupStep[_Found]]:
+        """Ask the brokers about partitions whose archive is known. Returns the steps that answer."""
+        # asked last, so that everything archived or committed by now lies below the log's end
+        try:
+            marks, failed = marks_of(self.admin, [one.query.partition for one in found], pool, shared.patience)
+        except ReplicatorError as error:
+            shared.fails([one.query for one in found])(error)
+            return ()
+        for partition, why in failed.items():
+            shared.answered(partition, Unknown(why))
+        found = [one for one in found if one.query.partition not in failed]
+        archived = {source: known for one in found for source, known in one.archived.items()}
+        facts = _Known(shared.committed, archived, marks)
+        agreed = {
+            one.query.partition: point
+            for one in found
+            if (point := self._agreed(one.query, one.topic, facts)) is not None
+        }
+        # after the watermarks: a log that is truncated later than this no longer matches them, which its reader notices
+        facts = replace(facts, agreed=agreed, checked=check_points(self.probe, agreed))
+        return [self._answer_step(one, facts, shared) for one in found]
+
+    def _answer_step(self, found: _Found, facts: _Known, shared: _Shared) -> LookupStep[_Found]:
+        def run() -> Next[_Found]:
+            shared.answered(found.query.partition, self._one(found.query, found.topic, facts))
+            return Next()
+
+        return LookupStep(run, shared.fails([found.query]))
 
     def _source(self, query: StartQuery, topic: ClaimedTopic) -> SourcePartition:
         return topic.source(self.region, query.partition.partition)
@@ -221,8 +304,9 @@ class StartResolver:
             # recorded before anything is stored or committed: the only copy of it once the group's offsets expire
             begin = ArchiveBegin(offset=start.metadata.begun_at, reason=start.why, recorded_at=self.clock.now())
             recorded = self.control.record_begin(source, begin)
-            if recorded.offset != begin.offset:  # another process was faster
-                return self._answer(query, topic, known.with_(source, replace(here, has_begin=True)))
+            if recorded.offset != begin.offset:  # another process was faster, and may have stored segments by now
+                here = replace(here, has_begin=True, is_begin_lowered=True)
+                return self._answer(query, topic, known.with_(source, self.archive.whole(source, here)))
         for offsets in start.lost:
             self._record(source, offsets, start, known.marks[query.partition])
         return StartAt(topic, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
@@ -268,7 +352,7 @@ class StartResolver:
         metadata = None if committed is None else read_commit_metadata(committed)
         begun = None if metadata is None else metadata.begun_at
         if begun is None and here.has_begin:
-            recorded = self.control.begin(source)
+            recorded = self.control.begin(source) if here.is_begin_lowered else self.control.first_begin(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and topic.before is not None:
             after_fork = self._begin_after_fork(query, topic.before, known)
@@ -403,6 +487,11 @@ class StartResolver:
         if start == "latest":
             return marks.high
         return self.admin.offsets_at([query.partition], start).get(query.partition, marks.low)
+
+
+def _answer_all(queries: Collection[StartQuery], answer: StartAnswer, answered: Answered) -> None:
+    for query in queries:
+        answered(query.partition, answer)
 
 
 def _commit_of(committed: Committed | None, topic: ClaimedTopic) -> Committed | None:

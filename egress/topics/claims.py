@@ -61,6 +61,8 @@ class ClaimedTopic:
     name: str  # the topic id, or the generated one, with the number of a fork; no two incarnations share it
     incarnation: Incarnation
     before: ClaimedTopic | None = None  # after a fork: the topic with the path before it
+    # claimed just now, when nothing was stored there: no owner of its partitions before this one can have read them
+    is_new: bool = False
 
     @property
     def topic_id(self) -> str:
@@ -76,7 +78,7 @@ class ClaimedTopic:
 
     def under(self, id_: str) -> ClaimedTopic:
         """The same topic in the path of `id_`."""
-        return replace(self, name=id_, incarnation=Incarnation(self.facts.name, id_))
+        return replace(self, name=id_, incarnation=Incarnation(self.facts.name, id_), is_new=False)
 
 
 def after_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
@@ -112,16 +114,16 @@ class TopicClaims:
             if not facts.topic_id:
                 return self._without_id(facts, cluster_id, claimed)
             known = self._known.get(key)
-            topic = self._with_id(facts, cluster_id) if known is None else replace(known, facts=facts)
+            topic = self._with_id(facts, cluster_id, claimed) if known is None else replace(known, facts=facts)
         except DataError as error:  # an unreadable claim must not be taken for an absent one
             return Blocked(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
         if isinstance(topic, Blocked):
             return topic
-        self._known[key] = topic
+        self._known[key] = replace(topic, is_new=False)
         return after_fork(topic, newest_fork(later_ids(claimed, facts.name), topic.name))
 
-    def _with_id(self, facts: TopicFacts, cluster_id: str) -> ClaimedTopic | Blocked:
-        first = self._first(facts, facts.topic_id, cluster_id)
+    def _with_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+        first, is_new = self._first(facts, facts.topic_id, cluster_id, claimed)
         if isinstance(first, Blocked):
             return first
         here = before_forks(facts.name, facts.topic_id, first.topic_id)
@@ -134,16 +136,20 @@ class TopicClaims:
                     f"{facts.topic_id}: whether it is the same topic is unknown. `{_adopt(facts.name)}` begins a "
                     "separate path for it"
                 )
-            self._claim(facts, here.path, facts.topic_id, cluster_id)
-        return ClaimedTopic(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=here)
+            self._claim(facts, here.path, facts.topic_id, cluster_id, claimed)
+        return ClaimedTopic(
+            facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=here, is_new=is_new and not here.id
+        )
 
     def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
         generated = generated_id(cluster_id, 0)
-        first = self._first(facts, generated, cluster_id)
+        first, is_new = self._first(facts, generated, cluster_id, claimed)
         if isinstance(first, Blocked):
             return first
         here = current(facts.name, "", cluster_id, first_id=first.topic_id, claimed=claimed)
-        topic = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=here.id or first.topic_id, incarnation=here)
+        name = here.id or first.topic_id
+        is_new = is_new and not here.id
+        topic = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here, is_new=is_new)
         if here.id:
             claim = self.control.claim_of(self.region, here.path)
             if claim is None or not claim.fork:
@@ -159,18 +165,25 @@ class TopicClaims:
             )
         return topic
 
-    def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> TopicClaim | Blocked:
-        """The claim of the plain path; claims it if it has none and nothing is stored there."""
-        claimed = self.control.claim_of(self.region, facts.name)
-        if claimed is None and self.control.has_objects(self.region, facts.name):
+    def _first(
+        self, facts: TopicFacts, name: str, cluster_id: str, claimed: Collection[str]
+    ) -> tuple[TopicClaim | Blocked, bool]:
+        """The claim of the plain path; claims it if it has none and nothing is stored there. Also whether this call
+        claimed it."""
+        found = self.control.claim_of(self.region, facts.name)
+        if found is None and self.control.has_objects(self.region, facts.name):
             # read again: another process may have claimed it, and then stored, in between
-            claimed = self.control.claim_of(self.region, facts.name)
-            if claimed is None:
-                return Blocked(f"{facts.name}: {unclaimed_segments(facts)}")
-        return claimed or self._claim(facts, facts.name, name, cluster_id)
+            found = self.control.claim_of(self.region, facts.name)
+            if found is None:
+                return Blocked(f"{facts.name}: {unclaimed_segments(facts)}"), False
+        return (found, False) if found else self._claim(facts, facts.name, name, cluster_id, claimed)
 
-    def _claim(self, facts: TopicFacts, path: str, name: str, cluster_id: str) -> TopicClaim:
-        number = _incarnation_count(self.control, self.region, facts.name)
+    def _claim(
+        self, facts: TopicFacts, path: str, name: str, cluster_id: str, claimed: Collection[str]
+    ) -> tuple[TopicClaim, bool]:
+        """The claim that holds, and whether it is the one of this call."""
+        # how many paths the topic name has: a later one is claimed only after the plain one
+        number = len(later_ids(claimed, facts.name)) + (path != facts.name)
         claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
         # claimed before anything is stored: wherever a process stops, a path with segments has its claim
         with durable(Step.CLAIM_PATH):
@@ -179,7 +192,7 @@ class TopicClaims:
             "place_claimed",
             extra={log_fields.TOPIC: facts.name, log_fields.KEY: path, log_fields.COUNT: stored.number},
         )
-        return stored
+        return stored, stored is claim
 
 
 def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> ClaimedTopic:
@@ -242,9 +255,3 @@ def _other_cluster(facts: TopicFacts, first: TopicClaim, cluster_id: str) -> Blo
 
 def _adopt(topic: str) -> str:
     return f"replicator adopt {topic}"
-
-
-def _incarnation_count(control: ControlStore, region: str, topic: str) -> int:
-    """How many claimed paths the topic name has."""
-    later = len(control.later_ids(region, topic))
-    return later + (control.claim_of(region, topic) is not None)

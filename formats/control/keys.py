@@ -57,8 +57,9 @@ def claims_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}places/"
 
 
-def begins_prefix(prefix: str, region: str, path: str) -> str:
-    return f"{control_prefix(prefix, region)}begins/{path}/"
+def begins_prefix(prefix: str, region: str, path: str = "") -> str:
+    """Of the begins of one archive path, or of all."""
+    return f"{control_prefix(prefix, region)}begins/{path and f'{path}/'}"
 
 
 def begin_key(prefix: str, source: SourcePartition) -> str:

@@ -47,6 +47,23 @@ LIST_ATTEMPTS = 5  # listings of gaps that another process joins or removes mean
 
 
 @dataclass(frozen=True, slots=True)
+class Begins:
+    """Which partitions of an archive path have a recorded begin."""
+
+    partitions: frozenset[int] = frozenset()
+    lowered: frozenset[int] = frozenset()  # with an earlier begin, which holds
+
+    @staticmethod
+    def of(names: Iterable[str]) -> Begins:
+        """From names of objects below the path; foreign ones are left out."""
+        parts = [name.split("/") for name in names]
+        return Begins(
+            frozenset(int(p[0]) for p in parts if len(p) == 1 and p[0].isdecimal()),
+            frozenset(int(p[0]) for p in parts if len(p) == 2 and p[0].isdecimal() and p[1].isdecimal()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ControlStore:
     """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
 
@@ -137,9 +154,29 @@ class ControlStore:
 
     def partitions_with_begin(self, region: str, path: str) -> frozenset[int]:
         """Partitions of an archive path whose begin is recorded, by one listing."""
+        return self.begins_of(region, path).partitions
+
+    def begins_of(self, region: str, path: str) -> Begins:
+        """The recorded begins of an archive path, by one listing."""
         prefix = begins_prefix(self.prefix, region, path)
-        names = (item.key[len(prefix) :] for item in self.objects.list(prefix))
-        return frozenset(int(name) for name in names if name.isdecimal())
+        return Begins.of(item.key[len(prefix) :] for item in self.objects.list(prefix))
+
+    def few_begins(self, region: str, *, most: int) -> Mapping[str, Begins] | None:
+        """The recorded begins of every archive path that has any, by one listing; None when it has `most` objects or
+        more."""
+        prefix = begins_prefix(self.prefix, region)
+        keys = [item.key[len(prefix) :] for item in self.objects.list(prefix, limit=most)]
+        if len(keys) == most:
+            return None
+        names: dict[str, list[str]] = {}
+        for key in keys:
+            path, _, name = key.partition("/")
+            names.setdefault(path, []).append(name)
+        return {path: Begins.of(some) for path, some in names.items()}
+
+    def few_fork_sources(self, region: str, *, most: int) -> frozenset[SourcePartition] | None:
+        """As `fork_sources` of all archive paths; None when the listing has `most` objects or more."""
+        return self._few_sources(region, "forks", most)
 
     def fork_sources(self, region: str, path: str | None = None) -> Sequence[SourcePartition]:
         """Partitions of `region`, or of one archive path in it, with a recorded fork."""
@@ -231,6 +268,10 @@ class ControlStore:
     def gap_sources(self, region: str, path: str | None = None) -> Sequence[SourcePartition]:
         """Partitions of `region`, or of one archive path in it, with a recorded gap."""
         return self._sources(region, "gaps", path)
+
+    def few_gap_sources(self, region: str, *, most: int) -> frozenset[SourcePartition] | None:
+        """As `gap_sources` of all archive paths; None when the listing has `most` objects or more."""
+        return self._few_sources(region, "gaps", most)
 
     # --- quarantined segments ---
 
@@ -332,17 +373,27 @@ class ControlStore:
         """Partitions with a control object of this kind, by one listing; foreign keys are left out."""
         prefix = f"{control_prefix(self.prefix, region)}{kind}/"
         listed = self.objects.list(prefix if path is None else f"{prefix}{path}/")
-        found = {tuple(item.key[len(prefix) :].split("/")[:2]) for item in listed}
-        sources = []
-        for parts in sorted(found):
-            if len(parts) == 2 and parts[1].isdecimal():
-                with contextlib.suppress(MalformedKey):
-                    sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), int(parts[1])))
-        return sources
+        return _sources(region, (item.key[len(prefix) :] for item in listed))
+
+    def _few_sources(self, region: str, kind: str, most: int) -> frozenset[SourcePartition] | None:
+        prefix = f"{control_prefix(self.prefix, region)}{kind}/"
+        names = [item.key[len(prefix) :] for item in self.objects.list(prefix, limit=most)]
+        return None if len(names) == most else frozenset(_sources(region, names))
 
     def _read(self, key: str) -> bytes:
         with closing(self.objects.open(key)) as file:
             return file.read()
+
+
+def _sources(region: str, names: Iterable[str]) -> Sequence[SourcePartition]:
+    """The partitions of control objects, by their names below the folder of a kind; foreign ones are left out."""
+    found = {tuple(name.split("/")[:2]) for name in names}
+    sources = []
+    for parts in sorted(found):
+        if len(parts) == 2 and parts[1].isdecimal():
+            with contextlib.suppress(MalformedKey):
+                sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), int(parts[1])))
+    return sources
 
 
 def _incarnations(paths: Iterable[str]) -> Sequence[Incarnation]:

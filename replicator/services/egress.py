@@ -102,7 +102,8 @@ def build_egress(
                     "for uploads: set egress.spool_dir to a larger disk, or lower egress.memory_budget",
                 },
             )
-        pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
+        # while two lookups of starts are under way, topics and lag are still refreshed
+        pool, listing_pool = around.pool(3, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
         claims = TopicClaims(config.region, archive.control, around.clock)
         resolver = StartResolver(

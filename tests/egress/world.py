@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -163,7 +164,9 @@ class Process:
         consumer: FakeSourceConsumer | None = None,
         cluster_id: str = "cluster",
         disk: Quota | None = None,
+        lookup_pools: tuple[Executor, Executor] | None = None,
     ) -> None:
+        """`lookup_pools`: threads for the lookups of starts, and for what they look up in parallel."""
         self.world = world
         self.consumer = consumer or FakeSourceConsumer(world.broker)
         self.encoders, self.uploads, self.pool = HandExecutor(), HandExecutor(), HandExecutor()
@@ -207,7 +210,7 @@ class Process:
                 writer="test",
                 created_by="example_app",
                 consumer=self.consumer,
-                start_lookup=StartLookup(resolver, self.pool, HandExecutor()),
+                start_lookup=StartLookup(resolver, *(lookup_pools or (self.pool, HandExecutor()))),
                 watcher=self.watcher,
                 confirmations=self.confirmations,
                 builder=self.builder,

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 import egress.start.log_lookup
-from egress.start.log_lookup import check_points, marks_of
+from egress.start.log_lookup import OneByOne, check_points, marks_of
 from formats.errors import BrokerUnavailable
 from formats.log_point import LogPoint
 from infra.contracts.cluster import LogTruncated, TopicPartition, Watermarks
@@ -33,14 +33,17 @@ def broker() -> FakeBroker:
 
 def test_marks_of_all_but_the_leaderless(broker: FakeBroker) -> None:
     admin = FakeAdmin(broker)
-    assert marks_of(admin, [P, Q, ABSENT], HandExecutor()) == ({P: Watermarks(0, 10), Q: Watermarks(0, 10)}, {})
+    assert marks_of(admin, [P, Q, ABSENT], HandExecutor(), OneByOne()) == (
+        {P: Watermarks(0, 10), Q: Watermarks(0, 10)},
+        {},
+    )
     admin.leaderless.add(Q)
-    found, failed = marks_of(admin, [P, Q, ABSENT], HandExecutor())
+    found, failed = marks_of(admin, [P, Q, ABSENT], HandExecutor(), OneByOne())
     assert found == {P: Watermarks(0, 10)}
     assert list(failed) == [Q]
     admin.leaderless.add(P)
     with pytest.raises(BrokerUnavailable, match="LEADER_NOT_AVAILABLE"):
-        marks_of(admin, [P, Q], HandExecutor())
+        marks_of(admin, [P, Q], HandExecutor(), OneByOne())
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for_without_end(
@@ -57,10 +60,19 @@ def test_an_answer_that_does_not_come_is_not_waited_for_without_end(
     monkeypatch.setattr(egress.start.log_lookup, "ONE_BY_ONE", timedelta(milliseconds=100))
     admin = Slow(broker, leaderless={Q})
     with ThreadPoolExecutor(2) as pool:
-        found, failed = marks_of(admin, [P, Q], pool)
+        found, failed = marks_of(admin, [P, Q], pool, OneByOne())
         comes.set()
     assert (found, list(failed)) == ({P: Watermarks(0, 10)}, [Q])
     assert "no answer within" in failed[Q]
+
+
+def test_all_requests_of_a_lookup_share_the_time_for_partitions_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress.start.log_lookup, "ONE_BY_ONE", timedelta(0))
+    patience = OneByOne()
+    assert patience.left() == timedelta(0)
+    monkeypatch.setattr(egress.start.log_lookup, "ONE_BY_ONE", timedelta(hours=1))
+    assert patience.left() == timedelta(0), "it began with the first of them"
+    assert OneByOne().left() > timedelta(0)
 
 
 def test_a_log_is_another_one_when_it_is_refused_twice(broker: FakeBroker) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.keys import earlier_begins_prefix
 from formats.segment import SourcePartition
-from infra.archive.control import ControlStore
+from infra.archive.control import Begins, ControlStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,3 +58,19 @@ def test_foreign_keys_are_left_alone() -> None:
     store.record_begin(SOURCE, begin(500))
     store.objects.put_new(f"{earlier_begins_prefix('data', SOURCE)}0notes", io.BytesIO(b"x"), 1)
     assert store.begin(SOURCE) == begin(500)
+
+
+def test_those_of_all_paths_are_listed_at_once() -> None:
+    store, other = control(), SourcePartition("a", "u", 3, "id")
+    for source in (SOURCE, NEIGHBOUR, other):
+        store.record_begin(source, begin(500))
+    store.lower_begin(NEIGHBOUR, begin(7))
+    for name in ("t/x", "t/1/x", "t/1/2/3", "foreign"):
+        store.objects.put_new(f"data/a/_control/v1/begins/{name}", io.BytesIO(b"x"), 1)
+    found = store.few_begins("a", most=100)
+    assert found is not None
+    assert found["t"] == store.begins_of("a", "t") == Begins(frozenset({1, 10}), frozenset({10}))
+    assert found["u@id"] == Begins(frozenset({3}))
+    assert store.few_begins("a", most=8) is None, "eight objects: there may be more"
+    assert store.few_begins("a", most=9) == found
+    assert store.few_begins("b", most=1) == {}

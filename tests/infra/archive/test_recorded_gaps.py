@@ -60,6 +60,13 @@ def test_foreign_keys_are_left_out_of_the_sources(objects: Joining, name: str) -
     assert ControlStore(objects, "data").gap_sources("a") == [SOURCE]
 
 
+def test_few_sources_are_all_of_them_or_unknown(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    assert control.few_gap_sources("a", most=2) == frozenset(control.gap_sources("a")) == {SOURCE}
+    assert control.few_gap_sources("a", most=1) is None, "there may be more"
+    assert control.few_fork_sources("a", most=1) == frozenset()
+
+
 def test_foreign_keys_are_not_claims(objects: Joining) -> None:
     for name in ("t", "t@id", "t@a@b", "t@", "t t", "tt@id"):
         objects.put_new(f"data/a/_control/v1/places/{name}", io.BytesIO(b"{}"), 2)
