@@ -17,9 +17,7 @@ from formats.errors import ConfigError, StoreUnavailable
 from infra.contracts.storage import ColdStore, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.health import Health
-from infra.runtime.health_server import HealthServer
 from infra.runtime.lifecycle import Stop, SystemClock
-from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
@@ -34,7 +32,6 @@ from infra.storage.sqs import SqsQueue, make_sqs_client
 from replicator.config import Config, MetricsSettings, S3Settings, SqsSettings
 from replicator.services.credentials import credentials_of
 from replicator.services.encryption import KeyRetries, encrypted, encryption_for_workers
-from replicator.services.listener_access import access_of
 
 if TYPE_CHECKING:
     import boto3
@@ -59,6 +56,11 @@ class ServiceContext:
 
     def __init__(self, config: Config, session: boto3.Session | None = None) -> None:
         """`session`: for the buckets and queues whose sections name neither keys nor a profile."""
+        # here: commands without metrics import this module, too
+        from infra.runtime.health_server import HealthServer  # noqa: PLC0415
+        from infra.runtime.prometheus import PrometheusMetrics  # noqa: PLC0415
+        from replicator.services.listener_access import access_of  # noqa: PLC0415
+
         self.config, self.session = config, session
         self.clock = SystemClock()
         self.stop, self.abandon = Stop(), Stop()

@@ -111,7 +111,7 @@ NOT_OF_SERVICES = {
         ("ingress", 2, SERVICE),
         ("sync", 2, SERVICE),
         ("gc", 2, SERVICE - ARROW),
-        ("status", 0, (SERVICE | {"croniter"}) - ARROW),
+        ("status", 0, (SERVICE | {"croniter"}) - ARROW - {"prometheus_client"}),
         ("config show", 0, COMMAND_LINE | {"confluent_kafka"}),
     ],
 )
@@ -121,6 +121,12 @@ def test_packages_and_modules_of_a_command(without_sections: Path, command: str,
     assert {name for name in others if not name.startswith(OF_THE_INSTALLATION)} <= allowed
     left_out = {*NOT_OF_SERVICES} - ({"replicator.status"} if command == "status" else set())
     assert {name for name in left_out if name in loaded or below(name, loaded)} == set()
+
+
+def test_status_does_not_load_what_serves_metrics(without_sections: Path) -> None:
+    """It has no metrics; these were 36 modules."""
+    loaded = modules(0, "status", "--config", without_sections)
+    assert not {"prometheus_client", "http.server", "wsgiref", "infra.runtime.health_server"} & loaded
 
 
 def test_status_without_ingress_does_not_load_arrow(without_sections: Path) -> None:
