@@ -39,7 +39,7 @@ from infra.spark.service_task import ServiceTask
 from infra.spark.task_failures import explain
 
 MOST_TASKS = 16  # by default: each is a member of a group, a Python process and a core
-NEVER = "1000000"  # failures of a task until its job fails
+NEVER = "1000000"  # failures of a task until its job fails, and of executors until the application does
 SPARK = "spark"  # subject of problems of the whole job
 PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
@@ -57,6 +57,7 @@ def long_settings(settings: SparkSettings, tasks: int | None) -> SparkSettings:
     """`settings` for tasks that do not end. A property of the user's stands over ours."""
     ours = {
         "spark.task.maxFailures": NEVER,
+        "spark.executor.maxNumFailures": NEVER,  # on YARN and Kubernetes, by default three: then the application ends
         "spark.python.worker.reuse": "false",  # a lost attempt may leave threads behind in its process
     }
     if tasks is not None and not settings.is_local:

@@ -18,10 +18,11 @@ from infra.spark.long_job import NEVER, long_settings
         ("yarn", "yarn"),
     ],
 )
-def test_a_lost_task_never_ends_the_job(master: str, wanted: str) -> None:
+def test_neither_lost_tasks_nor_lost_executors_end_the_job(master: str, wanted: str) -> None:
     settings = long_settings(SparkSettings(master=master), 2)
     assert settings.master == wanted
     assert settings.properties["spark.task.maxFailures"] == NEVER
+    assert settings.properties["spark.executor.maxNumFailures"] == NEVER
     assert settings.properties["spark.python.worker.reuse"] == "false"
 
 
