@@ -39,7 +39,14 @@ from infra.runtime.log_fields import ERROR, NEXT, TOPIC
 MAX_RECORDS = 1000  # of one `fetch`
 
 LEADER_CHANGES = frozenset(
-    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        # one side has not heard of an election yet: a broker that was frozen answered so, and a start ended
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
 )
 """Errors for a partition, of an existing topic, that was just created or moved: retry, since the admin client does not
 do so by itself."""
