@@ -33,7 +33,7 @@ from replicator.services.compaction import Compaction
 from replicator.services.flow_task import INSTANCE, FlowTask, instance_base
 from replicator.services.on_spark import build_on_spark
 
-PATIENCE = timedelta(seconds=90)
+PATIENCE = timedelta(seconds=180)  # of waits: Spark starts within 20 s, on a busy machine within minutes
 ROOT = Path(__file__).resolve().parents[3]
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
