@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from compaction.retention_settings import RetentionRule, RetentionSettings
 from compaction.settings import CompactionJob, CompactionSettings
@@ -21,6 +21,11 @@ from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 from replicator.config.convert import kind
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.table_reader import TableReader
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
 
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """Maps librdkafka properties to those that the client refuses, each with the reason."""
@@ -48,11 +53,15 @@ class Sections:
             "kafka": self._kafka(tree["kafka"]) if "kafka" in tree else None,
             "s3": self.tables.section(S3Settings, tree.get("s3"), ("s3",)) if "s3" in tree else None,
             "sqs": self.tables.section(SqsSettings, tree["sqs"], ("sqs",)) if "sqs" in tree else None,
-            "egress": self._egress(tree["egress"]) if "egress" in tree else None,
+            "egress": self._with_topics(EgressSettings, EgressTopicSettings, tree["egress"], ("egress",))
+            if "egress" in tree
+            else None,
             "ingress": self._ingress(tree["ingress"]) if "ingress" in tree else None,
             "sync": self._sync(tree["sync"]) if "sync" in tree else None,
             "compaction": self._compaction(tree["compaction"]) if "compaction" in tree else None,
-            "retention": self._retention(tree["retention"]) if "retention" in tree else None,
+            "retention": self._with_topics(RetentionSettings, RetentionRule, tree["retention"], ("retention",))
+            if "retention" in tree
+            else None,
             "schema_registry": self.tables.section(
                 SchemaRegistrySettings, tree["schema_registry"], ("schema_registry",)
             )
@@ -95,21 +104,13 @@ class Sections:
                 self.tables.problem((*where, name), what)
         return self.tables.built(KafkaSettings, {"base": base, **values, **(own or {})}, ("kafka",))
 
-    def _egress(self, raw: object) -> EgressSettings | None:
-        path = ("egress",)
-        values = self.tables.values(EgressSettings, raw, path, own=("topics", "defaults"), deeper=EgressTopicSettings)
+    def _with_topics(self, cls: type[S], rule: type[DataclassInstance], raw: object, path: tuple[str, ...]) -> S | None:
+        """The section of `cls` with a rule for each table below `topics`."""
+        values = self.tables.values(cls, raw, path, own=("topics", "defaults"), deeper=rule)
         if values is None or not isinstance(raw, dict):
             return None
-        rules = self.tables.topic_rules(EgressTopicSettings, raw, path)
-        return None if rules is None else self.tables.built(EgressSettings, values | {"topics": rules}, path)
-
-    def _retention(self, raw: object) -> RetentionSettings | None:
-        path = ("retention",)
-        values = self.tables.values(RetentionSettings, raw, path, own=("topics", "defaults"), deeper=RetentionRule)
-        if values is None or not isinstance(raw, dict):
-            return None
-        rules = self.tables.topic_rules(RetentionRule, raw, path)
-        return None if rules is None else self.tables.built(RetentionSettings, values | {"topics": rules}, path)
+        rules = self.tables.topic_rules(rule, raw, path)
+        return None if rules is None else self.tables.built(cls, values | {"topics": rules}, path)
 
     def _ingress(self, raw: object) -> IngressSettings | None:
         path = ("ingress",)

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event
-from typing import BinaryIO
 
 import pytest
 
 from formats.errors import StoreUnavailable
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.storage import ObjectInfo
 from infra.local.waiting import wait_until
 from tests.egress.two_partitions import Make, P, Q, joined
 from tests.egress.world import Process, World, rule, source
@@ -30,26 +28,17 @@ def pools() -> Iterator[tuple[ThreadPoolExecutor, ThreadPoolExecutor]]:
 
 
 class Hang:
-    """Requests of the store whose key or prefix begins with one of these wait until they are released."""
+    """Listings and puts whose prefix or key begins with `hanging` wait until they are released."""
 
-    def __init__(self, world: World, *hanging: str) -> None:
+    def __init__(self, world: World, hanging: str) -> None:
         self._released, self._hanging = Event(), hanging
-        self._list, self._put = world.objects.list, world.objects.put_new
-        world.objects.list, world.objects.put_new = self.list, self.put_new  # type: ignore[method-assign]
-
-    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        self._wait(prefix)
-        return self._list(prefix, start_after=start_after, limit=limit)
-
-    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
-        self._wait(key)
-        self._put(key, body, size_bytes)
+        world.objects.before_each = self._wait
 
     def release(self) -> None:
         self._released.set()
 
-    def _wait(self, key: str) -> None:
-        if key.startswith(self._hanging):
+    def _wait(self, operation: str, key: str) -> None:
+        if operation in ("list", "put_new") and key.startswith(self._hanging):
             assert self._released.wait(PATIENCE.total_seconds())
 
 
@@ -97,18 +86,17 @@ def test_what_fails_for_one_topic_is_asked_again_for_that_topic_only(world: Worl
     world.broker.create("other")
     for partition in (P, Q, OTHER):
         world.produce(partition, 5)
-    listed = world.objects.list
+    fails = True
 
-    def fails(prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        if prefix.startswith("data/a/other/"):
-            raise StoreUnavailable(f"list {prefix}: planned")
-        return listed(prefix, start_after=start_after, limit=limit)
+    def before_each(operation: str, key: str) -> None:
+        if fails and operation == "list" and key.startswith("data/a/other/"):
+            raise StoreUnavailable(f"list {key}: planned")
 
-    world.objects.list = fails  # type: ignore[method-assign]
+    world.objects.before_each = before_each
     process = joined(world)
     process.later(0)
     assert (world.ranges(P), world.ranges(Q), world.ranges(OTHER)) == ([(0, 4)], [(0, 4)], [])
-    world.objects.list = listed  # type: ignore[method-assign]
+    fails = False
     process.later(0)
     assert world.ranges(OTHER) == [], "it is asked again after a second"
     process.later(2)

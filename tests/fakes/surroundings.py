@@ -105,6 +105,7 @@ class FailingStore:
         self.asked: list[tuple[str, str]] = []  # operation and key, or prefix
         self.listed = 0  # objects, in all answers
         self.before: dict[str, Callable[[str], None]] = {}  # operation → what happens just before it, once
+        self.before_each: Callable[[str, str], None] = lambda *_: None  # with operation and key; may wait, or raise
         self.after_listing: dict[str, Callable[[], None]] = {}  # by prefix, before the answer
 
     def keys(self) -> list[str]:
@@ -142,5 +143,6 @@ class FailingStore:
         self.asked.append((operation, key))
         if (hook := self.before.pop(operation, None)) is not None:
             hook(key)
+        self.before_each(operation, key)
         if operation in self.away:
             raise StoreUnavailable(f"{operation} {key}: planned")
