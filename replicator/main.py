@@ -12,7 +12,7 @@ from copy import copy
 from typing import Annotated, Any
 
 import typer
-from typer.models import CommandInfo
+from typer.models import CommandInfo, TyperInfo
 
 from formats.errors import ConfigError, ReplicatorError
 from infra.runtime.service import ignored_reload
@@ -120,15 +120,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _app_for(arguments: Sequence[str]) -> typer.Typer:
-    """`app`, with the command alone that `arguments` name: Typer takes 60 ms to read the parameters of all of them."""
+    """`app`, with the command alone that `arguments` name, or, where they are options alone, with commands that have
+    only their help: Typer takes 60 ms to read the parameters of all of them."""
     name = next((one for one in arguments if not one.startswith("-")), None)
-    commands = [one for one in app.registered_commands if _name(one) == name]
-    groups = [one for one in app.registered_groups if one.name == name]
-    if not commands and not groups:
-        return app
     narrowed = copy(app)
-    narrowed.registered_commands, narrowed.registered_groups = commands, groups
-    return narrowed
+    if arguments and name is None:
+        narrowed.registered_commands = [_without_parameters(one) for one in app.registered_commands]
+        narrowed.registered_groups = [_without_commands(one) for one in app.registered_groups]
+        return narrowed
+    narrowed.registered_commands = [one for one in app.registered_commands if _name(one) == name]
+    narrowed.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return narrowed if narrowed.registered_commands or narrowed.registered_groups else app
+
+
+def _without_parameters(command: CommandInfo) -> CommandInfo:
+    def listed() -> None:
+        pass
+
+    short = copy(command)
+    listed.__doc__, short.name, short.callback = getattr(command.callback, "__doc__", None), _name(command), listed
+    return short
+
+
+def _without_commands(commands: TyperInfo) -> TyperInfo:
+    short = copy(commands)
+    short.typer_instance = copy(commands.typer_instance)
+    if short.typer_instance is not None:
+        short.typer_instance.registered_commands, short.typer_instance.registered_groups = [], []
+    return short
 
 
 def _name(command: CommandInfo) -> str | None:

@@ -407,5 +407,7 @@ def test_the_command_alone_is_the_one_among_all() -> None:
     for name, parameters in whole.items():
         for arguments in ([name], [name, "--help"], ["-h", name, "x"]):
             assert commands_below(main._app_for(arguments)) == {name: parameters}
-    for arguments in ([], ["--help"], ["nope", "status"], ["--install-completion", "bash"]):
+    for arguments in ([], ["nope", "status"], ["--install-completion", "bash"]):
         assert commands_below(main._app_for(arguments)) == whole
+    for options in (["--help"], ["--version"], ["--show-completion"]):
+        assert list(commands_below(main._app_for(options))) == list(whole)

@@ -11,6 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from replicator.main import app, main
 
 FLOWS = ("compaction", "egress", "ingress")
 HEAVY = {"awscrt", "boto3", "botocore", "confluent_kafka", "croniter", "numpy", "pandas", "prometheus_client"}
@@ -133,6 +136,15 @@ def test_status_without_ingress_does_not_load_arrow(without_sections: Path) -> N
     loaded = modules(0, "status", "--config", without_sections)
     assert "replicator.status.egress" in loaded
     assert not {"pyarrow", "pandas", "numpy", "pyspark"} & loaded
+
+
+def test_help_without_parameters_is_the_help_of_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` reads the parameters of no command, which took half of its time; it prints the same."""
+    whole = CliRunner().invoke(app, ["--help"], prog_name="replicator")
+    assert (whole.exit_code, "restore" in whole.output) == (0, True)
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert (end.value.code, capsys.readouterr().out) == (0, whole.output)
 
 
 @pytest.mark.cpu
