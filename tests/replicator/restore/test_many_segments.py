@@ -29,6 +29,7 @@ class Many(MemoryObjectStore):
     def __init__(self) -> None:
         super().__init__()
         self.listed: Counter[str] = Counter()
+        self.seconds: list[float] = []  # of processor time, in which segments were made
         for source in SOURCES:
             for n in range(SEGMENTS):
                 name = Segment(source, 0, OffsetRange(n * 10, n * 10 + 9))
@@ -41,8 +42,10 @@ class Many(MemoryObjectStore):
     def open(self, key: str) -> BinaryIO:
         if key.startswith("data/a/_control/"):
             return super().open(key)
+        began = time.thread_time()
         segment, made = parse_key("data", key), World()
         made.put(segment.offsets.start, segment.offsets.end, partition=segment.source.partition, notify=False)
+        self.seconds.append(time.thread_time() - began)
         return made.objects.memory.open(key)
 
 
@@ -54,8 +57,10 @@ def test_the_first_record_costs_seconds_of_processor_time() -> None:
     restoring = Restoring(world)
     while not any(map(world.target.records, TARGETS)):
         restoring.turn()
-    took = time.process_time() - began
-    print(f"first record after {took:.1f} s of processor time")
+    took = time.process_time() - began - sum(many.seconds)
+    print(
+        f"first record after {took:.1f} s of processor time; {len(many.seconds)} segments made in {sum(many.seconds):.1f} s"
+    )
     assert sum(len(p.left) for p in restoring.plan.partitions) == len(TARGETS) * SEGMENTS
     assert [many.listed[partition_prefix("data", source)] for source in SOURCES] == [1] * len(SOURCES)
     assert took < LIMIT_SECONDS
