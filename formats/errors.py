@@ -10,6 +10,7 @@
     │ ├ QueueUnavailable     SQS
     │ ├ RegistryUnavailable  schema registry
     │ └ SparkUnavailable     Spark's driver, or its cluster
+    │   └ SparkEnded         of spark-submit: this process cannot start another one
     ├ DataError(ValueError)  the owner of the data: never retried
     │ ├ MalformedKey         an object key that is not a segment's
     │ ├ MalformedEvent       a notification, log record or control object that cannot be decoded
@@ -90,6 +91,18 @@ class SparkUnavailable(TransientError):
         self.master, self.what = master, what
         last = f"\nit wrote last:\n{wrote}" if wrote else ""
         super().__init__(f"Spark on {master}: {what}\nsee that its master can be reached, then run again{last}")
+
+
+class SparkEnded(SparkUnavailable):
+    """The Spark that spark-submit has started for this process went away. This process cannot start another."""
+
+    def __init__(self, master: str, what: str) -> None:
+        ReplicatorError.__init__(
+            self,
+            f"Spark on {master}: {what}\nthis process was started by spark-submit, and ends with its Spark: submit the "
+            "command again, or let YARN do so (spark.yarn.maxAppAttempts)",
+        )
+        self.master, self.what = master, what
 
 
 class DataError(ReplicatorError, ValueError):

@@ -136,9 +136,13 @@ class YarnCluster:
     @property
     def properties(self) -> Mapping[str, str]:
         """Properties that an application has to set on this machine: Spark's jars are not copied to each container, and
-        what is sent to them lies in the cluster's folder first."""
-        jars, staging = f"local:{_find_spark_home()}/jars/*", f"file:{self.temp_dir}/staging"
-        return {"spark.yarn.jars": jars, "spark.yarn.stagingDir": staging}
+        what is sent to them lies in the cluster's folder first. Spark hands its variables over from the driver to the
+        executors; set for the node, each would get this one twice, joined by a colon."""
+        return {
+            "spark.yarn.jars": f"local:{_find_spark_home()}/jars/*",
+            "spark.yarn.stagingDir": f"file:{self.temp_dir}/staging",
+            "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": HOST,
+        }
 
     def start(self, *, cores: int, memory_mb: int) -> None:
         """Start the processes, both at once; the node is registered when this returns."""
@@ -224,7 +228,7 @@ class YarnCluster:
                 "yarn.nodemanager.disk-health-checker.enable": "false",  # refuses a disk that is nine tenths full
                 "yarn.nodemanager.vmem-check-enabled": "false",
                 "yarn.nodemanager.pmem-check-enabled": "false",
-                "yarn.nodemanager.admin-env": f"TMPDIR={self.temp_dir},SPARK_LOCAL_IP={HOST}",
+                "yarn.nodemanager.admin-env": f"TMPDIR={self.temp_dir}",
                 "yarn.nodemanager.resource.cpu-vcores": str(cores),
                 "yarn.nodemanager.resource.memory-mb": str(memory_mb),
                 "yarn.scheduler.maximum-allocation-mb": str(memory_mb),

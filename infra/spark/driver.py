@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from formats.errors import SparkUnavailable
+from formats.errors import SparkEnded, SparkUnavailable
 from infra.runtime.java import find_java
 from infra.runtime.process_exit import on_exit
 from infra.spark.driver_folder import driver_folder, temporary_files_in
@@ -84,10 +84,12 @@ class SparkDriver:
 
     def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
         """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
-        to this process when Java ends. Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
+        to this process when Java ends. Raises SparkUnavailable, SparkEnded when the Java of spark-submit has ended, and
+        JavaMissing if there is no suitable Java."""
         self._settings, self._own_session = settings, own_session
         self._output = JavaOutput()
         self._java: subprocess.Popen[bytes] | None = None  # that this process has started
+        self._in_cluster = False  # cluster mode: the cluster has started Java, which has one context in its life
         with ExitStack() as stack:
             self.context = self._start(stack)
             self._ending = stack.pop_all()
@@ -116,6 +118,8 @@ class SparkDriver:
         return self._output.lost_task
 
     def unavailable(self, what: str) -> SparkUnavailable:
+        if self._in_cluster:
+            return SparkEnded(self._settings.master, what.partition("\n")[0])
         return SparkUnavailable(self._settings.master, what.partition("\n")[0], wrote=self._output.last())
 
     def _start(self, stack: ExitStack) -> SparkContext:
@@ -153,11 +157,15 @@ class SparkDriver:
     def _join_submitted(self, stack: ExitStack) -> SparkContext:
         """Under spark-submit: Java runs already, and has the master and the properties that were submitted. Those of
         the settings stand over them."""
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]  # connects to it
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]  # connects to it
+        except (Py4JError, OSError):
+            raise SparkEnded(self._settings.master, "the Java of spark-submit has ended") from None
         folder = stack.enter_context(driver_folder())
         conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm).setAll(list(self._settings.properties.items()))
         if (master := conf.get("spark.master")) is not None:
             self._settings = replace(self._settings, master=master)
+        self._in_cluster = conf.get("spark.submit.deployMode") == "cluster"
         try:
             with _restored_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)

@@ -23,7 +23,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from formats.errors import SparkUnavailable, TasksNotStarted
+from formats.errors import SparkEnded, SparkUnavailable, TasksNotStarted
 from infra.runtime import log_fields
 from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.lifecycle import Deadline
@@ -92,7 +92,7 @@ class LongJob:
         self._turned_at = self.parts.clock.now()
 
     def run(self) -> None:
-        """Raises JavaMissing, SparkUnavailable, ConfigError and TasksNotStarted at the first start."""
+        """Raises JavaMissing, SparkUnavailable, ConfigError and TasksNotStarted at the first start, and SparkEnded."""
         failures = 0
         while not self.parts.stop.is_set():
             began_at = self.parts.clock.now()
@@ -102,6 +102,8 @@ class LongJob:
                     self._run_job(driver)
                 finally:
                     driver.close()
+            except SparkEnded:
+                raise
             except SparkUnavailable as error:
                 if self._port is None or not self._port.has_connected:
                     raise

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
 from formats.errors import ConfigError, TasksNotStarted
+from infra.local.identity import identify
 from infra.local.ports import free_ports
 from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.waiting import wait_until
@@ -235,9 +236,12 @@ def test_workers_that_are_lost_while_tasks_begin_do_not_end_the_command(
             running.join(PATIENCE)
 
 
-def test_by_spark_submit(tmp_path: Path) -> None:
+@contextmanager
+def submitted(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The Java of an egress that spark-submit runs in client mode, and the process id of its Python driver, once a task
+    works. Their log is the file `log` of the folder."""
     kafka, port = free_ports(2)
-    file = tmp_path / "submitted.toml"
+    file = folder / "submitted.toml"
     file.write_text(
         FILE.format(kafka=kafka, metrics=port, consumer="", master="local[1]", java=QUICK_JAVA, spark=""),
         encoding="ascii",
@@ -247,15 +251,33 @@ def test_by_spark_submit(tmp_path: Path) -> None:
         *(str(ROOT / "replicator" / "__main__.py"), "egress", "--spark", "--config", str(file)),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log, env=environment) as submitted:
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log, env=environment) as java:
         try:
             assert wait_until(lambda: "127.0.0.1" in readiness(port).get("problems", {}).get("task 1", ""), PATIENCE), (
-                tmp_path / "log"
+                folder / "log"
             ).read_text()
-            os.kill(_python_of(str(file)), signal.SIGTERM)
-            assert submitted.wait(PATIENCE.total_seconds()) == 0, (tmp_path / "log").read_text()
+            yield java, _python_of(str(file))
         finally:
-            submitted.kill()
+            java.kill()
+
+
+def test_by_spark_submit(tmp_path: Path) -> None:
+    with submitted(tmp_path) as (java, driver):
+        os.kill(driver, signal.SIGTERM)
+        assert java.wait(PATIENCE.total_seconds()) == 0, (tmp_path / "log").read_text()
+
+
+@pytest.mark.long
+def test_the_driver_ends_with_the_java_of_spark_submit(tmp_path: Path) -> None:
+    """There is no other Java that it could go on with: on YARN, the next attempt of the application is one."""
+    with submitted(tmp_path) as (java, driver):
+        running = identify(driver)
+        assert running is not None
+        java.kill()
+        assert wait_until(lambda: not running.alive(), PATIENCE), (tmp_path / "log").read_text()
+    lines = [line for line in (tmp_path / "log").read_text().splitlines() if "service_failed" in line]
+    assert len(lines) == 1, (tmp_path / "log").read_text()
+    assert "Java of spark-submit" in lines[0]
 
 
 @pytest.mark.long
