@@ -16,6 +16,7 @@ from typer.models import CommandInfo, TyperInfo
 
 from formats.errors import ConfigError, ReplicatorError
 from infra.runtime.service import ignored_reload
+from infra.runtime.spark_submit import is_submitted
 from replicator.commands import services
 from replicator.commands.adopt import adopt
 from replicator.commands.backfill import backfill
@@ -110,13 +111,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         in_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
         with ignored_reload(in_terminal=in_terminal):
-            _app_for(sys.argv[1:] if arguments is None else arguments)(args=arguments, prog_name="replicator")
+            _run(sys.argv[1:] if arguments is None else arguments)
     except ConfigError as error:
         complain(str(error))
         sys.exit(USAGE)
     except ReplicatorError as error:
         complain(str(error))
         sys.exit(FAILED)
+
+
+def _run(arguments: Sequence[str]) -> None:
+    try:
+        _app_for(arguments)(args=arguments, prog_name="replicator")
+    except SystemExit as end:
+        if not end.code and is_submitted():
+            from infra.spark.driver import SparkDriver  # noqa: PLC0415 -- only where there is one
+
+            SparkDriver.end_submitted()
+        raise
 
 
 def _app_for(arguments: Sequence[str]) -> typer.Typer:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext, SparkFiles
@@ -32,6 +32,7 @@ from pyspark.java_gateway import launch_gateway
 from formats.errors import SparkEnded, SparkUnavailable
 from infra.runtime.java import find_java
 from infra.runtime.process_exit import on_exit
+from infra.runtime.spark_submit import is_submitted
 from infra.spark.driver_folder import driver_folder, temporary_files_in
 from infra.spark.java_output import JavaOutput
 from infra.spark.packages import pack
@@ -59,8 +60,8 @@ class SparkSettings:
         return re.match(r"local(\[|$)", self.master) is not None
 
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # environment variable of a driver that spark-submit has started
 END_SECONDS = 20.0
+_DEPLOY_MODE = "spark.submit.deployMode"
 LOOPBACK = "127.0.0.1"
 INTERPRETER = "spark.pyspark.python"
 _LOG4J = """\
@@ -81,6 +82,8 @@ log = logging.getLogger(__name__)
 
 class SparkDriver:
     """Runs from its construction to `close`."""
+
+    _has_joined: ClassVar[bool] = False  # the Java of spark-submit has had a context
 
     def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
         """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
@@ -123,7 +126,7 @@ class SparkDriver:
         return SparkUnavailable(self._settings.master, what.partition("\n")[0], wrote=self._output.last())
 
     def _start(self, stack: ExitStack) -> SparkContext:
-        if SUBMITTED in os.environ:
+        if is_submitted():
             return self._join_submitted(stack)
         java = find_java()
         if SparkContext._gateway is not None:
@@ -165,16 +168,25 @@ class SparkDriver:
         conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm).setAll(list(self._settings.properties.items()))
         if (master := conf.get("spark.master")) is not None:
             self._settings = replace(self._settings, master=master)
-        self._in_cluster = conf.get("spark.submit.deployMode") == "cluster"
+        self._in_cluster = conf.get(_DEPLOY_MODE) == "cluster"
         try:
             with _restored_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
+                SparkDriver._has_joined = True
         except (Py4JError, PySparkException, OSError) as error:
             raise self.unavailable(str(getattr(error, "java_exception", error))) from None
         stack.callback(_stop, context, SparkFiles.getRootDirectory())
         if self._settings.ship_packages:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
         return context
+
+    @classmethod
+    def end_submitted(cls) -> None:
+        """Start Spark and end it, if this process is a driver in cluster mode that has ended its work without Spark.
+        YARN takes an application for failed that never had a context, and runs it again. Raises SparkUnavailable."""
+        if cls._has_joined or launch_gateway().jvm.java.lang.System.getProperty(_DEPLOY_MODE) != "cluster":  # type: ignore[no-untyped-call]
+            return
+        cls(SparkSettings()).close()
 
     def _launch(self, conf: SparkConf, java_home: str, folder: Path) -> Any:
         variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}

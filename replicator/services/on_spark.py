@@ -6,13 +6,13 @@ service.start(); …; service.stop(); service.join(timedelta(seconds=30))
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 from infra.runtime.metrics import MetricName
 from infra.runtime.service import Service
+from infra.runtime.spark_submit import is_submitted
 from infra.runtime.workers.supervisor_parts import SupervisorParts
-from infra.spark.driver import SUBMITTED, SparkSettings
+from infra.spark.driver import SparkSettings
 from infra.spark.long_job import LongJob
 from replicator.config import Config, SettingsFile
 from replicator.services.compaction import spark_settings
@@ -39,7 +39,7 @@ def build_on_spark(
     drain_within, parts = drains_within(config, flow), SupervisorParts()
     settings = spark or spark_settings(config)
     # the workers of a local master share the output of the Java that this process has started
-    passes_logs = settings.is_local and SUBMITTED not in os.environ
+    passes_logs = settings.is_local and not is_submitted()
     base = instance_base(config, flow)
     builder = FlowTask(flow=flow, config=config, passes_logs=passes_logs, instance_base=base)
     builder.config_of(0)  # its problems belong to the start

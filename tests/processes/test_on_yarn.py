@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PATIENCE = timedelta(minutes=5)  # an application begins within half a minute on a machine that does nothing else
 MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster"
+EXECUTOR = "org.apache.spark.executor.YarnCoarseGrainedExecutorBackend"
 SMALL: Mapping[str, str] = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
@@ -93,6 +94,10 @@ class Application:
         """The process id of the Java above its driver."""
         (found,) = [pid for pid, words in self._processes() if words[0].endswith("/java") and MASTER in words]
         return found
+
+    def executors(self) -> list[int]:
+        """The process ids of the Java of its executors."""
+        return [pid for pid, words in self._processes() if words[0].endswith("/java") and EXECUTOR in words]
 
     def _processes(self) -> list[tuple[int, Sequence[str]]]:
         return list(self.cluster.processes(self.name).items())
@@ -200,7 +205,7 @@ def test_in_cluster_mode(site: Site, cluster: YarnCluster, wheel: Path) -> None:
         of_egress = site.egress("egress", {flow.topic: {}}, spark=ON_SPARK)
         of_ingress = site.ingress("ingress", {"topic": flow.topic}, spark=ON_SPARK)
         egress, ingress = at_once(lambda: yarn.egress(of_egress), lambda: yarn.ingress(of_ingress))
-        with flow.traffic(seed=seed, most=60) as traffic:
+        with flow.traffic(seed=seed, most=90) as traffic:
             yarn.runs(egress)
             flow.wait_for_more(100, PATIENCE)
 
@@ -210,6 +215,11 @@ def test_in_cluster_mode(site: Site, cluster: YarnCluster, wheel: Path) -> None:
             os.kill(egress.master(), signal.SIGKILL)  # YARN begins another attempt of the application
             yarn.runs(ingress)
             yarn.runs(egress, attempts=2)
+            flow.wait_for_more(50, PATIENCE)
+
+            for executor in ingress.executors():
+                os.kill(executor, signal.SIGKILL)
+            yarn.wait(ingress, "the task on another executor", lambda: len(ingress.logged("task_runs")) >= 2)
             flow.wait_for_more(50, PATIENCE)
             words = traffic.finish()
         flow.wait_for(words, PATIENCE)
@@ -225,3 +235,4 @@ def test_in_cluster_mode(site: Site, cluster: YarnCluster, wheel: Path) -> None:
         yarn.ended(yarn.submit(site.compaction("compact"), "compact", "--once"), "SUCCEEDED")
         assert len(site.keys()) < before
         flow.judge_archive()
+        yarn.ended(yarn.submit(site.compaction("compact"), "compact", "--once"), "SUCCEEDED")  # nothing is left to do
