@@ -30,6 +30,7 @@ from infra.archive.compare_objects import CopyState, Likeness, Located, compare,
 from infra.contracts.storage import NotificationQueue, ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
@@ -62,6 +63,7 @@ class SyncResult:
     copied_bytes: int = 0
     present: int = 0
     failed: int = 0  # retried by the next round
+    failure: str = ""  # of the last of them
     differing: dict[str, str] = field(default_factory=dict)  # key below the prefix: how its copy differs
 
     @property
@@ -242,6 +244,7 @@ class BucketSync:
                 one = future.result()
             except TransientError as error:
                 result.failed += 1
+                result.failure = str(error)
                 log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
                 continue
             self.count(one, result)
@@ -295,6 +298,7 @@ class SyncLoop:
     clock: Clock
     health: Health
     stop: Stop
+    _failures: Failures = field(default_factory=Failures)  # of rounds
 
     def run(self) -> None:
         """Sync by listing only; `follow` runs on another thread."""
@@ -307,12 +311,24 @@ class SyncLoop:
             result = self.sync.once()
         except TransientError as error:
             log.warning("sync_round_failed", extra={log_fields.ERROR: str(error)})
+            self._failed(Attempt.BUCKETS, str(error))
             return
+        self._failures.succeeded(Attempt.BUCKETS)
         self.health.started(True)
         if result.difference:
             self.health.problem("sync", result.difference)
         elif not self.stop.is_set():  # an interrupted round proves nothing about the objects that it did not reach
             self.health.solved("sync")
+        if result.failed:
+            self._failed(Attempt.COPIES, f"{result.failed} not copied, of which one: {result.failure}")
+        elif not self.stop.is_set():
+            self._failures.succeeded(Attempt.COPIES)
+            self.health.solved("copies")
+
+    def _failed(self, attempt: Attempt, reason: str) -> None:
+        now = self.clock.now()
+        self._failures.failed(attempt, reason, now)
+        self.health.problem("copies", self._failures.alarm(now))
 
     def _rest(self) -> None:
         """Wait until the next round. A round itself may take long, which `/healthz` reports."""
@@ -322,10 +338,17 @@ class SyncLoop:
             self.stop.wait(min(rest.left, timedelta(seconds=10)))
 
     def follow(self) -> None:
+        failures = Failures()
         while not self.stop.is_set():
             assert self.queue is not None
             try:
                 self.sync.follow(self.queue, self.queue_wait)
             except TransientError as error:
                 log.warning("sync_queue_failed", extra={log_fields.ERROR: str(error)})
+                now = self.clock.now()
+                failures.failed(Attempt.NOTIFICATIONS, str(error), now)
+                self.health.problem("notifications", failures.alarm(now))
                 self.stop.wait(timedelta(seconds=1))
+            else:
+                failures.succeeded(Attempt.NOTIFICATIONS)
+                self.health.solved("notifications")

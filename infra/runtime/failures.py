@@ -28,6 +28,9 @@ class Attempt(StrEnum):
     SCHEMAS = "to publish the schemas"
     GROUP_POSITIONS = "to translate the offsets of consumer groups"
     HEARTBEAT = "to store a heartbeat"
+    BUCKETS = "to list both buckets"
+    COPIES = "to copy every object"
+    NOTIFICATIONS = "to follow the notifications"
     COMPARISON = "to compare a segment with the stored one"
 
 

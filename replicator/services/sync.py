@@ -118,7 +118,7 @@ def _whole(result: SyncResult, clear: ClearObjects, *, is_stopped: bool) -> Sync
     if not result.failed and not is_stopped:
         return result
     what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
-    then = f"; {clear.problem}" if clear.count else ""
+    then = "".join(f"; {problem}" for problem in (clear.problem, result.difference) if problem)
     if is_stopped or result.failed > clear.count:
         then += "; run it again"
     raise StoreUnavailable(f"sync: {what}, {result.copied} were{then}")

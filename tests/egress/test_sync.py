@@ -14,12 +14,13 @@ import pytest
 
 import egress.bucket_sync
 from egress.bucket_sync import BucketSide, BucketSync, SyncLoop
-from formats.errors import StoreUnavailable
+from formats.errors import QueueUnavailable, StoreUnavailable
 from formats.messages.segment_events import QueueMessage
 from formats.topic_selection import TopicPattern
+from infra.runtime.failures import ALARM
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
-from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
+from tests.fakes.surroundings import T0, CountedMetrics, FailingStore, HandClock
 
 WAIT = timedelta()
 
@@ -298,6 +299,37 @@ def test_health_names_what_differs_until_it_is_repaired(bench: Bench) -> None:
     loop.round()
     assert health.snapshot().problems == {}
     assert health.snapshot().is_ready
+
+
+def test_health_names_what_fails_for_longer_than_a_minute(bench: Bench) -> None:
+    """A service whose every copy is refused is not ready, however long it goes on trying."""
+    clock, health = HandClock(), Health()
+    loop = SyncLoop(bench.sync, None, WAIT, WAIT, clock, health, bench.stop)
+    bench.put(name(100))
+    for failing, what in (("list", "to list both buckets"), ("put_new", "1 not copied, of which one: ")):
+        bench.there.away = {failing}
+        loop.round()
+        assert health.snapshot().problems == {}, "it may be a problem of the network"
+        clock.advance(ALARM.total_seconds())
+        loop.round()
+        assert what in health.snapshot().problems["copies"]
+    bench.there.away = set()
+    loop.round()
+    assert health.snapshot().is_ready
+
+
+def test_health_names_a_queue_that_fails_for_longer_than_a_minute(bench: Bench) -> None:
+    clock, health = HandClock(), Health()
+
+    class Away(Queue):
+        def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
+            clock.advance(ALARM.total_seconds() / 2)
+            if clock.now() - T0 > 2 * ALARM:
+                bench.stop.set()
+            raise QueueUnavailable("no answer")
+
+    SyncLoop(bench.sync, Away([]), WAIT, WAIT, clock, health, bench.stop).follow()
+    assert "no answer" in health.snapshot().problems["notifications"]
 
 
 class StopsAtWait(Stop):

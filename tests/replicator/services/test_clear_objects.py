@@ -70,6 +70,13 @@ def test_what_failed_otherwise_may_work_in_another_run(buckets: Buckets) -> None
     assert problem.endswith("run it again")
 
 
+def test_what_differs_is_named_beside_what_failed(buckets: Buckets) -> None:
+    buckets.put(0, is_encrypted=False)
+    buckets.put(1, is_encrypted=True)
+    buckets.there.memory.put_new(f"copies/{name(1)}", BytesIO(b"other"), 5)
+    assert f"1 objects differ from their copies, which are left as they are: {name(1)}" in buckets.problem()
+
+
 def test_of_many_some_are_named(buckets: Buckets) -> None:
     for start in range(NAMED + 5):
         buckets.put(start, is_encrypted=False)

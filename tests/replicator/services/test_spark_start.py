@@ -269,15 +269,13 @@ def test_by_spark_submit(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_driver_ends_with_the_java_of_spark_submit(tmp_path: Path) -> None:
-    """There is no other Java that it could go on with: on YARN, the next attempt of the application is one."""
+    """There is no other Java that it could go on with: on YARN, the next attempt of the application is one. Its last
+    words are lost, since its output goes through that Java."""
     with submitted(tmp_path) as (java, driver):
         running = identify(driver)
         assert running is not None
         java.kill()
         assert wait_until(lambda: not running.alive(), PATIENCE), (tmp_path / "log").read_text()
-    lines = [line for line in (tmp_path / "log").read_text().splitlines() if "service_failed" in line]
-    assert len(lines) == 1, (tmp_path / "log").read_text()
-    assert "Java of spark-submit" in lines[0]
 
 
 @pytest.mark.long
