@@ -37,7 +37,7 @@ from typing import assert_never
 from egress.partition import Seek
 from egress.read_session import ReadSession, session_at
 from egress.settings import EgressTopicSettings
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from egress.topics.log_identity import ForkEvidence
 from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition

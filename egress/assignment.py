@@ -14,7 +14,7 @@ from egress.read_session import ReadSession
 from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import SegmentStored
 from egress.settings import EgressTopicSettings
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from formats.records.milliseconds import known_time_of_ms
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition

@@ -49,7 +49,7 @@ from egress.segments.outcomes import (
     UploadOutcome,
 )
 from egress.segments.split_run import split
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from egress.start_lookup import StartLookup
 from egress.topics.claims import Blocked, another_cluster, is_last
 from egress.topics.incarnation_check import Confirmations

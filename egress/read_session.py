@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from egress.partition import EgressPartition, SealPolicy
 from egress.settings import EgressTopicSettings
 from egress.start.commit_metadata import CommitMetadata
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from egress.topics.claims import ClaimedTopic
 from egress.topics.log_identity import LogPoints
 from formats.log_point import LogPoint

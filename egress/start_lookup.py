@@ -12,7 +12,8 @@ from typing import assert_never
 
 from egress.assigned_partition import Abandoned, AssignedPartition, Contested
 from egress.assignment import Assignment
-from egress.start.resolver import StartAnswer, StartAt, StartQuery, StartResolver, Unknown
+from egress.start.query import StartAnswer, StartAt, StartQuery, Unknown
+from egress.start.resolver import StartResolver
 from egress.topics.claims import Blocked
 from egress.topics.log_identity import ForkEvidence
 from egress.topics.watcher import Selected

@@ -14,6 +14,7 @@ from egress.segments.builder import SegmentBuilder
 from egress.segments.spool import Spool
 from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import ArchiveLookup
+from egress.start.decision import StartDecision
 from egress.start.resolver import StartResolver
 from egress.start_lookup import StartLookup
 from egress.topics.claims import TopicClaims
@@ -106,17 +107,23 @@ def build_egress(
         pool, listing_pool = around.pool(3, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
         claims = TopicClaims(config.region, archive.control, around.clock)
+        lookup = ArchiveLookup(archive)
         resolver = StartResolver(
             region=config.region,
             cluster_id=cluster_id,
             consumer=consumer,
             admin=admin,
             probe=KafkaLogProbe(config.cluster.properties("consumer"), admin=config.cluster.properties("admin")),
-            archive=ArchiveLookup(archive),
-            control=archive.control,
+            archive=lookup,
             claims=claims,
-            clock=around.clock,
-            accept_missing_archive=settings.on_archive_behind == "continue",
+            decision=StartDecision(
+                region=config.region,
+                admin=admin,
+                archive=lookup,
+                control=archive.control,
+                clock=around.clock,
+                accept_missing_archive=settings.on_archive_behind == "continue",
+            ),
         )
         watcher = TopicWatcher(admin, current, own, cluster_id, settings.refresh_interval, pool, claims.claimed)
         controller = EgressController(

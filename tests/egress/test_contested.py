@@ -12,7 +12,7 @@ import pytest
 from egress.read_session import session_at
 from egress.start.choice import Start
 from egress.start.commit_metadata import CommitMetadata
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from egress.topics.claims import ClaimedTopic
 from formats.incarnation import Incarnation
 from formats.segment import OffsetRange, Segment

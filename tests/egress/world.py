@@ -19,6 +19,7 @@ from egress.open_transactions import StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from egress.segments.spool import Spool
 from egress.start.archive_lookup import ArchiveLookup
+from egress.start.decision import StartDecision
 from egress.start.resolver import StartResolver
 from egress.start_lookup import StartLookup
 from egress.topics.claims import TopicClaims
@@ -191,17 +192,23 @@ class Process:
         self.watcher = TopicWatcher(
             world.admin, self.current, {"own"}, cluster_id, timedelta(seconds=30), self.pool, claims.claimed
         )
+        lookup = ArchiveLookup(Archive(world.store, world.control, world.format))
         resolver = StartResolver(
             region=REGION,
             cluster_id=cluster_id,
             consumer=self.consumer,
             admin=world.admin,
             probe=world.probe,
-            archive=ArchiveLookup(Archive(world.store, world.control, world.format)),
-            control=world.control,
+            archive=lookup,
             claims=claims,
-            clock=world.clock,
-            accept_missing_archive=accept_missing_archive,
+            decision=StartDecision(
+                region=REGION,
+                admin=world.admin,
+                archive=lookup,
+                control=world.control,
+                clock=world.clock,
+                accept_missing_archive=accept_missing_archive,
+            ),
         )
         self.controller = EgressController(
             EgressParts(

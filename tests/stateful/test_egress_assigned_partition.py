@@ -24,7 +24,7 @@ from egress.partition import Commit, Reason, Seal, Seek
 from egress.read_session import ReadSession
 from egress.start.choice import Start
 from egress.start.commit_metadata import CommitMetadata
-from egress.start.resolver import StartAt
+from egress.start.query import StartAt
 from egress.topics.claims import ClaimedTopic
 from egress.topics.log_identity import ForkEvidence
 from formats.incarnation import Incarnation
