@@ -388,9 +388,9 @@ class IngressController:
             case SuccessionStep.WAIT:
                 pass
             case SuccessionStep.LIST:
-                self._lister.begin(assigned, sequencer, full=True, reason="life")
+                self._lister.begin(assigned, sequencer, full=True, reason="incarnation")
             case SuccessionStep.FOLLOW:
-                log.warning("next_life_follows", extra=assigned.fields | {log_fields.NEXT: successor.path})
+                log.warning("next_incarnation_follows", extra=assigned.fields | {log_fields.NEXT: successor.path})
                 self.parts.delivery.release([assigned.delivery_target.epoch], timedelta())  # no round has it
                 self._switch(assigned, succession.switch_to_successor(source, successor, sequencer.next_offset or 0))
 

@@ -179,7 +179,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
     "relists": Metric(
-        ("reason",), "listings made; label reason: start, timer, gap, late, reset, missing, corrupt, life"
+        ("reason",),
+        "listings made; label reason: start, timer, gap, late, reset, missing, corrupt, truncated, incarnation",
     ),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
