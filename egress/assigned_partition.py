@@ -163,6 +163,17 @@ class AssignedPartition:
             case remainder:
                 assert_never(remainder)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether only a record, or seconds from now, gives the poll thread something to do."""
+        match self.state:
+            case Reading(session=session, seek=seek):
+                return seek is None and session.core.deadline is None and not session.core.in_flight
+            case Stopped(remainder=None):
+                return True
+            case _:
+                return False
+
     def is_due(self, now: datetime) -> bool:
         """Whether the start offset may be looked up now."""
         match self.state:

@@ -57,6 +57,9 @@ class Assignment:
     def partitions(self) -> Mapping[TopicPartition, AssignedPartition]:
         return self._assigned
 
+    def sources(self) -> Mapping[TopicPartition, SourcePartition]:
+        return {partition: assigned.source for partition, assigned in self._assigned.items()}
+
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
         return self._assigned.get(partition)
 

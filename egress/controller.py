@@ -70,6 +70,7 @@ from infra.runtime.retry import RETRY
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=100)
+QUIET_POLL = timedelta(milliseconds=500)  # while only records, which end the wait, would give it something to do
 REWINDS = 3  # in a row of one partition, before the health reports it to an operator
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 GROUP = "group"  # in health
@@ -107,6 +108,7 @@ class EgressController:
     _topics: Mapping[str, Selected] | None = None  # subscribed to
     _pressure: Pressure = field(init=False)
     _alarms: Alarms = field(init=False)
+    _wait: timedelta = POLL  # of the next turn, for records
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -141,7 +143,7 @@ class EgressController:
             if self._topics != parts.watcher.topics:  # else only a path was claimed: no need to join the group again
                 self._subscribe()
             self._check_identity(now)
-        for event in parts.consumer.poll(POLL):
+        for event in parts.consumer.poll(self._wait):
             self._on(event, parts.clock.now())
         parts.health.stopped(GROUP, parts.consumer.problem)
         now = parts.clock.now()
@@ -150,16 +152,22 @@ class EgressController:
             self._finished(outcome, now)
         for assigned, answer in parts.start_lookup.poll(self._assignment, parts.watcher.topics, now):
             self._position(assigned, answer, now)
+        is_quiet = bool(self._assignment.partitions)
         for assigned in self._assignment:
             self._tick(assigned, now)
+            is_quiet = is_quiet and assigned.is_quiet
         for assigned, session in self._pressure.poll():
             self._apply(assigned, session, session.core.seal_early(), now)
         self._alarms.poll(now, topics=parts.watcher.alarm(now))
         parts.lag.committed(self._commits.poll(self._assignment.partitions, now))
-        parts.lag.poll(now, {h.partition: h.source for h in self._assignment})
+        parts.lag.poll(now, self._assignment.sources)
         parts.metrics.gauge("egress_memory_bytes", parts.builder.buffered_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.builder.spool_bytes)
         parts.metrics.gauge("egress_spool_limit_bytes", parts.builder.spool_limit)
+        is_quiet = is_quiet and parts.builder.is_empty and not self._commits.are_waiting
+        self._wait = (
+            QUIET_POLL if is_quiet else POLL
+        )  # with thousands of partitions, turns are what an idle process does
         parts.health.turn(now)
 
     def _subscribe(self) -> None:

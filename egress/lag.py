@@ -4,7 +4,7 @@ pool."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -54,26 +54,25 @@ class LagGauge:
             self.stuck.forget(partition)
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
-    def poll(self, now: datetime, partitions_by_source: Mapping[TopicPartition, SourcePartition]) -> None:
+    def poll(self, now: datetime, sources: Callable[[], Mapping[TopicPartition, SourcePartition]]) -> None:
+        """`sources`: of the assigned partitions."""
         match self._lookup.collect():
             case Answer(value=ends):
-                self._report(ends, partitions_by_source, now)
+                self._report(ends, sources(), now)
             case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
-        if partitions_by_source and self._lookup.is_due(now):
+        if self._lookup.is_due(now) and (partitions := list(sources())):
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self._ask, list(partitions_by_source))
+            self._lookup.ask(self._ask, partitions)
 
     def _ask(self, partitions: Collection[TopicPartition]) -> _Ends:
         # in this order, so that no stable offset is beyond an end that was read later
         stable = self.admin.stable_offsets(partitions) if self.stuck is not None else {}
         return _Ends(stable, self.admin.watermarks(partitions))
 
-    def _report(
-        self, ends: _Ends, partitions_by_source: Mapping[TopicPartition, SourcePartition], now: datetime
-    ) -> None:
+    def _report(self, ends: _Ends, sources: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
         marks = ends.marks
-        for partition, source in partitions_by_source.items():
+        for partition, source in sources.items():
             if partition not in marks or partition not in self._committed:
                 continue
             labels = _labels(partition)
@@ -83,9 +82,7 @@ class LagGauge:
             self.metrics.gauge("egress_lag_records", lag, **labels)
             self.metrics.gauge("egress_lag_seconds", seconds, **labels)
         if self.stuck is not None:
-            for tail in self.stuck.seen(
-                {p: o for p, o in ends.stable.items() if p in partitions_by_source}, marks, now
-            ):
+            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in sources}, marks, now):
                 self._report_tail(tail, is_news=self.stuck.is_news(tail))
 
     def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:

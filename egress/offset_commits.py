@@ -30,6 +30,10 @@ class Commits:
     def add(self, partition: TopicPartition, position: Committed) -> None:
         self._waiting[partition] = position
 
+    @property
+    def are_waiting(self) -> bool:
+        return bool(self._waiting)
+
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 

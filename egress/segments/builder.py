@@ -79,6 +79,11 @@ class SegmentBuilder:
         self._outcomes: Queue[UploadOutcome] = Queue()  # see Delivery.reports
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no segment is open, or waits to be stored."""
+        return not self._open and not self._sealed
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes of raw records in memory."""
         return self._pending_bytes + self._encoding_bytes

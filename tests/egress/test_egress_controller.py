@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from egress.controller import POLL, QUIET_POLL
 from formats.errors import BrokerUnavailable
 from formats.log_point import LogPoint
 from formats.records.milliseconds import ms_at_or_before, time_of_ms
@@ -16,6 +17,29 @@ from infra.contracts.consumer import Fetched, Run
 from tests.egress.two_partitions import LABELS, Make, P, Q, joined
 from tests.egress.world import FORMAT, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
+
+# --- how long a turn waits --------------------------------------------------------------------------------------------
+
+
+def test_only_a_process_without_open_work_waits_longer_for_records(world: World) -> None:
+    process = world.process()
+    process.turn(3)
+    assert process.consumer.timeouts == [POLL] * 3, "the topics, and the group, are on their way"
+    process.join()
+    process.turn(2)
+    assert process.consumer.timeouts[-1] == QUIET_POLL
+    world.produce(P, 3)
+    process.turn(2)
+    assert process.consumer.timeouts[-1] == POLL, "the segment may become old at any time"
+    process.uploads.holding = True
+    process.later()
+    assert process.consumer.timeouts[-1] == POLL, "it is being stored, and committed then"
+    process.uploads.holding = False
+    process.uploads.run_all()
+    process.turn(3)
+    world.expect(P)
+    assert process.consumer.timeouts[-1] == QUIET_POLL
+
 
 # --- ranges tile ------------------------------------------------------------------------------------------------------
 

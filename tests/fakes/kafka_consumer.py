@@ -221,6 +221,7 @@ class FakeSourceConsumer:
         self.unavailable = False
         self.closed = False
         self.problem = ""
+        self.timeouts: list[timedelta] = []  # of the calls of `poll`
         self.topics: frozenset[str] = frozenset()
         self._listener: GroupListener | None = None
         self._changes: deque[Callable[[], None]] = deque()
@@ -268,6 +269,7 @@ class FakeSourceConsumer:
 
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
         assert not self.closed
+        self.timeouts.append(timeout)
         before = {p: reading.next_offset for p, reading in self._readings.items() if reading.mode is _Mode.READING}
         while self._changes:
             self._changes.popleft()()
