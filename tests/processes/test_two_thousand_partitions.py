@@ -1,0 +1,96 @@
+"""Two thousand partitions in two processes of one egress: what their start asks of the store, and what they cost at
+rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from bench.server_log import ServerLog
+from infra.local.process import Supervisor
+from infra.local.stack import LocalStack
+from tests.processes.harness import A, Site
+from tests.processes.test_on_spark import tasks_of
+from tests.processes.test_trickle import Usage
+from tests.processes.traffic import create_topic
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.cpu]
+
+TOPICS, EACH, PROCESSES = 20, 100, 2
+PARTITIONS = TOPICS * EACH
+BESIDES = 20  # listings of a process that are not of a topic
+MOST_MIB = 2048
+MOST_IDLE = 0.1  # of a core, of both processes
+PATIENCE = timedelta(minutes=8)
+SETTLED, MEASURED = timedelta(seconds=20), timedelta(seconds=30)
+
+
+@pytest.fixture
+def site(
+    run_stack: Callable[..., AbstractContextManager[LocalStack]],
+    moved_metrics: set[str],
+    unique: Callable[[str], str],
+) -> Iterator[Site]:
+    """On a stack of its own: a broker that deletes as many partitions is busy for minutes."""
+    with (
+        run_stack(regions=(A,)) as stack,
+        closing(Supervisor(log=stack.log_dir / "processes.log")) as owner,
+        Site(stack, owner, moved_metrics, unique("many")) as site,
+    ):
+        yield site
+
+
+def test_their_start_and_their_rest(site: Site) -> None:
+    topics = [f"{site.name}.{number}" for number in range(TOPICS)]
+    for topic in topics:
+        create_topic(site.bootstrap(A), topic, EACH)
+    producer = Producer({"bootstrap.servers": site.bootstrap(A)})
+    for topic in topics:
+        producer.produce(topic, b"x" * 100, partition=EACH // 2)
+    assert producer.flush(60) == 0
+    requests = ServerLog(site.stack.log_dir / "moto.log")
+    since, began = requests.position(), time.monotonic()
+    egress = site.egress(
+        "egress",
+        {f"^{site.name}\\..*": {"max_segment_messages": 1}},
+        processes=PROCESSES,
+        session_ms=30_000,
+        topic_refresh_interval="1m",
+        lag_interval="10s",
+    ).start()
+    site.wait("a segment", lambda: bool(egress.logged("segment_stored")), PATIENCE)
+    first_after, used = time.monotonic() - began, usage(tasks_of(egress))
+    begun, listed = len(egress.logged("partition_begins")), requests.requests(site.bucket, since)["LIST"]
+    site.wait("every partition", lambda: len(egress.logged("partition_begins")) >= PARTITIONS, PATIENCE)
+    site.wait("every segment", lambda: len(egress.logged("segment_stored")) >= TOPICS, PATIENCE)
+    at_rest = resting(egress.pid, tasks_of(egress))
+    print(
+        f"the first segment after {first_after:.1f} s, {used.cpu_seconds:.1f} CPU-seconds of the processes, {begun} "
+        f"begins and {listed} listings; memory {at_rest.rss_mib:.0f} MiB; at rest {at_rest.cpu_seconds:.1%} of a core"
+    )
+    assert begun < PARTITIONS / 2, "the first record waits for the starts of all partitions"
+    assert listed <= PROCESSES * (TOPICS + BESIDES)
+    assert at_rest.rss_mib < MOST_MIB
+    assert at_rest.cpu_seconds < MOST_IDLE
+    egress.stop()
+
+
+def usage(tasks: Mapping[int, int]) -> Usage:
+    each = [Usage.of(pid) for pid in tasks.values() if Path(f"/proc/{pid}").exists()]
+    return Usage(sum(one.cpu_seconds for one in each), sum(one.rss_mib for one in each))
+
+
+def resting(parent: int, tasks: Mapping[int, int]) -> Usage:
+    """CPU-seconds a second, and memory, of the parent and its processes together, once they have settled."""
+    everything = {**tasks, -1: parent}
+    time.sleep(SETTLED.total_seconds())  # nothing says that a process is at rest
+    before, began = usage(everything), time.monotonic()
+    time.sleep(MEASURED.total_seconds())
+    after, seconds = usage(everything), time.monotonic() - began
+    return Usage((after.cpu_seconds - before.cpu_seconds) / seconds, after.rss_mib)
