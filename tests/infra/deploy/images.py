@@ -50,6 +50,9 @@ def script(found: Mapping[str, Stage], target: str, *, context: Path, root: Path
                     lines += [f"mkdir -p {_below(root, arguments)}", f"cd {_below(root, arguments)}"]
                 case "COPY" if arguments == ". .":
                     lines.append(f"cp -r {shlex.quote(str(context))}/. .")
+                case "COPY" if (file := re.fullmatch(r"--chmod=(\d+) (\S+) (/\S+)", arguments)) is not None:
+                    source = shlex.quote(str(context / file[2]))
+                    lines.append(f"install -m {file[1]} {source} {_below(root, file[3])}")
                 case "RUN" if not re.search(r"\b(apt-get|useradd)\b", arguments):
                     lines.append(re.sub(r"(?<![\w.])/opt/", f"{root}/opt/", arguments))
                 case _:

@@ -77,6 +77,12 @@ class TestItsSteps:
                 [python.with_name("replicator"), command, "--help"], capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
+        if target == "spark":
+            for program in ("spark-pod", "submit.py"):  # what Kubernetes and spark-submit start
+                done = subprocess.run(
+                    [python.with_name(program), "--version"], capture_output=True, text=True, check=False
+                )
+                assert done.stdout.startswith("replicator "), done.stderr
         built = f"import {', '.join(SERVICES)}, importlib.util as u; print(*[n for n in {OF_SPARK} if u.find_spec(n)])"
         done = subprocess.run([python, "-c", built], capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

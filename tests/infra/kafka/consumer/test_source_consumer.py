@@ -173,9 +173,16 @@ class BrokerWorld(World):
         )
         producer.init_transactions(30)
         producer.begin_transaction()
+        refused: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                refused.append(error)
+
         for value in values:
-            producer.produce(partition.topic, value, partition=partition.partition)
+            producer.produce(partition.topic, value, partition=partition.partition, on_delivery=delivered)
         assert producer.flush(30) == 0
+        assert refused == [], "the test counts with offsets of records that are not there"
         return ClientTransaction(producer, lambda: self.admin.watermarks([partition])[partition].high)
 
     def trim(self, partition: TopicPartition, low: int) -> None:
