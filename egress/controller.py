@@ -340,7 +340,8 @@ class EgressController:
             case Reading(session=session) as reading:
                 if (seek := reading.due_seek(now)) is not None:
                     self._seek(assigned, session, seek, now)
-                self._apply(assigned, session, session.core.tick(now), now)
+                if effects := session.core.tick(now):
+                    self._apply(assigned, session, effects, now)
             case Draining() | Stopped():
                 self._storing(assigned)
             case Locating():

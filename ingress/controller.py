@@ -116,6 +116,7 @@ class IngressController:
     _undelivered: UndeliveredMetrics = field(init=False)
     _partition_metrics: PartitionMetrics = field(init=False)
     _measure_at: datetime | None = None
+    _followed: Collection[str] = ()  # destinations with later incarnations
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -244,6 +245,7 @@ class IngressController:
             log.info("destinations_found", extra={log_fields.COUNT: len(names), log_fields.DESTINATION: names[:20]})
             if names:
                 self.parts.placement.subscribe(names, self)
+        self._followed = {name for name in names if self._watcher.found.destinations[name].has_later_incarnations}
         self._targets.drop_others()
         self._watcher.report_refused(now)
         # a partition that was refused may be assigned, and stopped for another reason
@@ -377,8 +379,6 @@ class IngressController:
 
     def _follow(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """Switch to the next incarnation when this one is delivered."""
-        if not self._watcher.found.destinations[assigned.delivery_target.target.topic].has_later_incarnations:
-            return
         source, succession = assigned.delivery_target.source, self._succession(assigned)
         successor = succession.successor_of(source)
         if successor is None or isinstance(assigned.listing, PendingListing):
@@ -425,18 +425,23 @@ class IngressController:
     def _tick(self, assigned: AssignedPartition, now: datetime) -> None:
         if (sequencer := assigned.sequencer) is None:
             return  # the answer of a listing in flight waits, too
-        before = assigned.listing
-        self._apply(assigned, sequencer, self._lister.collect(assigned, sequencer, now))
-        if isinstance(before, PendingListing) and assigned.listing is not before:
-            self._undelivered.show(assigned)
-            is_listed = isinstance(assigned.listing, Listed) and not assigned.failures.is_failing(Attempt.LISTING)
-            if is_listed and sequencer.exhausted:
-                assigned.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
-                self._assignment.resume(assigned)
-                self.parts.notes.progressed(assigned.delivery_target.key)
+        if isinstance(before := assigned.listing, PendingListing):
+            self._apply(assigned, sequencer, self._lister.collect(assigned, sequencer, now))
+            if assigned.listing is not before:
+                self._listed(assigned, sequencer)
         self._lister.by_timer(assigned, sequencer, now)
-        self._apply(assigned, sequencer, sequencer.tick(now))
-        self._follow(assigned, sequencer, now)
+        if effects := sequencer.tick(now):
+            self._apply(assigned, sequencer, effects)
+        if assigned.delivery_target.target.topic in self._followed:
+            self._follow(assigned, sequencer, now)
+
+    def _listed(self, assigned: AssignedPartition, sequencer: Sequencer) -> None:
+        self._undelivered.show(assigned)
+        is_listed = isinstance(assigned.listing, Listed) and not assigned.failures.is_failing(Attempt.LISTING)
+        if is_listed and sequencer.exhausted:
+            assigned.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
+            self._assignment.resume(assigned)
+            self.parts.notes.progressed(assigned.delivery_target.key)
 
     # --- what is delivered ---
 

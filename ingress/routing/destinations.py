@@ -50,7 +50,7 @@ class Destination:
 
     @property
     def has_later_incarnations(self) -> bool:
-        """Whether a partition may have to switch to another incarnation. Seldom true, and read in every loop turn."""
+        """Whether a partition may have to switch to another incarnation."""
         return any(len(route.incarnations) > 1 for route in self.routes)
 
     def route_of(self, source: SourcePartition) -> ArchivedTopic | None:
