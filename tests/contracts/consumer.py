@@ -19,6 +19,7 @@ from infra.contracts.consumer import ConsumerDisturbed, Fetched, PartitionFailed
 from infra.runtime.lifecycle import Deadline
 
 PATIENCE = timedelta(seconds=20)
+REJOINS_WITHIN = timedelta(seconds=60)  # a member that lost its partitions while a busy machine restarted the broker
 TURN = timedelta(milliseconds=50)
 
 Row = Mapping[str, Any]
@@ -117,7 +118,7 @@ class Member:
         self.fetched += self.consumer.poll(TURN)
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = Deadline(PATIENCE)
+        deadline = Deadline(REJOINS_WITHIN)
         while not condition():
             assert not deadline.expired, f"fetched {self.fetched[-5:]}, calls {self.listener.calls}"
             self.poll()

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -111,6 +111,20 @@ class ClientTransaction:
             assert not deadline.expired, "no marker"
 
 
+@contextmanager
+def all_delivered(producer: Producer) -> Iterator[Callable[[KafkaError | None, object], None]]:
+    """What is produced in the block with this as its `on_delivery` is in the log behind it."""
+    refused: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            refused.append(error)
+
+    yield delivered
+    assert producer.flush(30) == 0
+    assert refused == [], "the test counts with offsets of records that are not there"
+
+
 class BrokerWorld(World):
     """A real broker. `protocol` is the group protocol of every member, `fetch_by` how each of them fetches."""
 
@@ -150,9 +164,9 @@ class BrokerWorld(World):
         return [TopicPartition(name, number) for number in range(partitions)]
 
     def append(self, partition: TopicPartition, *values: bytes | None) -> None:
-        for value in values:
-            self._producer.produce(partition.topic, value, partition=partition.partition)
-        assert self._producer.flush(30) == 0
+        with all_delivered(self._producer) as delivered:
+            for value in values:
+                self._producer.produce(partition.topic, value, partition=partition.partition, on_delivery=delivered)
 
     def append_row(
         self,
@@ -173,16 +187,9 @@ class BrokerWorld(World):
         )
         producer.init_transactions(30)
         producer.begin_transaction()
-        refused: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: object) -> None:
-            if error is not None:
-                refused.append(error)
-
-        for value in values:
-            producer.produce(partition.topic, value, partition=partition.partition, on_delivery=delivered)
-        assert producer.flush(30) == 0
-        assert refused == [], "the test counts with offsets of records that are not there"
+        with all_delivered(producer) as delivered:
+            for value in values:
+                producer.produce(partition.topic, value, partition=partition.partition, on_delivery=delivered)
         return ClientTransaction(producer, lambda: self.admin.watermarks([partition])[partition].high)
 
     def trim(self, partition: TopicPartition, low: int) -> None:
