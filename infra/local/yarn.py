@@ -35,6 +35,7 @@ from infra.local.ports import HOST, free_ports
 from infra.local.process import Supervisor
 from infra.local.waiting import wait_until
 from infra.runtime.java import find_java
+from infra.runtime.log4j import console_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,16 +55,7 @@ FROM_PYSPARK = (
 _SERVER = "org.apache.hadoop.yarn.server"
 _CLIENT = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
 _JAVA_OPTIONS = ("-Xmx256m", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_LOG4J = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.target = SYSTEM_ERR
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
-rootLogger.level = info
-rootLogger.appenderRef.out.ref = out
-"""
+_LOG4J = console_log("%d{ISO8601} %p %c{1}: %m%n", "info")
 
 
 @contextmanager

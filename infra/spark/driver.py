@@ -31,6 +31,7 @@ from pyspark.java_gateway import launch_gateway
 
 from formats.errors import SparkEnded, SparkUnavailable
 from infra.runtime.java import find_java
+from infra.runtime.log4j import console_log
 from infra.runtime.process_exit import on_exit
 from infra.runtime.spark_submit import is_submitted
 from infra.spark.driver_folder import driver_folder, temporary_files_in
@@ -64,18 +65,13 @@ END_SECONDS = 20.0
 _DEPLOY_MODE = "spark.submit.deployMode"
 LOOPBACK = "127.0.0.1"
 INTERPRETER = "spark.pyspark.python"
-_LOG4J = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.target = SYSTEM_ERR
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %p %c{1}: %enc{%m}{CRLF}%ex{none}%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
+_LOG4J = (
+    console_log("%p %c{1}: %enc{%m}{CRLF}%ex{none}%n", "warn")
+    + """\
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 """
+)
 
 log = logging.getLogger(__name__)
 
