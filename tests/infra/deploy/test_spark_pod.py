@@ -54,7 +54,7 @@ def test_other_arguments_are_those_of_the_program(pod: Path, arguments: list[str
 @pytest.mark.long
 @pytest.mark.integration
 def test_an_executor_works_for_a_driver_elsewhere(pod: Path, tmp_path: Path) -> None:
-    """A standalone master without workers takes the place of Kubernetes: the driver waits for an executor to register."""
+    """A standalone master without workers stands for Kubernetes: the driver waits for an executor to register."""
     (port,) = free_ports(1)
     properties = {**DRIVER_PROPERTIES, "spark.driver.port": str(port)}
     with spark_cluster(tmp_path / "spark", workers=0) as cluster:
