@@ -153,12 +153,13 @@ def _row(found: dict[str, Any]) -> FieldRow:
 
 
 def regressions(before: FieldRun, now: FieldRun) -> list[str]:
-    """What is worse by more than `WORSE`, by ratio; rows that only one run has are left out."""
-    earlier = {row.key: row.ratios(before.contenders) for row in before.rows}
+    """What is worse by more than `WORSE`, by ratio. Rows that only one run has are left out, and so are those of another
+    number of records: start-up is a larger part of fewer."""
+    earlier = {(row.key, row.records): row.ratios(before.contenders) for row in before.rows}
     found = []
     for row in now.rows:
         for name, ratio in row.ratios(now.contenders).items():
-            old = earlier.get(row.key, {}).get(name)
+            old = earlier.get((row.key, row.records), {}).get(name)
             if old is not None and ratio * WORSE < old:
                 found.append(f"worse: {row.key}: {name} was {old:.2f}, is {ratio:.2f}")
     return found

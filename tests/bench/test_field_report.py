@@ -87,6 +87,12 @@ def test_rows_that_only_one_run_has_are_not_compared() -> None:
     assert regressions(before, other) == []
 
 
+def test_rows_of_fewer_records_are_not_compared() -> None:
+    before = run(row(pair(8, 8), pair(16, 16)))
+    few = run(replace(row(pair(80, 80), pair(16, 16)), records=10_000))
+    assert regressions(before, few) == []
+
+
 def test_a_missed_target_is_marked() -> None:
     found = run(row(pair(8, 8), pair(15, 15)))
     verdict = {what.rpartition(": ")[2]: met for what, _, _, met in verdicts(found)}
