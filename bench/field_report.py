@@ -153,8 +153,8 @@ def _row(found: dict[str, Any]) -> FieldRow:
 
 
 def regressions(before: FieldRun, now: FieldRun) -> list[str]:
-    """What is worse by more than `WORSE`, by ratio. Rows that only one run has are left out, and those of another number
-    of records, too: start-up is a larger part of fewer."""
+    """What is worse by more than `WORSE`, by ratio. Rows that only one run has are left out, and those of another
+    number of records, too: start-up is a larger part of fewer."""
     earlier = {(row.key, row.records): row.ratios(before.contenders) for row in before.rows}
     found = []
     for row in now.rows:
