@@ -127,6 +127,13 @@ class Reader:
                 assert partition is not None
                 assert offset is not None
                 self._ends[partition] = offset
+            elif (
+                error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None and not self._records[partition]
+            ):
+                # records were deleted between the client's requests for the beginning and for what is there
+                beginning = [TopicPartition(self._topic, partition, OFFSET_BEGINNING)]
+                self._consumer.incremental_unassign(beginning)
+                self._consumer.incremental_assign(beginning)
             elif not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
                 raise RuntimeError(f"cannot read {self._topic}: {error}")
 
