@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PREFIX = "data"
 A, B = "a", "b"  # regions, as the stack calls them
 ASK_SECONDS = 5.0
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=120)
 STOPS_WITHIN = timedelta(seconds=30)
 ASK_AGAIN = timedelta(milliseconds=100)  # the process that answers has work to do, on the same two cores
 

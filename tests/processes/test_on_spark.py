@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.integration]
 
 TASKS = 2
 GONE_WITHIN = timedelta(seconds=30)  # after the driver's death
-PATIENCE = timedelta(seconds=120)
+PATIENCE = timedelta(seconds=240)  # two Sparks start beside two other tests, on a machine at half its speed
 HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark speculates on another host only
 SPECULATION = {
     "spark.speculation": "true",
@@ -114,26 +114,28 @@ def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
         for worker in (egress, ingress):
             worker.start()
         with flow.traffic(seed=seed, most=60) as traffic:
-            flow.wait_for_more(100)
+            flow.wait_for_more(100, PATIENCE)
             wait_until_ready(site, egress, ingress)
             for worker in (egress, ingress):
                 os.kill(tasks_of(worker)[1], signal.SIGKILL)  # a Python worker
-            flow.wait_for_more(100)
-            site.wait("another attempt", lambda: all(len(w.logged("task_runs")) == TASKS + 1 for w in site.workers))
+            flow.wait_for_more(100, PATIENCE)
+            site.wait(
+                "another attempt", lambda: all(len(w.logged("task_runs")) == TASKS + 1 for w in site.workers), PATIENCE
+            )
             wait_until_ready(site, egress, ingress)
             site.stop(egress)  # in the middle of the flow: every task drains
             assert {line["task"] for line in egress.logged("task_drained")} == {0, 1}
             egress.start()
-            flow.wait_for_more(50)
+            flow.wait_for_more(50, PATIENCE)
             words = traffic.finish()
-        flow.wait_for(words)
-        flow.wait_for_archive()
+        flow.wait_for(words, PATIENCE)
+        flow.wait_for_archive(PATIENCE)
         wait_until_ready(site, egress, ingress)
         with Flow(site, "later", partitions=2) as later:
             later.produce([])
             egress.write(archiving(egress, flow, later))
             egress.signal(signal.SIGHUP)  # whose settings reach every task
-            later.wait_for_archive()
+            later.wait_for_archive(PATIENCE)
             reloaded = {line.get("task") for line in egress.logged("config_reloaded")}
             assert reloaded == {None, 0, 1}
         metrics = ingress.metrics()
