@@ -18,7 +18,7 @@ from infra.spark.driver import SparkDriver, SparkSettings
 from infra.spark.runner import SparkRunner
 from replicator.spark_source.source import register
 
-PATIENCE = timedelta(seconds=90)
+PATIENCE = timedelta(seconds=180)
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
 

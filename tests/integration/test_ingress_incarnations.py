@@ -35,7 +35,7 @@ from tests.integration.running import running_services
 
 pytestmark = pytest.mark.integration
 
-PATIENCE = timedelta(seconds=40)
+PATIENCE = timedelta(seconds=90)
 SECOND = "Zm9v-mFyLXRvcGljLWlkMg"  # a topic id
 
 

@@ -26,7 +26,7 @@ from tests.integration.running import running_services
 
 pytestmark = pytest.mark.integration
 
-PATIENCE = timedelta(seconds=40)
+PATIENCE = timedelta(seconds=90)
 
 
 class Flow:

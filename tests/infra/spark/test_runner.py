@@ -34,7 +34,7 @@ from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner, run_tasks
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=120)
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time to start
 QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
 
