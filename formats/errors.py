@@ -87,22 +87,21 @@ class RegistryUnavailable(TransientError):
 class SparkUnavailable(TransientError):
     """Spark did not start, or went away in the middle of a run."""
 
+    remedy = "see that its master can be reached, then run again"
+
     def __init__(self, master: str, what: str, *, wrote: str = "") -> None:
         self.master, self.what = master, what
         last = f"\nit wrote last:\n{wrote}" if wrote else ""
-        super().__init__(f"Spark on {master}: {what}\nsee that its master can be reached, then run again{last}")
+        super().__init__(f"Spark on {master}: {what}\n{self.remedy}{last}")
 
 
 class SparkEnded(SparkUnavailable):
     """The Spark that spark-submit has started for this process went away. This process cannot start another."""
 
-    def __init__(self, master: str, what: str) -> None:
-        ReplicatorError.__init__(
-            self,
-            f"Spark on {master}: {what}\nthis process was started by spark-submit, and ends with its Spark: submit the "
-            "command again, or let YARN do so (spark.yarn.maxAppAttempts)",
-        )
-        self.master, self.what = master, what
+    remedy = (
+        "this process was started by spark-submit, and ends with its Spark: submit the command again, or let YARN do "
+        "so (spark.yarn.maxAppAttempts)"
+    )
 
 
 class DataError(ReplicatorError, ValueError):

@@ -125,9 +125,9 @@ def _run(arguments: Sequence[str]) -> None:
         _app_for(arguments)(args=arguments, prog_name="replicator")
     except SystemExit as end:
         if not end.code and is_submitted():
-            from infra.spark.driver import SparkDriver  # noqa: PLC0415 -- only where there is one
+            from infra.spark.driver import end_submitted  # noqa: PLC0415 -- 30 MB, only where there is a Spark
 
-            SparkDriver.end_submitted()
+            end_submitted()
         raise
 
 

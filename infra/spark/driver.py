@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext, SparkFiles
@@ -78,8 +78,6 @@ log = logging.getLogger(__name__)
 
 class SparkDriver:
     """Runs from its construction to `close`."""
-
-    _has_joined: ClassVar[bool] = False  # the Java of spark-submit has had a context
 
     def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
         """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
@@ -156,10 +154,7 @@ class SparkDriver:
     def _join_submitted(self, stack: ExitStack) -> SparkContext:
         """Under spark-submit: Java runs already, and has the master and the properties that were submitted. Those of
         the settings stand over them."""
-        try:
-            gateway = launch_gateway()  # type: ignore[no-untyped-call]  # connects to it
-        except (Py4JError, OSError):
-            raise SparkEnded(self._settings.master, "the Java of spark-submit has ended") from None
+        gateway = _submitted_gateway(self._settings.master)
         folder = stack.enter_context(driver_folder())
         conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm).setAll(list(self._settings.properties.items()))
         if (master := conf.get("spark.master")) is not None:
@@ -168,21 +163,12 @@ class SparkDriver:
         try:
             with _restored_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
-                SparkDriver._has_joined = True
         except (Py4JError, PySparkException, OSError) as error:
             raise self.unavailable(str(getattr(error, "java_exception", error))) from None
         stack.callback(_stop, context, SparkFiles.getRootDirectory())
         if self._settings.ship_packages:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
         return context
-
-    @classmethod
-    def end_submitted(cls) -> None:
-        """Start Spark and end it, if this process is a driver in cluster mode that has ended its work without Spark.
-        YARN takes an application for failed that never had a context, and runs it again. Raises SparkUnavailable."""
-        if cls._has_joined or launch_gateway().jvm.java.lang.System.getProperty(_DEPLOY_MODE) != "cluster":  # type: ignore[no-untyped-call]
-            return
-        cls(SparkSettings()).close()
 
     def _launch(self, conf: SparkConf, java_home: str, folder: Path) -> Any:
         variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}
@@ -219,6 +205,24 @@ def _properties(settings: SparkSettings, folder: Path) -> Mapping[str, str]:
     if settings.is_local:  # no other machine connects to it, and it starts without a network
         ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return ours | dict(settings.properties)
+
+
+def end_submitted() -> None:
+    """Start Spark and end it, if this process is a driver in cluster mode that has ended its work without Spark: YARN
+    takes an application for failed that never had a context, and runs it again. Raises SparkUnavailable."""
+    if SparkContext._gateway is not None:
+        return  # it has had one
+    settings = SparkSettings()
+    if _submitted_gateway(settings.master).jvm.java.lang.System.getProperty(_DEPLOY_MODE) == "cluster":
+        SparkDriver(settings).close()
+
+
+def _submitted_gateway(master: str) -> Any:
+    """The connection to the Java of spark-submit. Raises SparkEnded."""
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    except (Py4JError, OSError):
+        raise SparkEnded(master, "the Java of spark-submit has ended") from None
 
 
 def _stop(context: SparkContext, files: str) -> None:
