@@ -311,7 +311,7 @@ class SyncLoop:
             result = self.sync.once()
         except TransientError as error:
             log.warning("sync_round_failed", extra={log_fields.ERROR: str(error)})
-            self._failed(Attempt.BUCKETS, str(error))
+            self._failed("copies", self._failures, Attempt.BUCKETS, str(error))
             return
         self._failures.succeeded(Attempt.BUCKETS)
         self.health.started(True)
@@ -320,15 +320,16 @@ class SyncLoop:
         elif not self.stop.is_set():  # an interrupted round proves nothing about the objects that it did not reach
             self.health.solved("sync")
         if result.failed:
-            self._failed(Attempt.COPIES, f"{result.failed} not copied, of which one: {result.failure}")
+            reason = f"{result.failed} not copied, of which one: {result.failure}"
+            self._failed("copies", self._failures, Attempt.COPIES, reason)
         elif not self.stop.is_set():
             self._failures.succeeded(Attempt.COPIES)
             self.health.solved("copies")
 
-    def _failed(self, attempt: Attempt, reason: str) -> None:
+    def _failed(self, subject: str, failures: Failures, attempt: Attempt, reason: str) -> None:
         now = self.clock.now()
-        self._failures.failed(attempt, reason, now)
-        self.health.problem("copies", self._failures.alarm(now))
+        failures.failed(attempt, reason, now)
+        self.health.problem(subject, failures.alarm(now))
 
     def _rest(self) -> None:
         """Wait until the next round. A round itself may take long, which `/healthz` reports."""
@@ -345,9 +346,7 @@ class SyncLoop:
                 self.sync.follow(self.queue, self.queue_wait)
             except TransientError as error:
                 log.warning("sync_queue_failed", extra={log_fields.ERROR: str(error)})
-                now = self.clock.now()
-                failures.failed(Attempt.NOTIFICATIONS, str(error), now)
-                self.health.problem("notifications", failures.alarm(now))
+                self._failed("notifications", failures, Attempt.NOTIFICATIONS, str(error))
                 self.stop.wait(timedelta(seconds=1))
             else:
                 failures.succeeded(Attempt.NOTIFICATIONS)

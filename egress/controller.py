@@ -108,7 +108,6 @@ class EgressController:
     _topics: Mapping[str, Selected] | None = None  # subscribed to
     _pressure: Pressure = field(init=False)
     _alarms: Alarms = field(init=False)
-    _wait: timedelta = POLL  # of the next turn, for records
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -143,7 +142,7 @@ class EgressController:
             if self._topics != parts.watcher.topics:  # else only a path was claimed: no need to join the group again
                 self._subscribe()
             self._check_identity(now)
-        for event in parts.consumer.poll(self._wait):
+        for event in parts.consumer.poll(QUIET_POLL if self._is_quiet() else POLL):
             self._on(event, parts.clock.now())
         parts.health.stopped(GROUP, parts.consumer.problem)
         now = parts.clock.now()
@@ -152,10 +151,8 @@ class EgressController:
             self._finished(outcome, now)
         for assigned, answer in parts.start_lookup.poll(self._assignment, parts.watcher.topics, now):
             self._position(assigned, answer, now)
-        is_quiet = bool(self._assignment.partitions)
         for assigned in self._assignment:
             self._tick(assigned, now)
-            is_quiet = is_quiet and assigned.is_quiet
         for assigned, session in self._pressure.poll():
             self._apply(assigned, session, session.core.seal_early(), now)
         self._alarms.poll(now, topics=parts.watcher.alarm(now))
@@ -164,11 +161,17 @@ class EgressController:
         parts.metrics.gauge("egress_memory_bytes", parts.builder.buffered_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.builder.spool_bytes)
         parts.metrics.gauge("egress_spool_limit_bytes", parts.builder.spool_limit)
-        is_quiet = is_quiet and parts.builder.is_empty and not self._commits.are_waiting
-        self._wait = (
-            QUIET_POLL if is_quiet else POLL
-        )  # with thousands of partitions, turns are what an idle process does
         parts.health.turn(now)
+
+    def _is_quiet(self) -> bool:
+        """Whether only records would give the next turn something to do: turns over thousands of partitions are the
+        work of an idle process."""
+        return (
+            bool(self._assignment.partitions)
+            and self.parts.builder.is_empty
+            and not self._commits.are_waiting
+            and all(assigned.is_quiet for assigned in self._assignment)
+        )
 
     def _subscribe(self) -> None:
         had_topics, topics = bool(self._topics), self.parts.watcher.topics
