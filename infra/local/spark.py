@@ -7,12 +7,10 @@ spark_cluster ──pipe──> supervisor ──> spark-master, spark-worker-1,
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tempfile
 import threading
-import urllib.request
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.find_spark_home import _find_spark_home
 
 from infra.local.errors import LocalStackError, with_log
+from infra.local.json_page import json_page
 from infra.local.ports import HOST
 from infra.local.process import Supervisor
 from infra.local.server import START_TIMEOUT, Server
@@ -199,10 +198,5 @@ class SparkCluster:
 
     def _state(self) -> dict[str, Any] | None:
         """The master's own state; None if nothing answers, or another process does on its port."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: it is on this machine
-        try:
-            with opener.open(f"http://{HOST}:{self._web_port}/json/", timeout=REQUEST_SECONDS) as answer:
-                state: dict[str, Any] = json.load(answer)
-        except (OSError, ValueError):
-            return None
-        return state if state.get("url") == self.master else None
+        state = json_page(self._web_port, "/json/", seconds=REQUEST_SECONDS)
+        return state if state is not None and state.get("url") == self.master else None

@@ -14,12 +14,10 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import tempfile
-import urllib.request
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +29,7 @@ from pyspark.find_spark_home import _find_spark_home
 from infra.local.cache import cache_dir
 from infra.local.errors import LocalStackError, with_log
 from infra.local.jars import JarSet, fetched
+from infra.local.json_page import json_page
 from infra.local.ports import HOST, free_ports
 from infra.local.process import Supervisor
 from infra.local.waiting import wait_until
@@ -266,12 +265,4 @@ class YarnCluster:
         return found is not None and found["clusterMetrics"]["activeNodes"] == 1
 
     def _ask(self, page: str) -> dict[str, Any] | None:
-        """None if nothing answers."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: it is on this machine
-        url = f"http://{HOST}:{self._web_port}/ws/v1/cluster/{page}"
-        try:
-            with opener.open(url, timeout=REQUEST_SECONDS) as answer:
-                found: dict[str, Any] = json.load(answer)
-        except (OSError, ValueError):
-            return None
-        return found
+        return json_page(self._web_port, f"/ws/v1/cluster/{page}", seconds=REQUEST_SECONDS)
