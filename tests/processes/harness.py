@@ -82,6 +82,19 @@ class Metrics:
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+def log_lines(data: bytes, event: str = "") -> list[Mapping[str, Any]]:
+    """The JSON lines of a log: of one event, or all. Others are not ours, or cut short by a kill."""
+    lines: list[Mapping[str, Any]] = []
+    for line in data.decode(errors="replace").splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and (not event or found.get("event") == event):
+            lines.append(found)
+    return lines
+
+
 class Worker:
     """One process slot: the same command, configuration and log through all its lives."""
 
@@ -241,15 +254,7 @@ class Worker:
         """Lines of its log, through all its lives (or from byte `since` on): of one event, or all."""
         if not self.log.exists():
             return []
-        lines: list[Mapping[str, Any]] = []
-        for line in self.log.read_bytes()[since:].decode(errors="replace").splitlines():
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue  # not ours, or cut short by a kill
-            if isinstance(found, dict) and (not event or found.get("event") == event):
-                lines.append(found)
-        return lines
+        return log_lines(self.log.read_bytes()[since:], event)
 
     def explain(self, what: str) -> str:
         return f"{self.name} {what}\nlog: {self.log}, its end:\n{tail(self.log)}"

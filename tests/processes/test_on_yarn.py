@@ -9,7 +9,6 @@ The containers' Python has our dependencies, and no installation of our own pack
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -30,7 +29,7 @@ from pyspark.find_spark_home import _find_spark_home
 from infra.local.yarn import YarnCluster, yarn_cluster
 from tests.infra.deploy.wheels import build
 from tests.processes.flow import Flow
-from tests.processes.harness import ROOT, OnSpark, Site, Worker
+from tests.processes.harness import ROOT, OnSpark, Site, Worker, log_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -77,13 +76,7 @@ class Application:
 
     def logged(self, event: str) -> list[Mapping[str, Any]]:
         """Lines of one event in the logs of its containers."""
-        found = []
-        for file in self.cluster.logs(self.name):
-            for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
-                line = as_json(text)
-                if line.get("event") == event:
-                    found.append(line)
-        return found
+        return [line for file in self.cluster.logs(self.name) for line in log_lines(file.read_bytes(), event)]
 
     def driver(self) -> int:
         """The process id of its Python driver, which has a command's words in its command line."""
@@ -101,15 +94,6 @@ class Application:
 
     def _processes(self) -> list[tuple[int, Sequence[str]]]:
         return list(self.cluster.processes(self.name).items())
-
-
-def as_json(text: str) -> Mapping[str, Any]:
-    """Nothing of a line that is not ours."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

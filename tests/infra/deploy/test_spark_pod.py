@@ -40,15 +40,12 @@ def pod(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["compact", "--help"], ["egress", "a word"]])
 def test_other_arguments_are_those_of_the_program(pod: Path, arguments: list[str]) -> None:
-    found = [
+    ran = [
         subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
         for program in (pod, BIN / "replicator")
     ]
-    assert (found[0].returncode, found[0].stdout, found[0].stderr) == (
-        found[1].returncode,
-        found[1].stdout,
-        found[1].stderr,
-    )
+    by_pod, alone = [(one.returncode, one.stdout, one.stderr) for one in ran]
+    assert by_pod == alone
 
 
 @pytest.mark.long
