@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from formats.segment import SourcePartition
-from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks
+from infra.contracts.cluster import ClusterAdmin, TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
+    highs: Mapping[TopicPartition, int]
     stable: Mapping[TopicPartition, int]
-    marks: Mapping[TopicPartition, Watermarks]
 
 
 @dataclass(slots=True)
@@ -63,26 +63,30 @@ class LagGauge:
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
         if self._lookup.is_due(now) and (partitions := list(sources())):
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self._ask, partitions)
+            self._lookup.ask(self._ask, partitions, dict(self._committed))
 
-    def _ask(self, partitions: Collection[TopicPartition]) -> _Ends:
-        # in this order, so that no stable offset is beyond an end that was read later
-        stable = self.admin.stable_offsets(partitions) if self.stuck is not None else {}
-        return _Ends(stable, self.admin.watermarks(partitions))
+    def _ask(self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, int]) -> _Ends:
+        highs = self.admin.high_watermarks(partitions)
+        if self.stuck is None:
+            return _Ends(highs, {})
+        # Where all is committed, no transaction is open, which saves a request for each partition at rest. A stable
+        # offset beyond an end that was read before it says the same.
+        at_rest = {partition: high for partition, high in highs.items() if committed.get(partition) == high}
+        behind = [partition for partition in highs if partition not in at_rest]
+        return _Ends(highs, {**at_rest, **(self.admin.stable_offsets(behind) if behind else {})})
 
     def _report(self, ends: _Ends, sources: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
-        marks = ends.marks
         for partition, source in sources.items():
-            if partition not in marks or partition not in self._committed:
+            if partition not in ends.highs or partition not in self._committed:
                 continue
             labels = _labels(partition)
             oldest_ms = self.builder.oldest_ms(source)
             seconds = 0.0 if oldest_ms is None else max(now.timestamp() - oldest_ms / 1000, 0.0)
-            lag = max(marks[partition].high - self._committed[partition], 0)
+            lag = max(ends.highs[partition] - self._committed[partition], 0)
             self.metrics.gauge("egress_lag_records", lag, **labels)
             self.metrics.gauge("egress_lag_seconds", seconds, **labels)
         if self.stuck is not None:
-            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in sources}, marks, now):
+            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in sources}, ends.highs, now):
                 self._report_tail(tail, is_news=self.stuck.is_news(tail))
 
     def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from infra.contracts.cluster import TopicPartition, Watermarks
+from infra.contracts.cluster import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class StuckTransactions:
     _reported: set[TopicPartition] = field(default_factory=set)
 
     def seen(
-        self, stable: Mapping[TopicPartition, int], marks: Mapping[TopicPartition, Watermarks], now: datetime
+        self, stable: Mapping[TopicPartition, int], highs: Mapping[TopicPartition, int], now: datetime
     ) -> list[OpenTail]:
         """One tail for each partition in both mappings; its age is zero when no transaction is open."""
         return [
-            OpenTail(partition, offset, marks[partition].high, self._age(partition, offset, marks[partition].high, now))
+            OpenTail(partition, offset, highs[partition], self._age(partition, offset, highs[partition], now))
             for partition, offset in stable.items()
-            if partition in marks
+            if partition in highs
         ]
 
     def is_news(self, tail: OpenTail) -> bool:

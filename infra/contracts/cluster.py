@@ -91,6 +91,10 @@ class ClusterAdmin(Protocol):
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Offsets that follow the last record, also of an open transaction. Partitions that do not exist are left
+        out."""
+
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Last stable offsets, up to which `read_committed` reads: the first offset of the oldest open transaction, or
         the high watermark. Partitions that do not exist are left out."""

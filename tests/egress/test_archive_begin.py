@@ -201,7 +201,7 @@ def test_a_partition_without_a_leader_is_requested_again_after_a_second(world: W
     process = joined(world)
     process.turn(10)
     asked = world.admin.asked["watermarks"]
-    assert asked == 4, "of both at once, then of each, and once for the lag of the other"
+    assert asked == 3, "of both at once, then of each"
     process.later(1, turns=10)
     assert world.admin.asked["watermarks"] == asked + 1
 

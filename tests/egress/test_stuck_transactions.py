@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from egress.open_transactions import StuckTransactions
-from infra.contracts.cluster import TopicPartition, Watermarks
+from infra.contracts.cluster import TopicPartition
 from tests.egress.world import STUCK, World
 from tests.fakes.surroundings import T0
 
@@ -20,7 +20,7 @@ def test_age_is_since_the_stable_offset_last_changed() -> None:
     stuck = StuckTransactions(timedelta(seconds=60))
 
     def age(stable: int, high: int, seconds: float) -> float:
-        [tail] = stuck.seen({P: stable}, {P: Watermarks(0, high), Q: Watermarks(0, 0)}, T0 + timedelta(seconds=seconds))
+        [tail] = stuck.seen({P: stable}, {P: high, Q: 0}, T0 + timedelta(seconds=seconds))
         assert (tail.partition, tail.stable, tail.high) == (P, stable, high)
         return tail.age.total_seconds()
 
@@ -32,7 +32,7 @@ def test_a_stuck_transaction_is_reported_once_until_it_moves() -> None:
     stuck = StuckTransactions(timedelta(seconds=60))
     news = []
     for stable, seconds in ((5, 0), (5, 59), (5, 60), (5, 120), (6, 130), (6, 190), (6, 200)):
-        [tail] = stuck.seen({P: stable}, {P: Watermarks(0, 9)}, T0 + timedelta(seconds=seconds))
+        [tail] = stuck.seen({P: stable}, {P: 9}, T0 + timedelta(seconds=seconds))
         if stuck.is_news(tail):
             news.append(seconds)
     assert news == [60, 190]
@@ -61,3 +61,25 @@ def test_a_stuck_transaction_is_a_metric_and_one_warning(world: World, caplog: p
     process.consumer.revoke(P)
     process.turn()
     assert process.metrics.value("stuck_transaction_seconds", **LABELS) is None
+
+
+def test_only_partitions_with_uncommitted_records_are_asked_for_their_last_stable_offset(world: World) -> None:
+    process = world.process()
+    process.join()
+    world.produce(P, 3)
+    world.produce(Q, 3)
+    for _ in range(4):
+        process.later(30)
+    assert world.ranges(P) == world.ranges(Q)
+    world.admin.asked_stable.clear()
+    for _ in range(4):
+        process.later(30)
+    assert not world.admin.asked_stable
+    assert process.metrics.value("stuck_transaction_seconds", **LABELS) == 0
+    world.broker.begin(P, b"open")
+    for _ in range(4):
+        process.later(30)
+    assert set(world.admin.asked_stable) == {P}
+    gauge = process.metrics.value("stuck_transaction_seconds", **LABELS)
+    assert gauge is not None
+    assert gauge > 0

@@ -34,8 +34,9 @@ class FakeAdmin:
     hides: dict[str, str] = field(default_factory=dict)
     keeps: dict[str, str] = field(default_factory=dict)
     hidden: set[TopicPartition] = field(default_factory=set)  # no broker tells their offsets (any more, or yet)
-    leaderless: set[TopicPartition] = field(default_factory=set)  # asking for their watermarks fails
+    leaderless: set[TopicPartition] = field(default_factory=set)  # asking for their offsets fails
     asked: Counter[str] = field(default_factory=Counter)
+    asked_stable: Counter[TopicPartition] = field(default_factory=Counter)  # requests for their last stable offset
 
     def cluster_id(self) -> str:
         self._ask("cluster_id")
@@ -102,12 +103,18 @@ class FakeAdmin:
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         self._ask("watermarks")
-        for partition in sorted(self.leaderless.intersection(partitions)):
-            raise BrokerUnavailable(f"list offsets of {partition}: LEADER_NOT_AVAILABLE")
+        self._need_leaders(partitions)
         return {p: self.broker.watermarks(p) for p in partitions if p in self.broker.logs and p not in self.hidden}
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._ask("high_watermarks")
+        self._need_leaders(partitions)
+        logs = self.broker.logs
+        return {p: logs[p].high for p in partitions if p in logs and p not in self.hidden}
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._ask("stable_offsets")
+        self.asked_stable.update(partitions)
         logs = self.broker.logs
         return {p: logs[p].stable for p in partitions if p in logs and p not in self.hidden}
 
@@ -126,6 +133,10 @@ class FakeAdmin:
 
     def _counts(self) -> dict[str, int]:
         return dict(Counter(p.topic for p in self.broker.logs))
+
+    def _need_leaders(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in sorted(self.leaderless.intersection(partitions)):
+            raise BrokerUnavailable(f"list offsets of {partition}: LEADER_NOT_AVAILABLE")
 
     def _ask(self, what: str) -> None:
         self.asked[what] += 1

@@ -209,8 +209,11 @@ class KafkaAdmin:
         that do not exist are left out."""
         lows = self._offsets(partitions, EARLIEST)
         stables = self.stable_offsets(lows)
-        highs = self._offsets(stables, LATEST)
+        highs = self.high_watermarks(stables)
         return {p: LogEnds(low=lows[p], stable=stables[p], high=high) for p, high in highs.items()}
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._offsets(partitions, LATEST)
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
@@ -219,7 +222,7 @@ class KafkaAdmin:
         milliseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
         found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
         without = [p for p, offset in found.items() if offset < 0]  # no timestamp is at or after `at`
-        ends = self._offsets(without, LATEST)
+        ends = self.high_watermarks(without)
         return {p: offset if offset >= 0 else ends[p] for p, offset in found.items() if offset >= 0 or p in ends}
 
     def _offsets(

@@ -101,6 +101,7 @@ def test_watermarks_count_open_transactions(stack: LocalStack, admin: KafkaAdmin
     foreign = TopicPartition(f"{topic_name}-absent", 0)
     assert admin.watermarks([p, empty, absent, foreign]) == {p: Watermarks(0, 1), empty: Watermarks(0, 0)}
     assert admin.watermarks([]) == {}
+    assert admin.high_watermarks([p, empty, absent, foreign]) == {p: 1, empty: 0}
     producer.abort_transaction(30)
 
 
