@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
+import pytest
+
 from compaction.run import CompactionReport, CompactionStopped
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.task_rows import PlanOutcome
 from formats.control.lease import Lease
-from formats.errors import StoreUnavailable
+from formats.errors import SparkEnded, StoreUnavailable
 from infra.archive.lease import LeaseTaken
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
@@ -86,6 +88,29 @@ def test_a_failure_is_reported_until_a_run_succeeds() -> None:
     assert world.metrics.by_label("compaction_runs", **LABELS) == 0
     world.run(lambda _: [report()])
     assert world.stopped == []
+
+
+def test_the_end_of_submitted_spark_ends_the_scheduler() -> None:
+    """No later run could start another Spark: whatever submitted this process has to begin a new one."""
+
+    def ended(_: CompactionJob) -> Sequence[CompactionReport]:
+        raise SparkEnded("yarn", "the Java of spark-submit has ended")
+
+    world = World()
+    with pytest.raises(SparkEnded):
+        world.run(ended)
+    assert world.metrics.by_label("compaction_failures", **LABELS) == 1
+
+
+def test_the_end_of_submitted_spark_during_a_stop_is_no_failure() -> None:
+    world = World()
+
+    def stopped(_: CompactionJob) -> Sequence[CompactionReport]:
+        world.stop.set()
+        raise SparkEnded("yarn", "the Java of spark-submit has ended")
+
+    world.run(stopped)
+    assert world.metrics.counts["compaction_failures"] == 0
 
 
 def test_a_quarantined_segment_is_reported_until_it_is_resolved() -> None:
