@@ -11,7 +11,7 @@ from datetime import timedelta
 from compaction.run import CompactionReport
 from compaction.schedule import Schedule
 from compaction.settings import CompactionJob
-from formats.errors import ReplicatorError
+from formats.errors import ReplicatorError, SparkEnded
 from infra.archive.lease import LeaseTaken
 from infra.runtime import log_fields
 from infra.runtime.health import Health
@@ -33,7 +33,7 @@ class Scheduler:
     stop: Stop
 
     def loop(self) -> None:
-        """Runs until `stop`. A failed run is reported, and the job runs again at its next time."""
+        """Runs until `stop`. A failed run is reported, and the job runs again at its next time. Raises SparkEnded."""
         self._log_next()
         self.health.started(True)
         with ThreadPoolExecutor(1, "compaction-run") as pool:
@@ -67,6 +67,8 @@ class Scheduler:
             log.warning("compaction_run_failed", extra={log_fields.OPERATION: job.name, log_fields.ERROR: str(error)})
             self.metrics.count("compaction_failures", 1, job=job.name)
             self.health.stopped(what, str(error))
+            if isinstance(error, SparkEnded):
+                raise  # each later run would fail as well: another process has to begin
             return
         bad: dict[str, str] = {}
         for report in reports:
