@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.child import ROOT, Measurement
-from bench.field_report import WORSE, FieldRow, FieldRun, SizePair, page, regressions, targets_of_floor, verdicts
+from bench.field_report import WORSE, FieldRow, FieldRun, SizePair, not_compared, page, regressions, targets_of_floor, verdicts
 
 HERE, EARLIER = "this commit", "548321f"
 
@@ -91,6 +91,8 @@ def test_rows_of_fewer_records_are_not_compared() -> None:
     before = run(row(pair(8, 8), pair(16, 16)))
     few = run(replace(row(pair(80, 80), pair(16, 16)), records=10_000))
     assert regressions(before, few) == []
+    assert [line.partition(":")[0] for line in not_compared(before, few)] == ["not compared"]
+    assert not_compared(before, before) == []
 
 
 def test_a_missed_target_is_marked() -> None:
