@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.__main__ import commit_of_tree, machine, software
 from bench.child import ROOT, ChildFailed
 from bench.earlier import HERE, Contender, earlier
-from bench.field_report import FieldRow, FieldRun, page, regressions, table
+from bench.field_report import FieldRow, FieldRun, not_compared, page, regressions, table
 from bench.field_suite import COUNTS, PROGRAMS, FieldPlan, FieldSuite
 from bench.resources import BenchResources
 from bench.server_log import ServerLog, VersityLog
@@ -46,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 1
     print("", *table(run), sep="\n")
-    worse = []
+    worse, left_out = [], []
     if file.exists() and not options.render:
-        worse = regressions(FieldRun.from_json(file.read_text(encoding="utf-8")), run)
-    print("", *worse, sep="\n")
+        before = FieldRun.from_json(file.read_text(encoding="utf-8"))
+        worse, left_out = regressions(before, run), not_compared(before, run)
+    print("", *left_out, *worse, sep="\n")
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         (options.output / "benchmarks.json").write_text(run.as_json(), encoding="utf-8")

@@ -165,6 +165,16 @@ def regressions(before: FieldRun, now: FieldRun) -> list[str]:
     return found
 
 
+def not_compared(before: FieldRun, now: FieldRun) -> list[str]:
+    """Rows that `regressions` leaves out for their number of records: silence about them would look like a pass."""
+    earlier = {row.key: row.records for row in before.rows}
+    return [
+        f"not compared: {row.key}: {earlier[row.key]:,} records before, {row.records:,} now"
+        for row in now.rows
+        if earlier.get(row.key, row.records) != row.records
+    ]
+
+
 def verdicts(run: FieldRun) -> Iterator[tuple[str, float, float, bool]]:
     """What, the value, its target, and whether it is met; only where the earlier commit ran beside."""
     if len(run.contenders) < 2:

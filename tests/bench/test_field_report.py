@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.child import ROOT, Measurement
-from bench.field_report import WORSE, FieldRow, FieldRun, SizePair, not_compared, page, regressions, targets_of_floor, verdicts
+from bench.field_report import (
+    WORSE,
+    FieldRow,
+    FieldRun,
+    SizePair,
+    not_compared,
+    page,
+    regressions,
+    targets_of_floor,
+    verdicts,
+)
 
 HERE, EARLIER = "this commit", "548321f"
 
