@@ -40,7 +40,7 @@ from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
-from infra.runtime.tuning import limit_malloc_arenas, tune
+from infra.runtime.tuning import tune
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config, from_mapping
@@ -249,6 +249,5 @@ def run(what: str, spec: Spec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    limit_malloc_arenas()  # as the commands do
     tune()
     child.measured(lambda spec: run(sys.argv[1], spec))

@@ -19,7 +19,7 @@ from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.runtime.tuning import limit_malloc_arenas, tune
+from infra.runtime.tuning import tune
 from infra.storage.memory_and_folder import DirectoryObjectStore
 from replicator.config import from_mapping
 from replicator.restore.restore import Options
@@ -59,6 +59,5 @@ def restore(spec: Spec) -> dict[str, Any]:
 PROGRAMS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {"fill": fill, "merge": merge, "restore": restore}
 
 if __name__ == "__main__":
-    limit_malloc_arenas()  # as the commands do
     tune()
     child.measured(PROGRAMS[sys.argv[1]])

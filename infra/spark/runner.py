@@ -30,7 +30,7 @@ from pyspark.errors import PySparkException
 from formats.errors import PlanFailed, SparkUnavailable
 from infra.runtime.lifecycle import Closing
 from infra.runtime.progress import Progress, no_progress
-from infra.runtime.tuning import limit_malloc_arenas, tune
+from infra.runtime.tuning import tune
 from infra.spark.driver import SparkDriver, SparkSettings
 
 POLL_SECONDS = 0.2
@@ -204,7 +204,6 @@ class _Task:
 @cache
 def _tune_once() -> None:
     """Tune the worker's process, which runs nothing else. Measured on merging: 170 MB at most, 280 MB without."""
-    limit_malloc_arenas()
     tune()
 
 

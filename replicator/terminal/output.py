@@ -173,10 +173,9 @@ def set_up_service_logs(settings: Config) -> None:
 
 def set_up_work(settings: Config) -> None:
     """Set up logs and memory for a command that moves many records."""
-    from infra.runtime.tuning import limit_malloc_arenas, tune
+    from infra.runtime.tuning import tune
 
     set_up_logs(settings)
-    limit_malloc_arenas()
     tune()
 
 

@@ -30,7 +30,7 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, SystemClock
 from infra.runtime.process_exit import exit_immediately
 from infra.runtime.service import Service
-from infra.runtime.tuning import limit_malloc_arenas, tune
+from infra.runtime.tuning import tune
 from infra.runtime.workers.gathered import encode_health
 from infra.runtime.workers.messages import (
     MEMBER_BYTES,
@@ -111,7 +111,6 @@ class WorkerJob:
     def run(self, task: int, attempt: int) -> None:
         """Set up this process and run its service, on the main thread, until the driver orders the end. `attempt`:
         unique in a job. Raises DriverUnreachable, and as `TaskAttempt.run`."""
-        limit_malloc_arenas()
         tune()
         self.builder.set_up(task)
         hello = Hello(
