@@ -118,7 +118,8 @@ class SparkBench:
             return sum(parse_key(name, key).offsets.next_offset - parse_key(name, key).offsets.start for key in keys)
 
         self._produce(topic)
-        settings = {"max_segment_messages": SEGMENT_RECORDS}
+        # what a rebalance cut short is followed by segments that end before or after the backlog's last record
+        settings = {"max_segment_messages": SEGMENT_RECORDS, "max_segment_age": "10s"}
         tables = self.resources.egress(
             topic, prefix=name, group=f"{name}.{self.resources.run}", topic_settings=settings
         )

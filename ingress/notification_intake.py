@@ -21,7 +21,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
-from infra.runtime.retry import RETRY, Backoff
+from infra.runtime.retry import PROBLEM_WITHIN, RETRY, Backoff
 from infra.runtime.stages import observe_stage
 from infra.settings.current import InForce
 from ingress.settings import IngressSettings
@@ -54,6 +54,7 @@ class Intake:
     answer: Callable[[str], None] = lambda _: None  # notes that the notification of a doctor's probe has arrived
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
+    _failing_since: datetime | None = None  # begin of the first of these attempts
     _unpublished: Sequence[SegmentEvent] = ()  # events of one receive that the log did not accept
 
     def run(self) -> None:
@@ -61,15 +62,18 @@ class Intake:
             if not self.may_begin():
                 self.stop.wait(BEGIN_AGAIN)
                 continue
+            began = self.clock.now()
             try:
                 self.receive_once()
-                self._failures = 0
-                self.health.resumed(SUBJECT)
+                self._failures, self._failing_since = 0, None
+                self.health.solved(SUBJECT)
             except (QueueUnavailable, BrokerUnavailable, TargetError) as error:
                 pause = UNAVAILABLE.delay(self._failures)
                 self._failures += 1
-                if self._failures >= REPORTED_AFTER or isinstance(error, TargetError):
-                    self.health.stopped(SUBJECT, f"new segments are found by listings only: {error}")
+                self._failing_since = self._failing_since or began
+                lasts = self.clock.now() - self._failing_since >= PROBLEM_WITHIN
+                if lasts or self._failures >= REPORTED_AFTER or isinstance(error, TargetError):
+                    self.health.problem(SUBJECT, f"until the queue answers, only listings find new segments: {error}")
                 log.warning(
                     "intake_waits",
                     extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},

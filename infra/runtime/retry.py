@@ -26,6 +26,7 @@ T = TypeVar("T")
 RETRY = timedelta(seconds=1)  # delay of a loop after a cluster, a store or a queue failed for now
 REFUSED_FOR = timedelta(minutes=1)  # until a loop tries again what a cluster refused, and nothing waits for
 PROBLEM_AFTER = 5  # attempts until `on_problem` is called
+PROBLEM_WITHIN = timedelta(seconds=50)  # or, of requests that hang, this time: a little less than one of them takes
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class RetryPolicy:
     maximum: timedelta = timedelta(seconds=10)
     attempts: int | None = None  # total; None: until `Stop`
     is_one_shot: bool = False  # for one-shot commands: StoreRefused is raised at once
+    problem_within: timedelta = PROBLEM_WITHIN  # of failing, until `on_problem` is called
 
     def __post_init__(self) -> None:
         if not timedelta() < self.initial <= self.maximum:
@@ -76,8 +78,8 @@ class Retries:
         random: Random | None = None,
         on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
-        """`on_problem` is called with the reason when an operation fails repeatedly, and with None when it succeeds
-        again."""
+        """`on_problem` is called with the reason when an operation fails repeatedly or for long, and with None when it
+        succeeds again."""
         self._on_problem = on_problem
         self._stop = stop
         self._policy = policy or RetryPolicy()
@@ -94,7 +96,8 @@ class Retries:
             error = state.outcome.exception()
             assert error is not None
             failures[:] = [error]
-            if state.attempt_number >= PROBLEM_AFTER:
+            lasted = timedelta(seconds=state.seconds_since_start or 0.0)
+            if state.attempt_number >= PROBLEM_AFTER or lasted >= self._policy.problem_within:
                 self._on_problem(operation, str(error))
                 reported[:] = [True]
             log.warning(

@@ -22,7 +22,7 @@ from botocore.parsers import ResponseParserError
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
-ATTEMPTS = 3  # of the client, within seconds; `infra.storage.retrying` owns longer retries
+ATTEMPTS = 2  # of the client; `infra.storage.retrying` owns the others, which are logged and reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from replicator.verify.verifier import TargetVerdict
 
 NEW = "c"
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(minutes=10)  # some seconds, on a machine that has nothing else to do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[SourcePart
     code = process.wait(PATIENCE)
     took = timedelta(seconds=time.monotonic() - began)
     if code != 0:
-        how = "did not end" if code is None else f"ended with {code}"
-        raise LocalStackError(with_log(f"restore {how}", process.log))
+        unended = f"did not end within {PATIENCE.total_seconds():.0f} s: the machine may be too busy, run it again"
+        raise LocalStackError(with_log(f"restore {unended if code is None else f'ended with {code}'}", process.log))
     return Recovery(source=source, restored=_verified(stack, names, source, file), took=took)
 
 

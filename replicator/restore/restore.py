@@ -218,11 +218,12 @@ class Restore(Closing):
     ) -> Sequence[RestoreOutcome]:
         """Execute `plan`. Raises ConfigError when nothing is selected, TargetError when a conflict is not accepted,
         OwnershipLost when the same restore was started elsewhere, BrokerUnavailable, StoreUnavailable; on Spark
-        PlanFailed, SparkUnavailable."""
+        PlanFailed, SparkUnavailable, JavaMissing."""
         if self.is_empty(plan):
             raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
         if plan.refused:
             raise TargetError("this restore has conflicts:\n" + "\n".join(conflicts_text(plan)))
+        self.spark.need_java()  # before topics are created
         if self._options.follow is not None:
             plan = self._settling.settled(plan, self._clock.now())
         outcomes: dict[str, RestoreOutcome] = {}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from infra.runtime.java import find_java
 from infra.runtime.lifecycle import Closing
 from infra.runtime.progress import Progress, no_progress
+from infra.runtime.spark_submit import is_submitted
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
@@ -20,6 +22,12 @@ class SparkJobs(Closing):
         """`settings`: None for work that does not run on Spark; then `run` is not called."""
         self.settings = settings
         self.runner: SparkRunner | None = None  # from the first job on
+
+    def need_java(self) -> None:
+        """For a command that writes before its first job. Raises JavaMissing, if there is to be one and none could
+        run."""
+        if self.settings is not None and not is_submitted():
+            find_java()
 
     def run(
         self,

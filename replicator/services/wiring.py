@@ -45,7 +45,8 @@ GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadl
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 24  # requests of one command at a time, at most
 NEEDS_BUCKET = (
-    "the machine that says so needs a way to the bucket's endpoint, and credentials for it: those of [s3], else its own"
+    "nothing is lost meanwhile, and it goes on by itself; if only this machine says so, it needs a way to the bucket's "
+    "endpoint, and credentials: those of [s3], else its own"
 )
 ONCE = RetryPolicy(attempts=8, is_one_shot=True)
 """For work that can be repeated later: retries transient errors for about a minute, others not at all."""
@@ -141,9 +142,9 @@ class ServiceContext:
     def _reported(self, what: str, reason: str | None) -> None:
         """`reason`: None when it succeeds again."""
         if reason is None:
-            self.health.resumed(what)
+            self.health.solved(what)
         else:
-            self.health.stopped(what, f"fails again and again: {reason}")
+            self.health.problem(what, f"fails, and is tried again until it succeeds: {reason}")
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(

@@ -34,11 +34,13 @@ class FakeQueue:
 
     messages: list[QueueMessage] = field(default_factory=list)
     away: bool = False
+    hangs: Callable[[], None] = lambda: None  # called before it says that it is away
     keeps: bool = False  # deleting raises
     on_receive: Callable[[], None] = lambda: None
 
     def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
         if self.away:
+            self.hangs()
             raise QueueUnavailable("receive: planned")
         self.on_receive()
         return self.messages[:10]
@@ -236,7 +238,7 @@ class _HealsAfter(Stop):
         self.recorded: list[bool] = []
 
     def wait(self, timeout: timedelta) -> bool:
-        self.recorded.append("notifications" in self._bench.health.snapshot().stopped)
+        self.recorded.append("notifications" in self._bench.health.snapshot().problems)
         self._left -= 1
         if not self._left:
             self._bench.queue.away = False
@@ -250,7 +252,16 @@ def test_queue_that_stays_unavailable_is_reported() -> None:
     bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
     bench.intake.run()
     assert stop.recorded == [False, False, True, True]
-    assert dict(bench.health.snapshot().stopped) == {}
+    assert dict(bench.health.snapshot().problems) == {}
+
+
+def test_queue_that_hangs_is_reported_after_one_request() -> None:
+    bench = Bench()
+    bench.queue.away = True
+    bench.queue.hangs = lambda: bench.clock.advance(60)
+    bench.intake.stop = stop = _HealsAfter(bench, pauses=1)
+    bench.intake.run()
+    assert stop.recorded == [True]
 
 
 @pytest.mark.parametrize("refuses", ["", "write to events: planned; allow WRITE on the topic"])
@@ -272,7 +283,7 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     class Heals(Stop):
         def wait(self, timeout: timedelta) -> bool:
             bench.queue.messages.clear()  # hidden, or another process has them
-            recorded.append("notifications" in bench.health.snapshot().stopped)
+            recorded.append("notifications" in bench.health.snapshot().problems)
             if len(recorded) == 4:
                 bench.log.away, bench.log.refuses = False, ""
                 bench.queue.on_receive = self.set
@@ -281,7 +292,7 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     bench.intake.stop = Heals()
     bench.intake.run()
     assert recorded == ([True] * 4 if refuses else [False, False, True, True])
-    assert dict(bench.health.snapshot().stopped) == {}
+    assert dict(bench.health.snapshot().problems) == {}
     assert len(bench.events()) == 1
 
 

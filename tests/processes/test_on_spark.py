@@ -186,10 +186,10 @@ def test_a_bucket_that_the_executors_cannot_reach(site: Site) -> None:
         words = flow.produce([])
 
         def named(worker: Worker) -> bool:
-            stopped = worker.readiness().get("stopped", {})
+            problems = worker.readiness().get("problems", {})
             return any(
                 subject.startswith(f"task 0: s3://{site.bucket}") and "needs a way to the bucket's endpoint" in reason
-                for subject, reason in stopped.items()
+                for subject, reason in problems.items()
             )
 
         site.wait("the bucket and what to do about it", lambda: all(map(named, cut_off)), PATIENCE)

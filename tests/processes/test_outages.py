@@ -172,7 +172,7 @@ def says(worker: Worker, bucket: str, reason: str) -> bool:
     """Whether it is not ready, and names the bucket and the reason."""
     answer = worker.readiness()
     return answer.get("ready") is False and any(
-        name.startswith(f"s3://{bucket}:") and reason in why for name, why in answer["stopped"].items()
+        name.startswith(f"s3://{bucket}:") and reason in why for name, why in answer["problems"].items()
     )
 
 

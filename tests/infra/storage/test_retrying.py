@@ -24,7 +24,8 @@ from formats.errors import (
 from infra.contracts.storage import ObjectInfo, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import CounterName, NoMetrics
-from infra.runtime.retry import Retries, RetryPolicy
+from infra.runtime.retry import PROBLEM_WITHIN, Retries, RetryPolicy
+from infra.storage.aws import ATTEMPTS, READ_TIMEOUT
 from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.metered import MeteredObjectStore
 from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
@@ -186,6 +187,20 @@ def test_repeated_failures_and_their_end_are_reported() -> None:
     assert problems == []
     retries.call("put", Failing(*[StoreUnavailable("down")] * 6))
     assert problems == [("put", "down"), ("put", "down"), ("put", None)]
+
+
+def test_a_request_that_hangs_is_reported_before_others_have_hung() -> None:
+    """The time of its attempts counts, too: here, any time is long."""
+    problems: list[str | None] = []
+    policy = RetryPolicy(problem_within=timedelta())
+    retries = Retries(stop=FastStop(), policy=policy, on_problem=lambda _, reason: problems.append(reason))
+    retries.call("put", Failing(StoreUnavailable("hung")))
+    assert problems == ["hung", None]
+
+
+def test_a_hanging_client_gives_up_when_it_is_to_be_reported() -> None:
+    hangs = READ_TIMEOUT * ATTEMPTS
+    assert PROBLEM_WITHIN <= hangs <= timedelta(seconds=60)
 
 
 def test_without_a_limit_retries_continue() -> None:

@@ -78,6 +78,17 @@ def test_on_spark(place: Place, commands: Commands) -> None:
     assert (code, bad in text, text.count("ok  ")) == (3, True, 2), text
 
 
+def test_without_java_a_restore_on_spark_creates_nothing(
+    place: Place, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WHOLE.write(place.objects, "orders")
+    before = place.cluster.topics()
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    code, _ = commands.run("restore", "orders", "--rename", f"orders={place.unique('restored')}", "--spark")
+    assert (code, "JAVA_HOME is /nowhere" in commands.err) == (1, True), commands.err
+    assert place.cluster.topics() == before
+
+
 def test_conflicts_are_reported_before_the_first_record(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     name = place.unique("taken")

@@ -130,8 +130,8 @@ def test_a_service_that_waits_for_its_key_names_the_key_and_not_the_bucket(path:
     with ThreadPoolExecutor(1) as pool:
         putting = pool.submit(put, store, KEY, b"x")
         try:
-            assert wait_until(lambda: bool(around.health.snapshot().stopped), timedelta(seconds=60))
-            (found,) = around.health.snapshot().stopped.items()
+            assert wait_until(lambda: bool(around.health.snapshot().problems), timedelta(seconds=60))
+            (found,) = around.health.snapshot().problems.items()
         finally:
             around.abandon.set()
         with pytest.raises(KeyRefused, match="put it back"):
