@@ -351,7 +351,7 @@ def test_health_names_what_fails_while_the_loop_rests(bench: Bench) -> None:
     bench.there.away = {"put_new"}
     SyncLoop(bench.sync, None, WAIT, timedelta(hours=1), clock, health, stop).run()
     assert "copies" in health.snapshot().problems
-    assert ALARM < alarmed_after[0] <= ALARM + timedelta(seconds=10), "the first look that is not before the alarm"
+    assert ALARM < alarmed_after[0] <= ALARM + timedelta(seconds=10), "seen at the first wait that ends after it is due"
 
 
 def refuse(refused: str, operation: str, key: str) -> None:
@@ -394,7 +394,7 @@ def test_a_round_that_is_interrupted_solves_nothing(bench: Bench) -> None:
 
 @dataclass(slots=True)
 class Unreliable(Queue):
-    """Fails with each of `answers` that is true; in the end it stops whom it serves."""
+    """Each receive takes one of `answers`: true fails, false is empty. The one after the last sets `stop`."""
 
     answers: list[bool] = field(default_factory=list)
     seen: list[set[str]] = field(default_factory=list)  # subjects of problems, before each receive
