@@ -165,7 +165,8 @@ class AssignedPartition:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether only a record, or seconds from now, gives the poll thread something to do."""
+        """Whether the poll thread has nothing to do for the partition until its next record. What becomes due by time
+        alone, such as another attempt for a stopped partition, may wait for a poll that takes half a second."""
         match self.state:
             case Reading(session=session, seek=seek):
                 return seek is None and session.core.deadline is None and not session.core.in_flight

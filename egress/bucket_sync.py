@@ -34,6 +34,7 @@ from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import UNAVAILABLE
 
 log = logging.getLogger(__name__)
 
@@ -320,22 +321,27 @@ class SyncLoop:
         elif not self.stop.is_set():  # an interrupted round proves nothing about the objects that it did not reach
             self.health.solved("sync")
         if result.failed:
-            reason = f"{result.failed} not copied, of which one: {result.failure}"
+            reason = f"{result.failed} failed, {result.copied} copied; the last failure: {result.failure}"
             self._failed("copies", self._failures, Attempt.COPIES, reason)
         elif not self.stop.is_set():
             self._failures.succeeded(Attempt.COPIES)
             self.health.solved("copies")
 
-    def _failed(self, subject: str, failures: Failures, attempt: Attempt, reason: str) -> None:
+    def _failed(self, subject: str, failures: Failures, attempt: Attempt, reason: str) -> int:
+        """Returns the number of consecutive failures before this one."""
         now = self.clock.now()
-        failures.failed(attempt, reason, now)
+        before = failures.failed(attempt, reason, now)
         self.health.problem(subject, failures.alarm(now))
+        return before
 
     def _rest(self) -> None:
-        """Wait until the next round. A round itself may take long, which `/healthz` reports."""
+        """Wait until the next round, and report a failure of the last one once it has lasted ALARM: `interval` may be
+        hours. A round itself may take long, which `/healthz` reports."""
         rest = Deadline(self.interval)
         while not rest.expired and not self.stop.is_set():
-            self.health.turn(self.clock.now())
+            now = self.clock.now()
+            self.health.turn(now)
+            self.health.problem("copies", self._failures.alarm(now))
             self.stop.wait(min(rest.left, timedelta(seconds=10)))
 
     def follow(self) -> None:
@@ -345,9 +351,13 @@ class SyncLoop:
             try:
                 self.sync.follow(self.queue, self.queue_wait)
             except TransientError as error:
-                log.warning("sync_queue_failed", extra={log_fields.ERROR: str(error)})
-                self._failed("notifications", failures, Attempt.NOTIFICATIONS, str(error))
-                self.stop.wait(timedelta(seconds=1))
+                before = self._failed("notifications", failures, Attempt.NOTIFICATIONS, str(error))
+                pause = UNAVAILABLE.delay(before)
+                log.warning(
+                    "sync_queue_failed",
+                    extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
+                )
+                self.stop.wait(pause)
             else:
                 failures.succeeded(Attempt.NOTIFICATIONS)
                 self.health.solved("notifications")

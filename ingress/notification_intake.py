@@ -21,7 +21,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
-from infra.runtime.retry import PROBLEM_WITHIN, RETRY, Backoff
+from infra.runtime.retry import PROBLEM_WITHIN, UNAVAILABLE
 from infra.runtime.stages import observe_stage
 from infra.settings.current import InForce
 from ingress.settings import IngressSettings
@@ -29,7 +29,6 @@ from ingress.settings import IngressSettings
 log = logging.getLogger(__name__)
 
 BEGIN_AGAIN = timedelta(milliseconds=50)
-UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))
 REPORTED_AFTER = 3
 PROBE_AGE = timedelta(minutes=15)  # a doctor that sent an older one is gone
 SUBJECT = "notifications"  # in health

@@ -64,7 +64,7 @@ def before_begin(segment: Segment) -> None:
 
 def after_its_end(segment: Segment) -> None:
     log.error(
-        "segment_behind_its_life",
+        "segment_behind_its_incarnation",
         extra={
             log_fields.SEGMENT: str(segment),
             log_fields.NEXT: "not delivered, delivery had turned to the next incarnation: it arrived later than "

@@ -29,7 +29,7 @@ class Attempt(StrEnum):
     GROUP_POSITIONS = "to translate the offsets of consumer groups"
     HEARTBEAT = "to store a heartbeat"
     BUCKETS = "to list both buckets"
-    COPIES = "to copy every object"
+    COPIES = "to complete a round without a failure"
     NOTIFICATIONS = "to follow the notifications"
     COMPARISON = "to compare a segment with the stored one"
 

@@ -45,6 +45,9 @@ class Backoff:
         return self.limit if seconds >= self.limit.total_seconds() else timedelta(seconds=seconds)
 
 
+UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))  # of a loop whose queue is unavailable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """Delays are those of a Backoff from `initial` to `maximum`; each is shortened at random by up to a half, so that

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from io import BytesIO
 
 import pytest
@@ -301,12 +302,34 @@ def test_health_names_what_differs_until_it_is_repaired(bench: Bench) -> None:
     assert health.snapshot().is_ready
 
 
+@dataclass
+class StopsAtWait(Stop):
+    """Its waits take no time: they advance the clock. Set by the last of them."""
+
+    clock: HandClock
+    waits: int = 1
+    waited: list[timedelta] = field(default_factory=list)
+    during: Callable[[], None] = lambda: None  # called in each wait, after the clock was advanced
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def wait(self, timeout: timedelta) -> bool:
+        assert timeout > timedelta()
+        self.waited.append(timeout)
+        self.clock.advance(timeout.total_seconds())
+        self.during()
+        if len(self.waited) == self.waits:
+            self.set()
+        return self.is_set()
+
+
 def test_health_names_what_fails_for_longer_than_a_minute(bench: Bench) -> None:
     """A service whose every copy is refused is not ready, however long it goes on trying."""
     clock, health = HandClock(), Health()
     loop = SyncLoop(bench.sync, None, WAIT, WAIT, clock, health, bench.stop)
     bench.put(name(100))
-    for failing, what in (("list", "to list both buckets"), ("put_new", "1 not copied, of which one: ")):
+    for failing, what in (("list", "to list both buckets"), ("put_new", "1 failed, 0 copied; ")):
         bench.there.away = {failing}
         loop.round()
         assert health.snapshot().problems == {}, "it may be a problem of the network"
@@ -318,27 +341,99 @@ def test_health_names_what_fails_for_longer_than_a_minute(bench: Bench) -> None:
     assert health.snapshot().is_ready
 
 
+def test_health_names_what_fails_while_the_loop_rests(bench: Bench) -> None:
+    """The next round may be an hour away."""
+    clock, health = HandClock(), Health()
+    alarmed_after: list[timedelta] = []
+    stop = StopsAtWait(clock, waits=12)
+    stop.during = lambda: alarmed_after.append(clock.now() - T0) if health.snapshot().problems else None
+    bench.put(name(100))
+    bench.there.away = {"put_new"}
+    SyncLoop(bench.sync, None, WAIT, timedelta(hours=1), clock, health, stop).run()
+    assert "copies" in health.snapshot().problems
+    assert ALARM < alarmed_after[0] <= ALARM + timedelta(seconds=10), "seen at the first wait that ends after it is due"
+
+
+def refuse(refused: str, operation: str, key: str) -> None:
+    if (operation, key) == ("put_new", refused):
+        raise StoreUnavailable(f"{key} is refused")
+
+
+def test_health_names_rounds_that_copied_some_as_what_they_are(bench: Bench) -> None:
+    """Each object was copied at some time: no attempt at one of them failed twice."""
+    clock, health = HandClock(), Health()
+    loop = SyncLoop(bench.sync, None, WAIT, WAIT, clock, health, bench.stop)
+    for start in (100, 200):
+        bench.put(*(name(start + at) for at in (0, 10, 20)))
+        refused = f"other/prefix/{name(start)}"
+        bench.there.before_each = partial(refuse, refused)
+        loop.round()
+        clock.advance(ALARM.total_seconds())
+    problem = health.snapshot().problems["copies"]
+    assert problem == (
+        f"every attempt to complete a round without a failure has failed since {T0.isoformat(timespec='seconds')}, the "
+        f"last one with: 1 failed, 3 copied; the last failure: {refused} is refused"
+    )
+
+
+def test_a_round_that_is_interrupted_solves_nothing(bench: Bench) -> None:
+    clock, health = HandClock(), Health()
+    loop = SyncLoop(bench.sync, None, WAIT, WAIT, clock, health, bench.stop)
+    bench.put(name(0, topic="s"))  # the first to be copied: an interrupted round ends there
+    bench.there.memory.replace(f"other/prefix/{name(30)}", b"x")
+    bench.there.away = {"put_new"}
+    loop.round()
+    clock.advance(ALARM.total_seconds())
+    loop.round()
+    before = health.snapshot().problems
+    assert set(before) == {"sync", "copies"}
+    bench.stop.set()
+    loop.round()
+    assert health.snapshot().problems == before
+
+
+@dataclass(slots=True)
+class Unreliable(Queue):
+    """Each receive takes one of `answers`: true fails, false is empty. The one after the last sets `stop`."""
+
+    answers: list[bool] = field(default_factory=list)
+    seen: list[set[str]] = field(default_factory=list)  # subjects of problems, before each receive
+    health: Health = field(default_factory=Health)
+    stop: Stop = field(default_factory=Stop)
+
+    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
+        self.seen.append(set(self.health.snapshot().problems))
+        if not self.answers:
+            self.stop.set()
+            return ()
+        if self.answers.pop(0):
+            raise QueueUnavailable("no answer")
+        return ()
+
+
 def test_health_names_a_queue_that_fails_for_longer_than_a_minute(bench: Bench) -> None:
     clock, health = HandClock(), Health()
-
-    class Away(Queue):
-        def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
-            clock.advance(ALARM.total_seconds() / 2)
-            if clock.now() - T0 > 2 * ALARM:
-                bench.stop.set()
-            raise QueueUnavailable("no answer")
-
-    SyncLoop(bench.sync, Away([]), WAIT, WAIT, clock, health, bench.stop).follow()
+    stop = StopsAtWait(clock, waits=7)
+    SyncLoop(bench.sync, Unreliable(answers=[True] * 7), WAIT, WAIT, clock, health, stop).follow()
     assert "no answer" in health.snapshot().problems["notifications"]
 
 
-class StopsAtWait(Stop):
-    """Set by the first wait."""
+def test_a_queue_that_is_away_is_asked_less_and_less_often(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    stop = StopsAtWait(clock, waits=9)
+    queue = Unreliable(answers=[True] * 7 + [False, True, True], stop=stop)
+    SyncLoop(bench.sync, queue, WAIT, WAIT, clock, Health(), stop).follow()
+    assert [wait.total_seconds() for wait in stop.waited] == [1, 2, 4, 8, 16, 30, 30, 1, 2]
+    assert [record.message for record in caplog.records].count("sync_queue_failed") == 9
 
-    def wait(self, timeout: timedelta) -> bool:
-        assert timeout > timedelta()
-        self.set()
-        return super().wait(timeout)
+
+def test_a_queue_that_answers_again_is_no_problem_and_its_next_failure_begins_anew(bench: Bench) -> None:
+    clock, health = HandClock(), Health()
+    stop = StopsAtWait(clock, waits=9)
+    queue = Unreliable(answers=[True] * 7 + [False, True], health=health, stop=stop)
+    SyncLoop(bench.sync, queue, WAIT, WAIT, clock, health, stop).follow()
+    failing, answered, failed_again = queue.seen[7:]
+    assert (failing, answered, failed_again) == ({"notifications"}, set(), set())
 
 
 class Rounds(HandClock):
@@ -353,8 +448,8 @@ class Rounds(HandClock):
 
 
 def test_a_loop_waits_between_its_rounds(bench: Bench) -> None:
-    stop = StopsAtWait()
     rounds = Rounds()
+    stop = StopsAtWait(rounds)
     SyncLoop(bench.sync, None, WAIT, timedelta(minutes=1), rounds, Health(), stop).run()
     assert stop.is_set()
     assert rounds.asked == 1, "the wait that follows the first round ends the loop"

@@ -128,10 +128,10 @@ def test_segment_that_arrives_after_the_next_incarnation_began_is_reported(caplo
     process = joined(world)
     world.put(0, 3, level=1)  # merged: nothing new
     process.turn(2)
-    assert "segment_behind_its_life" not in caplog.text
+    assert "segment_behind_its_incarnation" not in caplog.text
     world.put(4, 5)
     process.turn(2)
-    assert "segment_behind_its_life" in caplog.text
+    assert "segment_behind_its_incarnation" in caplog.text
     assert world.offsets(C) == numbers((0, 3), (0, 2))
     problem = process.problems[f"{SOURCE} undelivered"]
     assert "[4,5]" in problem

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,32 +12,18 @@ from confluent_kafka import Producer
 
 from tests.processes.flow import Flow
 from tests.processes.harness import A
+from tests.processes.usage import Usage
 
 if TYPE_CHECKING:
     from tests.processes.harness import Site
 
 pytestmark = pytest.mark.integration
 
-TICK = os.sysconf("SC_CLK_TCK")
 MOST_QUEUED = 50_000  # records in the client, which takes twice as many
-MIB = 1 << 20
 VALUE = b"x" * 500
 SECOND = {"max_segment_age": "1s", "max_segment_messages": 1_000_000, "max_segment_size": "100MiB"}
 HUNDRED = {"max_segment_age": "1h", "max_segment_messages": 100, "max_segment_size": "100MiB"}
 SETTLES_WITHIN = timedelta(minutes=5)  # what it costs is judged in CPU-seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Of a process: CPU so far, memory now."""
-
-    cpu_seconds: float
-    rss_mib: float
-
-    @classmethod
-    def of(cls, pid: int) -> Usage:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return cls((int(fields[11]) + int(fields[12])) / TICK, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / MIB)
 
 
 def produce(site: Site, flow: Flow, count: int, per_second: int | None = None) -> Iterator[int]:

@@ -4,10 +4,9 @@ rest."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -17,8 +16,8 @@ from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
 from tests.processes.harness import A, Site
 from tests.processes.test_on_spark import tasks_of
-from tests.processes.test_trickle import Usage
 from tests.processes.traffic import create_topic
+from tests.processes.usage import Usage
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.cpu]
 
@@ -65,11 +64,11 @@ def test_their_start_and_their_rest(site: Site) -> None:
         lag_interval="10s",
     ).start()
     site.wait("a segment", lambda: bool(egress.logged("segment_stored")), PATIENCE)
-    first_after, used = time.monotonic() - began, usage(tasks_of(egress))
+    first_after, used = time.monotonic() - began, Usage.of_all(tasks_of(egress).values())
     begun, listed = len(egress.logged("partition_begins")), requests.requests(site.bucket, since)["LIST"]
     site.wait("every partition", lambda: len(egress.logged("partition_begins")) >= PARTITIONS, PATIENCE)
     site.wait("every segment", lambda: len(egress.logged("segment_stored")) >= TOPICS, PATIENCE)
-    at_rest = resting(egress.pid, tasks_of(egress))
+    at_rest = resting([egress.pid, *tasks_of(egress).values()])
     print(
         f"the first segment after {first_after:.1f} s, {used.cpu_seconds:.1f} CPU-seconds of the processes, {begun} "
         f"begins and {listed} listings; memory {at_rest.rss_mib:.0f} MiB; at rest {at_rest.cpu_seconds:.1%} of a core"
@@ -81,16 +80,11 @@ def test_their_start_and_their_rest(site: Site) -> None:
     egress.stop()
 
 
-def usage(tasks: Mapping[int, int]) -> Usage:
-    each = [Usage.of(pid) for pid in tasks.values() if Path(f"/proc/{pid}").exists()]
-    return Usage(sum(one.cpu_seconds for one in each), sum(one.rss_mib for one in each))
-
-
-def resting(parent: int, tasks: Mapping[int, int]) -> Usage:
-    """CPU-seconds a second, and memory, of the parent and its processes together, once they have settled."""
-    everything = {**tasks, -1: parent}
+def resting(pids: Collection[int]) -> Usage:
+    """CPU-seconds a second, and memory, of all of them together, once they have settled. Raises ProcessLookupError when
+    one of them ends."""
     time.sleep(SETTLED.total_seconds())  # nothing says that a process is at rest
-    before, began = usage(everything), time.monotonic()
+    before, began = Usage.of_all(pids), time.monotonic()
     time.sleep(MEASURED.total_seconds())
-    after, seconds = usage(everything), time.monotonic() - began
+    after, seconds = Usage.of_all(pids), time.monotonic() - began
     return Usage((after.cpu_seconds - before.cpu_seconds) / seconds, after.rss_mib)

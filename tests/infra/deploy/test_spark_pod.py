@@ -48,6 +48,49 @@ def test_other_arguments_are_those_of_the_program(pod: Path, arguments: list[str
     assert by_pod == alone
 
 
+def words_of(pod: Path, *arguments: str, instead_of: str, **environment: str) -> list[str]:
+    """The arguments with which the script starts `instead_of`, which is a program beside it or on the path."""
+    program = pod.with_name(instead_of)
+    program.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    program.chmod(0o755)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "HADOOP_"))}
+    path = f"{pod.parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [pod, *arguments], capture_output=True, text=True, check=True, env={**inherited, "PATH": path, **environment}
+    )
+    return ran.stdout.split("\0")[:-1]
+
+
+def test_a_driver_is_submitted_in_the_mode_client_with_its_arguments_as_they_are(pod: Path) -> None:
+    arguments = ["--properties-file", "/opt/spark/conf/spark.properties", "local:///opt/submit.py", "egress", "a word"]
+    words = words_of(pod, "driver", *arguments, instead_of="spark-submit", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
+    assert words == ["--conf", "spark.driver.bindAddress=10.0.0.7", "--deploy-mode", "client", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("environment", "class_path"),
+    [
+        ({}, "HOME/conf:HOME/jars/*"),
+        ({"SPARK_CLASSPATH": "/extra/*:/a b.jar"}, "HOME/conf:/extra/*:/a b.jar:HOME/jars/*"),
+        ({"SPARK_CONF_DIR": "/spark/conf"}, "/spark/conf:HOME/jars/*"),
+        ({"HADOOP_CONF_DIR": "/hadoop/conf"}, "HOME/conf:/hadoop/conf:HOME/jars/*"),
+        (
+            {"SPARK_CLASSPATH": "/extra.jar", "SPARK_CONF_DIR": "/spark/conf", "HADOOP_CONF_DIR": "/hadoop/conf"},
+            "/spark/conf:/hadoop/conf:/extra.jar:HOME/jars/*",
+        ),
+    ],
+)
+def test_an_executor_has_the_class_path_that_it_has_in_the_images_of_spark(
+    pod: Path, environment: dict[str, str], class_path: str
+) -> None:
+    """`SPARK_CLASSPATH` is `spark.executor.extraClassPath`, which comes before Spark's own jars."""
+    home = str(pod.parent / "home")
+    of_executor = {**executor_variables("app", 7077), "SPARK_HOME": home, **environment}
+    words = words_of(pod, "executor", instead_of="java", **of_executor)
+    assert words[words.index("-cp") + 1] == class_path.replace("HOME", home)
+    assert words[words.index("-cp") + 2] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+
+
 @pytest.mark.long
 @pytest.mark.integration
 def test_an_executor_works_for_a_driver_elsewhere(pod: Path, tmp_path: Path) -> None:
@@ -77,9 +120,13 @@ def test_an_executor_works_for_a_driver_elsewhere(pod: Path, tmp_path: Path) -> 
 
 def of_pod(application: str, port: int) -> dict[str, str]:
     """What a driver sets in an executor's pod, and what the image has."""
+    path = f"{find_java().home}/bin:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, **executor_variables(application, port)}
+
+
+def executor_variables(application: str, port: int) -> dict[str, str]:
+    """What a driver sets in an executor's pod. `port`: of the driver."""
     return {
-        **os.environ,
-        "PATH": f"{find_java().home}/bin:{os.environ['PATH']}",
         "SPARK_JAVA_OPT_0": "-XX:TieredStopAtLevel=1",
         "SPARK_JAVA_OPT_10": "-Dreplicator.last=10",
         "SPARK_JAVA_OPT_2": "-Dreplicator.spaced=two words",
