@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
@@ -72,11 +73,11 @@ def sqs_client(endpoint_url: str) -> SQSClient:
 
 
 def create_bucket_with_queue(endpoint_url: str, bucket: str, queue: str, prefix: str = "") -> str:
-    """Create `bucket` and `queue`, with a notification for every object created or removed below `prefix`. Returns the
-    queue's URL.
+    """Create `bucket` and `queue`, with a notification for every object created or removed below `prefix`, and the
+    queue's policy that lets the bucket send. Returns the queue's URL.
 
-    May be called again: the bucket, the queue and the notifications of other queues stay, those of this queue are
-    replaced. As with the real service, each call sends an `s3:TestEvent`.
+    May be called again: the bucket, the queue and the notifications of other queues stay, those of this queue and its
+    policy are replaced. As with the real service, each call sends an `s3:TestEvent`.
     moto rejects bucket names of fewer than three letters, and sends two messages (`Put` and
     `CompleteMultipartUpload`) for one multipart upload.
     """
@@ -85,8 +86,10 @@ def create_bucket_with_queue(endpoint_url: str, bucket: str, queue: str, prefix:
     try:
         _make_bucket(s3, bucket)
         queue_url = sqs.create_queue(QueueName=queue)["QueueUrl"]
-        attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
-        _notify(s3, bucket, attributes["QueueArn"], prefix)
+        queue_arn = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        policy = json.dumps(_lets_send(bucket, queue_arn))
+        sqs.set_queue_attributes(QueueUrl=queue_url, Attributes={"Policy": policy})
+        _notify(s3, bucket, queue_arn, prefix)  # behind the policy: the real service tests whether it may send
     finally:
         s3.close()
         sqs.close()
@@ -99,6 +102,23 @@ def _make_bucket(s3: S3Client, bucket: str) -> None:
     except ClientError as error:
         if error.response.get("Error", {}).get("Code") != "BucketAlreadyOwnedByYou":
             raise
+
+
+def _lets_send(bucket: str, queue_arn: str) -> Mapping[str, object]:
+    """Policy of the queue, as `infra/deploy/aws/target-region.yaml` has it. moto sends without."""
+    partition, account = queue_arn.split(":")[1], queue_arn.split(":")[4]
+    statement = {
+        "Sid": "NotificationsOfTheBucket",
+        "Effect": "Allow",
+        "Principal": {"Service": "s3.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": queue_arn,
+        "Condition": {
+            "StringEquals": {"aws:SourceAccount": account},
+            "ArnEquals": {"aws:SourceArn": f"arn:{partition}:s3:::{bucket}"},
+        },
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def _notify(s3: S3Client, bucket: str, queue_arn: str, prefix: str) -> None:

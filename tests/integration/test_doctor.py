@@ -84,16 +84,8 @@ class Ward:
     def _set_up_queue(self) -> None:
         dead = self.sqs.create_queue(QueueName=f"{self.queue}-dead")["QueueUrl"]
         arn = f"arn:aws:sqs:us-east-1:123456789012:{self.queue}"
-        statement = {
-            "Effect": "Allow",
-            "Principal": {"Service": "s3.amazonaws.com"},
-            "Action": "sqs:SendMessage",
-            "Resource": arn,
-            "Condition": {"ArnEquals": {"aws:SourceArn": f"arn:aws:s3:::{self.bucket}"}},
-        }
         self.dead_url = dead
-        self.attributes(
-            Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+        self.attributes(  # its policy is that of every local queue
             VisibilityTimeout="60",
             MessageRetentionPeriod="1209600",
             RedrivePolicy=json.dumps({"deadLetterTargetArn": f"{arn}-dead", "maxReceiveCount": 10}),

@@ -22,6 +22,7 @@ from tests.infra.log_files import lose_tails
 from tests.infra.principal import Principal
 from tests.processes.desk import SOURCE, TARGET, Desk
 from tests.processes.harness import A, B
+from tests.processes.s3_proxy import ANY, Answer, proxied
 from tests.processes.traffic import KEEPS_EVERYTHING, create_topic
 
 if TYPE_CHECKING:
@@ -155,6 +156,36 @@ def test_lost_notifications(site: Site) -> None:
         desk.play(OVER)
         with_queue.close()
         queue.close()
+
+
+def test_object_store_away(site: Site) -> None:
+    with (
+        proxied(site.stack.moto.endpoint_url) as proxy,
+        Desk(site, "object-store-away.md", egress={"endpoint_url": proxy.endpoint_url}) as desk,
+    ):
+        del desk.book.names["segments-eu-west-1"]  # both regions have one bucket here, and the page is about the other
+        desk.egress.start()
+        desk.produce(10)
+        desk.wait("an archive", desk.archived)
+        proxy.break_(ANY, Answer(503, "SlowDown"))
+        desk.produce(10, first=10)
+        desk.wait("the bucket's name", lambda: puts_fail(desk))
+        desk.play("1. What fails, and why")
+        seen = desk.play("2. How long may it last")
+        assert len(re.findall(r"^replicator_egress_lag_seconds\{.*\} [1-9]", seen, re.MULTILINE)) == 2
+        assert re.search(r"^replicator_egress_spool_limit_bytes [1-9]", seen, re.MULTILINE)
+        desk.play("3. What `status` says meanwhile")
+        assert not desk.archived()
+        proxy.heal()
+        desk.wait("ready", lambda: bool(desk.egress.readiness().get("ready")))
+        desk.wait("the rest", desk.archived)
+        desk.wait("commits", lambda: site.committed(A, site.egress_group, desk.flow.topic, 2) == {0: 20, 1: 20})
+        desk.play(OVER)
+
+
+def puts_fail(desk: Desk) -> bool:
+    """Whether egress is not ready, because nothing can be put into its bucket."""
+    return f"s3://{desk.site.bucket}: put_new" in desk.egress.readiness().get("problems", {})
 
 
 def test_key_rotation(site: Site) -> None:

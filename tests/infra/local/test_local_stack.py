@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from infra.local.identity import ProcessIdentity, identify, process_start
 from infra.local.process import Supervisor
 from infra.local.server import Server
 from infra.local.stack import LocalStack
+from tests.infra.deploy.template import Template
 from tests.infra.local.processes import PATIENCE, ROOT, answers, child, eventually, printed
 
 if TYPE_CHECKING:
@@ -326,6 +328,18 @@ class TestStack:
         make_topic(broker, topic_name)
         produce(broker, topic_name, region.encode())
         assert consume(broker, topic_name) == region.encode()
+
+    def test_a_queue_lets_its_bucket_send_as_the_deployed_one_does(
+        self, stack: LocalStack, unique: Callable[[str], str]
+    ) -> None:
+        """By the same policy, so that `replicator doctor` finds nothing in it."""
+        bucket = unique("bucket")
+        url = aws.create_bucket_with_queue(stack.moto.endpoint_url, bucket, f"{bucket}-events")
+        with closing(aws.sqs_client(stack.moto.endpoint_url)) as sqs:
+            found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+        names = {"BucketName": bucket, "ArchiveRegion": "a", "SourceRegion": "b"}
+        deployed = Template("target-region", names, region=aws.REGION).properties("EventsQueuePolicy")
+        assert json.loads(found) == deployed["PolicyDocument"]
 
     def test_creation_and_removal_of_an_object_send_messages(
         self, stack: LocalStack, unique: Callable[[str], str]
