@@ -22,6 +22,7 @@ COMMAND_LINE = {"annotated_doc", "shellingham", "typer"}
 BOTOCORE = {"_awscrt", "awscrt", "botocore", "certifi", "dateutil", "jmespath", "six", "urllib3"}
 ARROW = {"cython_runtime", "numpy", "pyarrow"}  # Arrow loads numpy where it is installed
 SERVICE = COMMAND_LINE | BOTOCORE | ARROW | {"confluent_kafka", "prometheus_client", "tenacity"}
+STANDARD = "asyncio, dataclasses, inspect, json, logging, subprocess, typing"
 OURS = {"compaction", "egress", "formats", "infra", "ingress", "replicator"}
 
 OF_THE_INSTALLATION = ("_cython_", "_distutils_hack", "_sysconfigdata_", "__editable__", "_virtualenv")
@@ -150,14 +151,17 @@ def test_help_without_parameters_is_the_help_of_all_commands(capsys: pytest.Capt
 @pytest.mark.cpu
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("status", "--help")])
 def test_help_answers_within_0_3_seconds(arguments: tuple[str, ...]) -> None:
-    """Of processor time, which is what it takes on a machine with nothing else to do."""
+    """Of processor time, which is what it takes on a machine with nothing else to do. A core that needs more than 0.13 s
+    for some of the standard library is given as much more."""
+    times = [(cost("-c", f"import {STANDARD}"), cost("-m", "replicator", *arguments)) for _ in range(4)]
+    standard, ours = (min(each) for each in zip(*times, strict=True))
+    assert ours < max(0.3, 2.3 * standard)
 
-    def cost() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "replicator", *arguments]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(cost() for _ in range(4)) < 0.3
+def cost(*arguments: str) -> float:
+    """Seconds of processor time of a new Python."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
