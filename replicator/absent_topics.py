@@ -1,4 +1,4 @@
-"""What is said of the name of a topic that a user gave, and that does not exist. Pure."""
+"""The messages about the name of a topic that a user gave, and that does not exist. Pure."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ def test_names_and_expressions_select_of_what_egress_archives(admin: FakeAdmin) 
     assert selected(admin, "orders", "^.*ments") == ["orders", "payments"]
 
 
-def test_a_topic_that_does_not_exist_is_not_said_to_need_a_rule(admin: FakeAdmin) -> None:
+def test_a_topic_that_does_not_exist_is_refused_as_absent(admin: FakeAdmin) -> None:
     assert refused(admin, "unrelated", "ordres") == (
         "ordres: no topic of this name is on the cluster (did you mean 'orders'?)",
         f"unrelated: {ADD_IT}",
     )
 
 
-def test_a_topic_that_may_not_be_described_is_not_said_to_be_absent(admin: FakeAdmin) -> None:
+def test_a_topic_that_may_not_be_described_is_not_refused_as_absent(admin: FakeAdmin) -> None:
     admin.hides["unrelated"] = "denied"
     assert refused(admin, "unrelated") == (f"unrelated: {ADD_IT}",)
 
