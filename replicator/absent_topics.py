@@ -16,6 +16,12 @@ def absent_from_cluster(name: str, existing: Iterable[str]) -> str:
     return f"no topic of this name is on the cluster{near}"
 
 
+def absent_from_source(name: str, region: str, existing: Iterable[str]) -> str:
+    """That neither archive nor catalogue of the region, which have the `existing` topics, has a topic `name`."""
+    near = suggestion(name, sorted(topic for topic in existing if not is_internal(topic, ())))
+    return f"neither the archive nor the catalogue of {region} has a topic {name}{near}"
+
+
 def absent_from_archive(pattern: TopicPattern, stored: Collection[str]) -> str:
     """What follows the place where nothing is stored of `pattern`: the `stored` topic that was probably meant, and a
     few of those that there are; empty where nothing is stored."""

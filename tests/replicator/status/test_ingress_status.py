@@ -351,7 +351,7 @@ def test_a_region_without_an_archive_is_named_with_what_to_check(capsys: pytest.
 
 def test_a_source_with_the_name_of_no_topic_is_a_problem_once_the_catalogue_has_arrived() -> None:
     target = Target(topic="paymnts")
-    assert target.status().problems == [], "without a catalogue a topic without records cannot be told from none"
+    assert target.status().problems == [], "without a catalogue a topic without records is not known"
     target.world.publish_catalog(source_topic("payments"))
     assert target.status().problems == [
         "ingress.sources[0].topic: neither the archive nor the catalogue of a has a topic paymnts (did you mean "
