@@ -161,6 +161,11 @@ def select_names(names: Iterable[str], rules: Sequence[TopicRule[T]], internal: 
     return chosen
 
 
+def unmatched(rules: Iterable[TopicRule[T]], names: Collection[str]) -> Sequence[TopicRule[T]]:
+    """The rules whose name or expression none of `names` matches, whatever excludes it."""
+    return [rule for rule in rules if not rule.pattern.matches_any(names)]
+
+
 def explain(name: str, rules: Sequence[TopicRule[T]], own: Collection[str]) -> TopicMatch[T]:
     """The choice that `select` makes for `name`, with the reason and the matching rules that lost. Raises
     PluginFailed."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from formats.control.group_snapshot import GroupSnapshot
-from formats.errors import TargetError
+from formats.errors import ConfigError, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.ledger import GroupHold, WrittenOffset
 from infra.archive.generation_history import group_history
@@ -25,6 +25,7 @@ from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.group_commits import KafkaGroupCommits
 from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
+from infra.settings.field import suggestion
 from ingress.groups.lookup import MapLookup, MapReader
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
@@ -93,12 +94,13 @@ class TranslatedOffsets:
 
     @classmethod
     def open(cls, clients: Clients, region: str) -> TranslatedOffsets:
-        """Raises ConfigError, StoreUnavailable, BrokerUnavailable, and TargetError when nothing of the region is
-        delivered here, or when there is no offset map."""
+        """Raises ConfigError, also when `region` is none of the sources, StoreUnavailable, BrokerUnavailable, and
+        TargetError when there is no offset map."""
         config, topic = clients.config, clients.ingress.offset_map_topic
         if region not in clients.ingress.regions:
-            known = ", ".join(clients.ingress.regions)
-            raise TargetError(f"nothing of {region} is delivered to {config.region}; there are: {known}")
+            near, known = suggestion(region, clients.ingress.regions), ", ".join(clients.ingress.regions)
+            problem = f"nothing of {region} is delivered to {config.region}{near}; its sources are: {known}"
+            raise ConfigError([problem], source=config.source)
         chosen = routed(clients).routing.chosen
         facts = clients.admin.describe([*chosen, topic])
         if topic not in facts:

@@ -163,6 +163,7 @@ PURE = (
     "ingress/sequencer.py",
     "ingress/source_lag.py",
     "ingress/undelivered.py",
+    "replicator/absent_topics.py",
     "replicator/backfill/plan.py",
     "replicator/config/across.py",
     "replicator/config/client_properties.py",

@@ -22,10 +22,9 @@ from egress.start.log_lookup import check_points
 from egress.topics.claims import Blocked, TopicClaims
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
-from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.errors import ReplicatorError, TargetError
 from formats.log_point import LogPoint
 from formats.segment import SourcePartition
-from formats.topic_selection import select
 from infra.archive.forward_listing import covered
 from infra.archive.lease import BACKFILL, hold_lease, this_process
 from infra.contracts.cluster import TopicPartition
@@ -34,6 +33,7 @@ from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
+from replicator.absent_topics import absent_from_cluster
 from replicator.backfill.estimate import estimated_bytes
 from replicator.backfill.facts import EARLIER, FIRST, FactFinder, TopicArchive
 from replicator.backfill.plan import PartitionBackfill, PartitionFacts, Wanted, is_joined, plan_partition, split
@@ -47,6 +47,7 @@ from replicator.backfill.request import (
     RangeTask,
 )
 from replicator.backfill.spark_task import BackfillTask
+from replicator.backfill.topics import selected_topics
 from replicator.backfill.worker import BackfillWorker, failed
 from replicator.config import Config
 from replicator.services.egress import isolation_level
@@ -104,9 +105,12 @@ class Backfill(Closing):
     def plan(self) -> BackfillPlan:
         """Changes nothing. Raises ConfigError for a topic that egress does not archive, BrokerUnavailable,
         StoreUnavailable and TargetError."""
-        settings = self._selected()
+        settings = selected_topics(self._worker.admin, self.request.topics, self._config)
         topics = self._finder.topics(list(settings))
-        gone = {name: f"{name} is not in the cluster" for name in settings.keys() - topics.keys()}
+        gone: dict[str, str] = {}
+        if absent := sorted(settings.keys() - topics.keys()):
+            existing = self._worker.admin.topics()
+            gone = {name: f"{name}: {absent_from_cluster(name, existing)}" for name in absent}
         by_source = {
             source: topic
             for topic in topics.values()
@@ -163,19 +167,6 @@ class Backfill(Closing):
         self._opened.close()
 
     # --- planning
-
-    def _selected(self) -> Mapping[str, EgressTopicSettings]:
-        """The wanted topics with their settings in [egress.topics]."""
-        admin, patterns = self._worker.admin, self.request.topics
-        by_name = {p.text for p in patterns if not p.is_expression}
-        names = {name for name in admin.topics() if any(p.matches(name) for p in patterns)} | by_name
-        chosen = select(names, self._settings.rules, self._config.own_topics)
-        if missing := sorted(by_name - chosen.keys()):
-            problems = [f"{name}: [egress.topics] does not select it: add it, and egress goes on" for name in missing]
-            raise ConfigError(problems, source=self._config.source)
-        if not chosen:
-            raise ConfigError(["no topic of [egress.topics] matches"], source=self._config.source)
-        return chosen
 
     def _wanted(self, facts: Sequence[PartitionFacts]) -> Mapping[SourcePartition, Wanted]:
         request = self.request

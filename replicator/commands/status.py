@@ -38,8 +38,8 @@ def status(
 ) -> None:
     """Show how far archive and delivery are, and what needs you.
 
-    Reads the bucket and the clusters only. Exit code 3 when something is parked, stuck or lost, 1 when it could not be
-    read.
+    Reads the bucket and the clusters only. Exit code 3 when something is parked, stuck or lost, or a topic
+    that the file names does not exist, 1 when the state could not be read.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.status_compaction import compaction_json, print_compaction

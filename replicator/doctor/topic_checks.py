@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from formats.topic_selection import unmatched
 from infra.contracts.deployment import ClusterTopic
 from replicator.config import Config
 from replicator.doctor.cluster_checks import cluster_name, cluster_of, has_cluster, some
@@ -153,11 +154,9 @@ def archived_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     egress = facts.config.egress
     assert egress is not None
     names, topics = known(cluster_of(facts).names), known(cluster_of(facts).topics)
-    for rule in egress.topics:
-        text = rule.pattern.text
-        if not any(rule.pattern.matches(name) for name in names):
-            what = "no visible topic matches it" if rule.pattern.is_expression else "no such topic is visible"
-            yield NO_TOPIC.at(f'egress.topics."{text}"', what)
+    for rule in unmatched(egress.topics, names):
+        what = "no visible topic matches it" if rule.pattern.is_expression else "no such topic is visible"
+        yield NO_TOPIC.at(f'egress.topics."{rule.pattern.text}"', what)
     unclean = [
         name
         for name, one in topics.items()

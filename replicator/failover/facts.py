@@ -51,8 +51,8 @@ class FailoverSources:
     ledger: Ledger
 
     def read(self, now: datetime, *, of_groups: bool = True) -> FailoverFacts:
-        """Raises ConfigError, StoreUnavailable, BrokerUnavailable, and TargetError when nothing of the region is
-        delivered here. Without `of_groups` no decisions about groups are made."""
+        """Raises ConfigError, also when the region is none of the sources, StoreUnavailable, BrokerUnavailable, and
+        TargetError when there is no offset map. Without `of_groups` no decisions about groups are made."""
         clients, region, config = self.clients, self.region, self.clients.config
         translated = TranslatedOffsets.open(clients, region)
         found = routed(clients)

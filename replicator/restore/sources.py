@@ -13,10 +13,9 @@ from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.settings.field import region_name
 from ingress.routing.succession import ArchivedIncarnation, in_order
+from replicator.absent_topics import absent_from_archive, some_names
 from replicator.restore.incarnations_at import IncarnationsAt
 from replicator.selection import Selection
-
-MOST_NAMED = 5  # regions in one message
 
 
 def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
@@ -76,17 +75,20 @@ def incarnations_of(
     stored: dict[str, list[ArchivedIncarnation]] = {}
     found = archive.segments.incarnations(selection.region)
     elsewhere = "" if found else _elsewhere(archive, selection.region)
+    topics = {incarnation.topic for incarnation in found if not is_internal(incarnation.topic, ())}
     for incarnation in found:
-        if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
+        if incarnation.topic in topics and selection.matches(incarnation.topic):
             stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
+    where = f"nothing of it is stored below {selection.region}/{elsewhere}"
     problems = [
-        f"{pattern}: nothing of it is stored below {selection.region}/{elsewhere}"
+        f"{pattern}: {where}{absent_from_archive(pattern, topics)}"
         for pattern in selection.topics
         if not any(pattern.matches(topic) for topic in stored)
     ]
     problems += [
         f"--rename {name}={selection.renaming.names[name]}: {name} is none of the topics ({', '.join(sorted(stored))})"
         for name in sorted(selection.renaming.names.keys() - stored.keys())
+        if stored  # else nothing is found anyway, as the problems before it say
     ]
     chosen = []
     for topic, incarnations in sorted(stored.items()):
@@ -107,7 +109,7 @@ def _elsewhere(archive: Archive, region: str) -> str:
     """What to do where nothing at all is stored below `region`."""
     with suppress(ReplicatorError):  # a principal that may read one region's archive need not see the others'
         if others := [one for one in archive.segments.regions() if one != region and region_name(one) is None]:
-            named = ", ".join(others[:MOST_NAMED]) + (", …" if len(others) > MOST_NAMED else "")
+            named = some_names(others)
             return f", nor anything else; the archive of another region is --archive-region NAME: {named}"
     return ", nor anything else; the archive of another region is --archive-region NAME"
 

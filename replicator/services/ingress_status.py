@@ -20,6 +20,7 @@ def ingress_sources(reach: Clients, routed: Routed) -> IngressSources:
         region=config.region,
         own_topics=config.own_topics,
         plan=Planned(refused=plan.reasons, kept_away=plan.kept_away_paths, followed=plan.followed),
+        catalogs=routed.catalogs,
         admin=reach.admin,
         cluster_id=reach.cluster_id,
         groups=reach.groups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from formats.forks import explain, unresolved
 from formats.incarnation import current
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import select
+from formats.topic_selection import select, unmatched
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
@@ -31,6 +31,8 @@ from infra.contracts.cluster import (
     TopicPartition,
     describe_each,
 )
+from infra.settings.field import dotted
+from replicator.absent_topics import absent_from_cluster
 from replicator.config import EgressSettings
 from replicator.status.archive import archived as archived_partitions
 from replicator.status.members import missing_members
@@ -68,10 +70,11 @@ class EgressStatus:
     partitions: tuple[EgressPartitionStatus, ...]
     topics: Mapping[str, str]  # topic -> why it cannot be archived
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
+    absent: tuple[str, ...] = ()  # of each rule with the name of a topic that does not exist: what to do
 
     @property
     def problems(self) -> list[str]:
-        found = [f"{topic}: {why}" for topic, why in self.topics.items()]
+        found = [*self.absent, *(f"{topic}: {why}" for topic, why in self.topics.items())]
         found += [f"{p.source}: {problem}" for p in self.partitions for problem in p.problems]
         if missing := missing_members("egress", self.group_id, self.group, sum(p.lag for p in self.partitions)):
             found.append(missing)
@@ -99,7 +102,9 @@ class EgressSources:
         gap_sources = pool.submit(self.control.gap_sources, self.region)
         fork_sources = pool.submit(self.control.fork_sources, self.region)
         claimed = self.control.claimed_paths(self.region)
-        topics, refused = describe_each(self.admin, self._names())
+        listed = self.admin.topics()
+        selected = self._names(listed)
+        topics, refused = describe_each(self.admin, selected)
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
         # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
         # reason
@@ -177,13 +182,22 @@ class EgressSources:
             partitions=tuple(rows),
             topics=topic_problems,
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
+            absent=tuple(self._absent(selected, listed, {*topics, *refused})),
         )
 
-    def _names(self) -> Collection[str]:
+    def _absent(self, selected: Collection[str], listed: Iterable[str], existing: Collection[str]) -> Iterator[str]:
+        """The problem of each rule with a name that none of the `existing` topics has: most likely it is mistyped, and
+        the topic that was meant is not archived. `selected`: names, without those that are excluded."""
+        for rule in unmatched(self.settings.topics, existing):
+            if (name := rule.pattern.text) in selected:
+                what = absent_from_cluster(name, listed)
+                yield f"{dotted(['egress', 'topics', name])}: {what}: correct the name, or create the topic"
+
+    def _names(self, listed: Iterable[str]) -> Collection[str]:
         """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
         configuration names are described by name, which distinguishes a denial from absence."""
         by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
-        return select({*self.admin.topics(), *by_name}, self.settings.rules, self.own_topics)
+        return select({*listed, *by_name}, self.settings.rules, self.own_topics)
 
     def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
         return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from formats.control.catalog import Catalog
 from formats.coverage import Extent, end_of, joined
 from formats.errors import CheckpointConflict, PluginFailed
 from formats.messages.delivery_checkpoint import (
@@ -20,7 +21,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import current_claim, is_copied, why_copied
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import is_internal
+from formats.topic_selection import is_internal, unmatched
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
@@ -28,6 +29,7 @@ from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts, describe_each
 from infra.contracts.internal_topics import CheckpointStore
+from infra.settings.field import dotted
 from ingress.heartbeat_flows import heartbeat_flows
 from ingress.undelivered import (
     before_begin,
@@ -38,6 +40,7 @@ from ingress.undelivered import (
     later_incarnations,
     undelivered,
 )
+from replicator.absent_topics import absent_from_source
 from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
 from replicator.status.members import missing_members
@@ -99,11 +102,12 @@ class IngressStatus:
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     matches_nothing: bool = False  # no stored topic matches a source
     empty_regions: tuple[str, ...] = ()  # regions of sources of which nothing is stored
+    absent: tuple[str, ...] = ()  # of each source with the name of a topic that its region does not have: what to do
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
     def problems(self) -> list[str]:
-        found = [*self.unnamed]
+        found = [*self.absent, *self.unnamed]
         found += [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
         if self.misses_topic:
             found.append(self._without_topic())
@@ -162,6 +166,7 @@ class IngressSources:
     region: str  # this one
     own_topics: Collection[str]
     plan: Planned
+    catalogs: Mapping[str, Catalog]  # in force, by region
     admin: ClusterAdmin
     cluster_id: str  # of this cluster
     groups: ConsumerGroups
@@ -183,9 +188,10 @@ class IngressSources:
         plan = self.plan
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
         unnamed: list[str] = []
-        matches_nothing, stored_regions = True, set[str]()
+        matches_nothing = True
+        topics: dict[str, set[str]] = {}  # that are stored, by region
         for region, one in stored_incarnations(self.store, regions, pool):
-            stored_regions.add(region)
+            topics.setdefault(region, set()).add(one.topic)
             source = self.settings.source_of(region, one.topic)
             matches_nothing = matches_nothing and (source is None or is_internal(one.topic, self.own_topics))
             if (region, one.path) in plan.kept_away:
@@ -257,7 +263,8 @@ class IngressSources:
             partitions=tuple(partitions),
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             matches_nothing=matches_nothing,
-            empty_regions=tuple(sorted(regions - stored_regions)),
+            empty_regions=tuple(sorted(regions - topics.keys())),
+            absent=tuple(self._absent(topics)),
             unnamed=tuple(unnamed),
             sources=source_status(
                 reports.result(),
@@ -266,6 +273,19 @@ class IngressSources:
                 {name: (region, name in existing) for name, region in beats.items()},
             ),
         )
+
+    def _absent(self, stored: Mapping[str, Collection[str]]) -> Iterator[str]:
+        """The problem of each source with a name that its region does not have: most likely it is mistyped, and the
+        topic that was meant is not delivered. Without a catalogue, a topic without records is not known."""
+        for index, source in enumerate(self.settings.sources):
+            catalog = self.catalogs.get(source.region)
+            if catalog is None or source.topic.is_expression:
+                continue
+            existing = {*catalog.topics, *catalog.removed_names, *stored.get(source.region, ())}
+            if unmatched([source.rule], existing):
+                what = absent_from_source(source.topic.text, source.region, existing)
+                where = dotted(["ingress", "sources", index, "topic"])
+                yield f"{where}: {what}: correct the name, or let egress there archive it"
 
     def _settles_within(self, source: SourcePartition) -> timedelta:
         """How long the first segment of a partition may wait for earlier ones."""

@@ -249,6 +249,7 @@ class World:
             region=HERE,
             own_topics=self.settings.own_topics,
             plan=self.planned(),
+            catalogs=self.catalogs().refresh(self.settings.regions),
             admin=self.admin,
             cluster_id=self.admin.cluster_id(),
             groups=groups or FakeGroups(members={self.settings.group_id: 1}),

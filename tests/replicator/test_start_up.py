@@ -151,7 +151,7 @@ def test_help_without_parameters_is_the_help_of_all_commands(capsys: pytest.Capt
 @pytest.mark.cpu
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("status", "--help")])
 def test_help_answers_within_0_3_seconds(arguments: tuple[str, ...]) -> None:
-    """Of processor time, which is what it takes on a machine with nothing else to do. A core that needs more than 0.13 s
+    """Of processor time, which is what it takes on a machine with nothing else to do. A core that takes over 0.13 s
     for some of the standard library is given as much more."""
     times = [(cost("-c", f"import {STANDARD}"), cost("-m", "replicator", *arguments)) for _ in range(4)]
     standard, ours = (min(each) for each in zip(*times, strict=True))

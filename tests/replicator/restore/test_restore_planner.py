@@ -22,7 +22,7 @@ from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan
 from replicator.restore.sources import sources_of, with_earlier_forks
 from replicator.restore.target_options import TargetOptions
-from replicator.selection import CHECKPOINTS, Renaming, checkpoint_topic
+from replicator.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.planned import existing, only, plan, planner, reasons, select
@@ -77,8 +77,35 @@ def test_where_nothing_is_stored_the_other_regions_of_the_bucket_are_named() -> 
         plan(world, replace(select("t"), region="here"))
     problem = "t: nothing of it is stored below here/, nor anything else; the archive of another region is"
     assert list(raised.value.problems) == [f"{problem} --archive-region NAME: {REGION}"]
-    with pytest.raises(ConfigError, match=r"absent: nothing of it is stored below a/$"):
-        plan(world, select("absent"))
+
+
+def refusal(world: World, selection: Selection) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        plan(world, selection)
+    return list(raised.value.problems)
+
+
+def test_a_topic_that_is_not_stored_is_refused_with_what_is_stored() -> None:
+    world = World()
+    for topic in ("payments", "orders", "__consumer_offsets"):
+        world.put(0, 9, topic=topic)
+    nothing = "nothing of it is stored below a/"
+    assert refusal(world, select("paymnts")) == [
+        f"paymnts: {nothing} (did you mean 'payments'?); stored there: orders, payments"
+    ]
+    assert refusal(world, select("^none.*")) == [f"^none.*: {nothing}; stored there: orders, payments"]
+    for number in range(4):
+        world.put(0, 9, topic=f"other{number}")
+    assert refusal(world, select("absent")) == [
+        f"absent: {nothing}; stored there: orders, other0, other1, other2, other3, …"
+    ]
+
+
+def test_a_rename_is_not_refused_where_no_topic_is_found_anyway() -> None:
+    world = World()
+    world.put(0, 9)
+    (problem,) = refusal(world, select("absent", renaming=Renaming({"t": "copy"})))
+    assert problem.startswith("absent: ")
 
 
 @pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,6 +38,7 @@ from tests.ingress.world import World
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 0)
 GROUP = "replicator.egress"
+NO_SUCH_TOPIC = "no topic of this name is on the cluster"
 
 
 def place(topic_id: str, number: int = 0) -> TopicClaim:
@@ -149,11 +150,11 @@ class Cluster:
             for partition in range(2):
                 self.probe.marks[TopicPartition(topic, partition)] = LogEnds(low=0, stable=10, high=10)
 
-    def status(self, *patterns: str) -> EgressStatus:
+    def status(self, *patterns: str, exclude: Sequence[str] = ()) -> EgressStatus:
         rules = tuple(TopicRule(TopicPattern(pattern), EgressTopicSettings()) for pattern in patterns or ("^[tu]",))
         return EgressSources(
             region="a",
-            settings=EgressSettings(topics=rules),
+            settings=EgressSettings(topics=rules, exclude=tuple(map(TopicPattern, exclude))),
             own_topics=frozenset(),
             admin=self.world.admin,
             cluster_id=self.world.admin.cluster_id(),
@@ -203,8 +204,25 @@ def test_topics_of_which_nothing_is_archived_are_shown_with_what_to_check(capsys
     assert "lag" in shown(), "the table has its rows"
     assert "no topic is selected: check the names in [egress.topics]" in shown("absent")
     assert "lag" not in shown("absent"), "a table without rows"
+    assert f"! egress.topics.absent: {NO_SUCH_TOPIC}: correct the name, or create the topic" in shown("absent")
     cluster.world.put(0, 9)
     assert "nothing of these topics" not in shown()
+
+
+def test_a_rule_with_the_name_of_no_topic_is_a_problem_that_names_the_setting_and_the_nearest_topic() -> None:
+    cluster = Cluster()
+    cluster.world.broker.create("payments", partitions=1)
+    assert cluster.status("t", "paymnts", "^none.*", "a.b").problems == [
+        f"egress.topics.paymnts: {NO_SUCH_TOPIC} (did you mean 'payments'?): correct the name, or create the topic",
+        f'egress.topics."a.b": {NO_SUCH_TOPIC}: correct the name, or create the topic',
+    ]
+    cluster.world.broker.create("paymnts", partitions=1)
+    assert cluster.status("t", "paymnts").problems == []
+
+
+def test_an_excluded_name_is_no_problem_whether_its_topic_exists() -> None:
+    cluster = Cluster()
+    assert cluster.status("t", "u", "gone", exclude=("u", "gone")).problems == []
 
 
 def holed(cluster: Cluster) -> list[Segment]:
@@ -335,10 +353,10 @@ def test_a_group_without_members_is_a_problem() -> None:
 
 
 def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
-    """No listing shows it; a topic that does not exist is no problem."""
+    """No listing shows it, and it is not taken for one that does not exist."""
     cluster = Cluster()
     cluster.world.admin.hides["t"] = "describe topic t: planned"
-    status = cluster.status("t", "u", "absent")
+    status = cluster.status("t", "u")
     assert status.problems == ["t: describe topic t: planned: allow READ, which includes it"]
     assert {p.source.topic for p in status.partitions} == {"u"}
 

@@ -17,7 +17,7 @@ from replicator.status.archive import ArchivedPartition
 from replicator.status.egress import EgressStatus
 from replicator.status.ingress import IngressPartition, IngressStatus, partition_status
 from tests.fakes.cluster_facts import FakeGroups
-from tests.ingress.world import World, key, source_settings
+from tests.ingress.world import World, key, source_settings, source_topic
 
 GROUP = "replicator.ingress"
 
@@ -347,6 +347,27 @@ def test_a_region_without_an_archive_is_named_with_what_to_check(capsys: pytest.
     target.world.put(0, 9)
     assert "none of the archived topics" not in shown()
     assert "destination" in shown()
+
+
+def test_a_source_with_the_name_of_no_topic_is_a_problem_once_the_catalogue_has_arrived() -> None:
+    target = Target(topic="paymnts")
+    assert target.status().problems == [], "without a catalogue a topic without records is not known"
+    target.world.publish_catalog(source_topic("payments"))
+    assert target.status().problems == [
+        "ingress.sources[0].topic: neither the archive nor the catalogue of a has a topic paymnts (did you mean "
+        "'payments'?): correct the name, or let egress there archive it"
+    ]
+    target.world.publish_catalog(source_topic("paymnts"))
+    assert target.status().problems == [], "which has no records yet"
+    target.world.publish_catalog()
+    target.world.put(0, 9, topic="paymnts")
+    assert target.status().problems == [], "stored"
+
+
+def test_a_source_with_an_expression_may_match_nothing() -> None:
+    target = Target(topic="^t", destination="{topic}.copy")
+    target.world.publish_catalog(source_topic("other"))
+    assert target.status().problems == []
 
 
 def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
