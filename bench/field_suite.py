@@ -220,18 +220,18 @@ class FieldSuite:
     # --- merging: in a folder, without a server between ---
 
     def _merge(self) -> FieldRow:
-        each = max(int(COUNTS["json"] * 0.4 * self.plan.share) // (MERGE_PARTITIONS * MERGE_SEGMENTS), QUARTERS)
+        segments = MERGE_PARTITIONS * MERGE_SEGMENTS
+        quarter = max(round(COUNTS["json"] * 0.4 * self.plan.share) // segments // QUARTERS, 1)  # of a segment
         row = FieldRow(
             name="merge", data=NAMES["json"], partitions=MERGE_PARTITIONS, server="folder",
-            small=MERGE_PARTITIONS * MERGE_SEGMENTS * (each // QUARTERS),
-            records=MERGE_PARTITIONS * MERGE_SEGMENTS * each, raw_bytes=0, floor="",
+            small=segments * quarter, records=segments * quarter * QUARTERS, raw_bytes=0, floor="",
         )  # fmt: skip
         raw = 0
         for number in range(self.plan.rounds):
             order = self.contenders if number % 2 == 0 else self.contenders[::-1]
             for contender in order:
                 results = []
-                for count in (each // QUARTERS, each):
+                for count in (quarter, quarter * QUARTERS):
                     root = self.folder / f"merge-{number}-{contender.name.replace(' ', '-')}-{count}"
                     root.mkdir()
                     raw = self._fill(contender, root, count)
