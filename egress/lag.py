@@ -73,7 +73,7 @@ class LagGauge:
         # offset beyond an end that was read before it says the same.
         at_rest = {partition: high for partition, high in highs.items() if committed.get(partition) == high}
         behind = [partition for partition in highs if partition not in at_rest]
-        return _Ends(highs, {**at_rest, **(self.admin.stable_offsets(behind) if behind else {})})
+        return _Ends(highs, {**at_rest, **self.admin.stable_offsets(behind)})
 
     def _report(self, ends: _Ends, sources: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
         for partition, source in sources.items():

@@ -12,14 +12,16 @@ MOST_NAMED = 5  # topics, or regions, in one message
 
 def absent_from_cluster(name: str, existing: Iterable[str]) -> str:
     """That the cluster has no topic `name`, with those of the `existing` topics that are nearest to it."""
-    near = suggestion(name, sorted(topic for topic in existing if not is_internal(topic, ())))
-    return f"no topic of this name is on the cluster{near}"
+    return f"no topic of this name is on the cluster{_nearest(name, existing)}"
 
 
 def absent_from_source(name: str, region: str, existing: Iterable[str]) -> str:
     """That neither archive nor catalogue of the region, which have the `existing` topics, has a topic `name`."""
-    near = suggestion(name, sorted(topic for topic in existing if not is_internal(topic, ())))
-    return f"neither the archive nor the catalogue of {region} has a topic {name}{near}"
+    return f"neither the archive nor the catalogue of {region} has a topic {name}{_nearest(name, existing)}"
+
+
+def _nearest(name: str, existing: Iterable[str]) -> str:
+    return suggestion(name, sorted(topic for topic in existing if not is_internal(topic, ())))
 
 
 def absent_from_archive(pattern: TopicPattern, stored: Collection[str]) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.errors import TransientError
-from formats.topic_selection import select
+from formats.topic_selection import select, unmatched
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
@@ -129,7 +129,7 @@ class TopicWatcher:
         }
         if self._at_first is None:
             self._at_first = everything | refused.keys()
-        idle = (r.pattern for r in rules if not r.pattern.matches_any(everything | refused.keys()))
+        idle = (rule.pattern for rule in unmatched(rules, everything | refused.keys()))
         topics = {n: Selected(chosen[n], facts[n], n not in self._at_first) for n in sorted(facts)}
         return _Refresh(topics, None, self._refreshed_paths(), refused, frozenset(map(str, idle)))
 

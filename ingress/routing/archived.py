@@ -14,7 +14,7 @@ from formats.control.claim import TopicClaim
 from formats.errors import DataError, PluginFailed
 from formats.incarnation import LEGAL_NAME, Incarnation
 from formats.segment import SourcePartition
-from formats.topic_selection import is_internal, select
+from formats.topic_selection import is_internal, select, unmatched
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.internal_topics import CheckpointStore
@@ -257,9 +257,8 @@ class ArchivedTopics:
 
 
 def _idle(settings: IngressSettings, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
-    for source in settings.sources:
-        if source.region == region and not source.topic.matches_any(topics):
-            yield region, str(source.topic)
+    for rule in unmatched(settings.rules(region), topics):
+        yield region, str(rule.pattern)
 
 
 def _stopped(incarnation: ArchivedIncarnation) -> str:

@@ -75,8 +75,10 @@ def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[SourcePart
     code = process.wait(PATIENCE)
     took = timedelta(seconds=time.monotonic() - began)
     if code != 0:
-        unended = f"did not end within {PATIENCE.total_seconds():.0f} s: the machine may be too busy, run it again"
-        raise LocalStackError(with_log(f"restore {unended if code is None else f'ended with {code}'}", process.log))
+        how = f"ended with {code}"
+        if code is None:
+            how = f"did not end within {PATIENCE.total_seconds():.0f} s: the machine may be too busy, run it again"
+        raise LocalStackError(with_log(f"restore {how}", process.log))
     return Recovery(source=source, restored=_verified(stack, names, source, file), took=took)
 
 

@@ -21,7 +21,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import current_claim, is_copied, why_copied
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import is_internal, unmatched
+from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
@@ -282,7 +282,7 @@ class IngressSources:
             if catalog is None or source.topic.is_expression:
                 continue
             existing = {*catalog.topics, *catalog.removed_names, *stored.get(source.region, ())}
-            if unmatched([source.rule], existing):
+            if not source.topic.matches_any(existing):
                 what = absent_from_source(source.topic.text, source.region, existing)
                 where = dotted(["ingress", "sources", index, "topic"])
                 yield f"{where}: {what}: correct the name, or let egress there archive it"

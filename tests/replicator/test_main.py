@@ -14,6 +14,7 @@ import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from infra.local.ports import free_ports
 from replicator import main
 
 CONFIG = """
@@ -66,6 +67,16 @@ class TestUsage:
     def test_version(self, run: Run) -> None:
         result = run("--version")
         assert (result.code, result.out) == (0, f"replicator {version('kafka-segment-replicator')}\n")
+
+    @pytest.mark.parametrize(("argument", "code", "asks_spark"), [("--version", 1, True), ("--no-such", 2, False)])
+    def test_under_spark_submit_a_success_ends_with_its_spark(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, argument: str, code: int, asks_spark: bool
+    ) -> None:
+        """Here, its Java has ended: who asks for it is told."""
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", str(*free_ports(1)))
+        monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "secret")
+        result = run(argument)
+        assert (result.code, "the Java of spark-submit has ended" in result.err) == (code, asks_spark)
 
     @pytest.mark.parametrize("group", [(), ("client",), ("config",), ("explain",), ("local",), ("checkpoints",)])
     def test_help_names_every_command(self, run: Run, group: tuple[str, ...]) -> None:
