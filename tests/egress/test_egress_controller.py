@@ -41,6 +41,20 @@ def test_only_a_process_without_open_work_waits_longer_for_records(world: World)
     assert process.consumer.timeouts[-1] == QUIET_POLL
 
 
+def test_a_process_whose_commit_was_refused_does_not_wait_longer_before_the_next(world: World) -> None:
+    process = world.process()
+    process.join()
+    world.produce(P, 3)
+    process.turn()
+    process.consumer.fail_commits(P)
+    process.later(turns=4)
+    assert world.broker.committed("group")[P].next_offset == 0
+    assert process.consumer.timeouts[-1] == POLL
+    process.later(1)
+    world.expect(P)
+    assert process.consumer.timeouts[-1] == QUIET_POLL
+
+
 # --- ranges tile ------------------------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,7 @@ class TestUsage:
     def test_under_spark_submit_a_success_ends_with_its_spark(
         self, run: Run, monkeypatch: pytest.MonkeyPatch, argument: str, code: int, asks_spark: bool
     ) -> None:
-        """Here, its Java has ended: who asks for it is told."""
+        """Here its Java has ended, which is an error of whatever asks for it."""
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", str(*free_ports(1)))
         monkeypatch.setenv("PYSPARK_GATEWAY_SECRET", "secret")
         result = run(argument)
