@@ -51,6 +51,9 @@ DEFAULTS: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
     # half of what an idle broker costs is a record of the controller every 500 ms
     "metadata.max.idle.interval.ms": "30000",
+    # records of years ago are produced into topics with the default retention: every five minutes, the default, the
+    # broker would delete them between a write and its read
+    "log.retention.check.interval.ms": "86400000",
     # topics are created explicitly
     "auto.create.topics.enable": "false",
     # small: the default takes 128 MiB of the heap at once
