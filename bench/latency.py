@@ -32,6 +32,7 @@ from typing import Any
 from bench import child
 from bench.__main__ import commit_of_tree, machine, software
 from bench.arrivals import digests
+from bench.bare_segments import STEPS
 from bench.child import ROOT, ChildFailed
 from bench.data import records
 from bench.latency_report import LatencyRow, LatencyRun, page_with, table
@@ -52,7 +53,7 @@ from bench.latency_services import (
 from bench.queue_bridge import PROBE
 from bench.topics import ClusterTopics
 from infra.kafka.client.idempotent_producer import producer_properties
-from infra.local.aws import s3_client
+from infra.local.aws import CREDENTIALS, s3_client
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
@@ -62,6 +63,7 @@ from ingress.delivery.sizes import PRODUCER_BYTES
 DOCS = ROOT / "docs"
 SETTLE_SECONDS = 15.0  # from the start of producer and reader to the first record: Python, records, metadata
 PROBE_SECONDS = 2.0
+BARE_SEGMENTS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,7 @@ def _row(scene: _Scene, begin: _Sample, end: _Sample, arrived: child.Measurement
     in_order = [number % load.partitions for number in range(len(made.values))]
     wanted = {str(partition): crc for partition, crc in digests(made.keys, made.values, in_order).items()}
     stages = {name: (end.stages[name][0] - one[0], end.stages[name][1] - one[1]) for name, one in begin.stages.items()}
+    segments = int(stages.get("put", (0, 0))[1])
     of_probes = [at - probes.put_at[key] for key, at in end.queue.get("probes", {}).items() if key in probes.put_at]
     return LatencyRow(
         age=load.age,
@@ -265,7 +268,7 @@ def _row(scene: _Scene, begin: _Sample, end: _Sample, arrived: child.Measurement
         arrived=arrived.other["records"],
         is_whole=arrived.other["digests"] == wanted,
         ages=arrived.other["ages"],
-        segments=int(stages.get("put", (0, 0))[1]),
+        segments=segments,
         cpu={name: end.cpu[name] - begin.cpu[name] for name in pids},
         peak_rss_mib={name: peak_rss_mib(pids[name]) for name in ("egress", "ingress")},
         requests=scene.storage.log.requests(BUCKET, begin.log_position, end.log_position, without=PROBE),
@@ -273,7 +276,16 @@ def _row(scene: _Scene, begin: _Sample, end: _Sample, arrived: child.Measurement
         queue_delay=_percentiles(end.queue.get("delays", ())),
         notification_delay=_percentiles(of_probes),
         stages={name: total / number for name, (total, number) in stages.items() if number},
+        bare=_bare(scene, load.per_second * (end.at - begin.at) / max(segments, 1)),
     )
+
+
+def _bare(scene: _Scene, segment_records: float) -> Mapping[str, float]:
+    """What the libraries alone take, with the same S3 server, when the services have no more records."""
+    s3 = {"endpoint_url": scene.storage.endpoint_url, **CREDENTIALS}
+    spec = {"s3": s3, "bucket": BUCKET, "records": max(round(segment_records), 1), "segments": BARE_SEGMENTS}
+    found = child.run("bench.bare_segments", "segments", spec, log=scene.folder / "bare.log", timeout_seconds=300)
+    return {step: found.other[step] for step in STEPS}
 
 
 def _percentiles(seconds: Sequence[float]) -> Mapping[str, float]:

@@ -49,6 +49,7 @@ class LatencyRow:
     queue_delay: Mapping[str, float]  # seconds in the bench's own queue, by percentile
     notification_delay: Mapping[str, float]  # seconds from the answer to a PUT until its notification is in the queue
     stages: Mapping[str, float]  # mean seconds of a segment in each stage of its way
+    bare: Mapping[str, float]  # CPU milliseconds of pyarrow and boto3 alone for a segment as large, by step
 
     def cpu_ms(self, process: str) -> float:
         """A segment."""
@@ -74,6 +75,7 @@ class LatencyRow:
             f"seconds: {ages}",
             f"stages: {stages}; {delays}",
             f"CPU: {cpu}; ms a segment: {self.cpu_ms('egress'):.2f}, {self.cpu_ms('ingress'):.2f}",
+            _bare(self),
             f"RSS: {dict(self.peak_rss_mib)}; requests: {dict(self.requests)}, of the queue {self.queue_requests}",
         ]
         return "\n    ".join(lines)
@@ -155,7 +157,17 @@ def _sentences(run: LatencyRun) -> Iterator[str]:
             )
         if row.queue_requests is not None:
             parts.append(f"requests of SQS {row.queue_requests / row.seconds:.0f}/s")
+        parts.append(f"{_bare(row)}, with nothing of ours and no Kafka")
         yield "; ".join(parts) + "."
+
+
+def _bare(row: LatencyRow) -> str:
+    steps = {name: f"{name} {took:.1f}" for name, took in row.bare.items()}
+    return (
+        f"CPU ms of pyarrow and boto3 alone for a segment as large, to write {row.bare['encode'] + row.bare['put']:.1f} "
+        f"({steps['encode']}, {steps['put']}), to read {row.bare['get'] + row.bare['decode']:.1f} "
+        f"({steps['get']}, {steps['decode']})"
+    )
 
 
 def _rss(row: LatencyRow) -> str:

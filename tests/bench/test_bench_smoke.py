@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import field_report, report
+from bench.bare_segments import STEPS
 from bench.child import ROOT
 from bench.data import records
 from bench.field_report import FieldRun
@@ -165,6 +166,8 @@ def test_a_small_run_of_latency(server: str, tmp_path: Path) -> None:
     assert row.segments > 0
     assert row.requests["PUT"] >= row.segments - 4  # some were stored as the measuring began
     assert 0.2 < row.ages["p50"] <= row.ages["p99"]
+    assert set(row.bare) == set(STEPS)
+    assert min(row.bare.values()) > 0
     if server == "versitygw":
         assert row.queue_delay
         assert row.notification_delay

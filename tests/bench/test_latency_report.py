@@ -28,6 +28,7 @@ ROW = LatencyRow(
     queue_delay={"p50": 0.001, "p99": 0.01},
     notification_delay={"p50": 0.002, "p99": 0.02},
     stages={"close": 1.05, "put": 0.03},
+    bare={"encode": 1.0, "put": 2.5, "get": 2.0, "decode": 0.7},
 )
 RUN = LatencyRun(
     commit="0123456789abcdef",
@@ -57,6 +58,10 @@ def test_the_price_is_that_of_the_requests_and_of_one_replicated_put_each() -> N
         + 12_000 * prices.of("queue")
     )
     assert ROW.dollars_a_month(prices) == pytest.approx(every_second / 600 * MONTH_SECONDS)
+
+
+def test_the_floor_of_a_segment_stands_beside_what_it_took() -> None:
+    assert "to write 3.5 (encode 1.0, put 2.5), to read 2.7 (get 2.0, decode 0.7)" in section(RUN)
 
 
 def test_damage_is_reported() -> None:
