@@ -1,6 +1,8 @@
-"""The bare libraries with small segments: pyarrow encodes and boto3 puts each, then boto3 gets and pyarrow decodes each.
-Nothing is checked, and no record comes from Kafka or goes there: the floor of what a segment costs a program in Python.
-`bench.child` starts it."""
+"""pyarrow and boto3 alone with small segments: each is encoded and put, then each is got and decoded.
+
+Nothing is checked, and no record comes from Kafka or goes there: the least that a segment costs a program in Python with
+these libraries. `bench.child` starts it.
+"""
 
 from __future__ import annotations
 

@@ -162,11 +162,10 @@ def _sentences(run: LatencyRun) -> Iterator[str]:
 
 
 def _bare(row: LatencyRow) -> str:
-    steps = {name: f"{name} {took:.1f}" for name, took in row.bare.items()}
+    encode, put, get, decode = (row.bare[step] for step in ("encode", "put", "get", "decode"))
     return (
-        f"CPU ms of pyarrow and boto3 alone for a segment as large, to write {row.bare['encode'] + row.bare['put']:.1f} "
-        f"({steps['encode']}, {steps['put']}), to read {row.bare['get'] + row.bare['decode']:.1f} "
-        f"({steps['get']}, {steps['decode']})"
+        f"CPU ms of pyarrow and boto3 alone for a segment as large, to write {encode + put:.1f} (encode {encode:.1f}, "
+        f"put {put:.1f}), to read {get + decode:.1f} (get {get:.1f}, decode {decode:.1f})"
     )
 
 
