@@ -1,7 +1,7 @@
 """pyarrow and boto3 alone with small segments: each is encoded and put, then each is got and decoded.
 
-Nothing is checked, and no record comes from Kafka or goes there: the least that a segment costs a program in Python with
-these libraries. `bench.child` starts it.
+Nothing is checked, and no record comes from Kafka or goes there: the least that a segment costs a program in Python
+with these libraries. `bench.child` starts it.
 """
 
 from __future__ import annotations
