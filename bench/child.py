@@ -43,16 +43,18 @@ def run(
     timeout_seconds: float,
     python: Path = Path(sys.executable),
     folder: Path = ROOT,
+    under: Sequence[str] = (),
 ) -> Measurement:
     """Run `python -m module what` with the spec on stdin and the result on stdout. `python` and `folder`: of another
-    version of this project, whose `bench/` is in `folder`. Raises ChildFailed."""
+    version of this project, whose `bench/` is in `folder`. `under`: the command of a profiler that starts it. Raises
+    ChildFailed."""
     # a program as it is installed: modules are compiled once, not by each process
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
     with log.open("wb") as errors, output.open("wb") as results:
         process = subprocess.Popen(
-            [str(python), "-m", module, what],
+            [*under, str(python), "-m", module, what],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

@@ -12,8 +12,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,6 +87,13 @@ def measure(options: argparse.Namespace) -> FieldRun:
 
 
 def _of_server(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) -> list[FieldRow]:
+    with suite(plan, server, contenders) as opened:
+        return list(opened.run())
+
+
+@contextmanager
+def suite(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) -> Iterator[FieldSuite]:
+    """With a broker, an S3 server and a folder of its own."""
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="replicator-field-")))
         stack = opened.enter_context(LocalStack(regions=("a",), java_options=("-Xmx1g",)))
@@ -100,7 +107,7 @@ def _of_server(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) 
             bootstrap=stack.brokers["a"].bootstrap, endpoint_url=url, run="field", queue_url=stack.moto.endpoint_url
         )
         place.prepare()
-        return list(FieldSuite(place, plan, server, contenders, folder, log).run())
+        yield FieldSuite(place, plan, server, contenders, folder, log)
 
 
 def _options() -> argparse.ArgumentParser:

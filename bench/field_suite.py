@@ -8,7 +8,7 @@ alone (`bench.fidelity`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +70,7 @@ class FieldSuite:
     contenders: tuple[Contender, ...]  # this version first
     folder: Path
     log: ServerLog | VersityLog
+    profiler: Callable[[Path], Sequence[str]] | None = None  # its command, for a file of its own beside each log
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self) -> Iterator[FieldRow]:
@@ -272,6 +273,7 @@ class FieldSuite:
             timeout_seconds=TIMEOUT_SECONDS + 60,
             python=contender.python,
             folder=contender.folder,
+            under=self.profiler(log) if self.profiler is not None else (),
         )
         result.other["requests"] = self.log.requests(self.place.bucket, since)
         return result

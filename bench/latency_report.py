@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bench.deployment import MONTH_SECONDS
 from bench.prices import STANDARD, RegionPrices, prices_of
@@ -49,7 +49,8 @@ class LatencyRow:
     queue_delay: Mapping[str, float]  # seconds in the bench's own queue, by percentile
     notification_delay: Mapping[str, float]  # seconds from the answer to a PUT until its notification is in the queue
     stages: Mapping[str, float]  # mean seconds of a segment in each stage of its way
-    bare: Mapping[str, float]  # CPU milliseconds of pyarrow and boto3 alone for a segment as large, by step
+    # CPU milliseconds of pyarrow and boto3 alone for a segment as large, by step; empty in a file of an earlier version
+    bare: Mapping[str, float] = field(default_factory=dict)
 
     def cpu_ms(self, process: str) -> float:
         """A segment."""
@@ -75,7 +76,7 @@ class LatencyRow:
             f"seconds: {ages}",
             f"stages: {stages}; {delays}",
             f"CPU: {cpu}; ms a segment: {self.cpu_ms('egress'):.2f}, {self.cpu_ms('ingress'):.2f}",
-            _bare(self),
+            _bare(self) if self.bare else "no floor",
             f"RSS: {dict(self.peak_rss_mib)}; requests: {dict(self.requests)}, of the queue {self.queue_requests}",
         ]
         return "\n    ".join(lines)
@@ -157,7 +158,8 @@ def _sentences(run: LatencyRun) -> Iterator[str]:
             )
         if row.queue_requests is not None:
             parts.append(f"requests of SQS {row.queue_requests / row.seconds:.0f}/s")
-        parts.append(f"{_bare(row)}, with nothing of ours and no Kafka")
+        if row.bare:
+            parts.append(f"{_bare(row)}, with nothing of ours and no Kafka")
         yield "; ".join(parts) + "."
 
 
