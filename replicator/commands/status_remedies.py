@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from formats.messages.delivery_checkpoint import SEED
-from replicator.status.ingress import IngressPartition
+from replicator.status.ingress_partition import IngressPartition
 
 
 def seed_command(partition: IngressPartition, option: Sequence[str]) -> str:

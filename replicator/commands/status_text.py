@@ -12,7 +12,8 @@ from infra.settings.units import format_age
 from replicator.commands.client_lag import lag_table
 from replicator.commands.status_remedies import release_command, seed_command, skip_command
 from replicator.status.egress import EgressPartitionStatus, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.ingress import IngressStatus
+from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag
 from replicator.status.sources import SourceStatus
 from replicator.terminal.output import count_text, print_text, table

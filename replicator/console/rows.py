@@ -16,7 +16,8 @@ from replicator.console.state import (
     SourceRegion,
 )
 from replicator.status.egress import EgressPartitionStatus, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.ingress import IngressStatus
+from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag
 
 

@@ -30,7 +30,7 @@ from replicator.offsets import TranslatedOffsets
 from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import Routed, routed
-from replicator.status.ingress import IngressPartition
+from replicator.status.ingress_partition import IngressPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReport
 from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.storage import ObjectStore
-from replicator.status.ingress import IngressPartition, IngressSources
+from replicator.status.ingress import IngressSources
+from replicator.status.ingress_partition import IngressPartition
 from replicator.status.sources import records_behind
 
 

@@ -9,7 +9,8 @@ from enum import StrEnum
 
 from infra.settings.units import format_age
 from replicator.status.egress import EgressStatus
-from replicator.status.ingress import IngressPartition, IngressStatus
+from replicator.status.ingress import IngressStatus
+from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag
 
 

@@ -11,7 +11,7 @@ from formats.segment import SourcePartition
 from ingress.repair import Seed
 from replicator.commands.checkpoints import change_text
 from replicator.commands.status_remedies import release_command, seed_command
-from replicator.status.ingress import IngressPartition
+from replicator.status.ingress_partition import IngressPartition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = CheckpointKey(SourcePartition("a", "t", 0), "copy")

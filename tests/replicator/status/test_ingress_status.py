@@ -15,7 +15,8 @@ from infra.contracts.cluster import TopicFacts
 from replicator.commands.status_text import group_text, print_egress, print_ingress, topic_text
 from replicator.status.archive import ArchivedPartition
 from replicator.status.egress import EgressStatus
-from replicator.status.ingress import IngressPartition, IngressStatus, partition_status
+from replicator.status.ingress import IngressStatus
+from replicator.status.ingress_partition import IngressPartition, partition_status
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings, source_topic
 
