@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import child
+from bench.batches import batch_of
 from bench.data import records
 from compaction.planner import MergePlan, plan_partition
 from compaction.task_rows import PlanOutcome
@@ -34,7 +35,7 @@ from formats.parquet.compression_level import FAST
 from formats.parquet.guarded_file import Window, read_range, size_of
 from formats.parquet.reader import TAIL_BYTES, batch_rows
 from formats.parquet.writer import ParquetFormat
-from formats.records.schema import CREATE_TIME, SCHEMA
+from formats.records.schema import SCHEMA
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
@@ -68,18 +69,9 @@ def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> 
         for start in range(0, segments * count, count):
             at = slice(start, start + count)
             name = Segment(SourcePartition(REGION, TOPIC, partition), 0, OffsetRange(start, start + count - 1))
-            headers = [[{"key": k, "value": v} for k, v in pairs or ()] for pairs in made.headers[at]]
-            columns = [
-                pa.array(range(start, start + count), pa.int64()),
-                pa.array(made.timestamps_ms[at], pa.int64()).view(SCHEMA.field("timestamp").type),
-                pa.repeat(pa.scalar(CREATE_TIME, pa.int8()), count),
-                pa.array(made.keys[at], pa.binary()),
-                pa.array(made.values[at], pa.binary()),
-                pa.array(headers, SCHEMA.field("headers").type),
-            ]
             with tempfile.TemporaryFile() as body:
                 writer = ParquetFormat().create(body)
-                writer.write([pa.record_batch(columns, schema=SCHEMA)])
+                writer.write([batch_of(made, at)])
                 raw_bytes += writer.close(name, origin).raw_bytes
                 store.store(name, body, body.tell())
     return raw_bytes

@@ -16,12 +16,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import pyarrow as pa
-
+from bench.batches import batch_of
 from bench.data import records
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
-from formats.records.schema import CREATE_TIME, SCHEMA
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.storage import ObjectStore
 from infra.runtime.tuning import tune
@@ -33,6 +31,7 @@ REPEATS = 9  # the least counts
 LARGE = 32 * 1024 * 1024
 READ = 1024 * 1024
 OPENS = 2000
+DOCUMENTS = 20_000  # the benchmark's, records of one partition
 KEY = "data/a/orders/0/0/x"
 
 
@@ -77,21 +76,6 @@ def opened(store: ObjectStore) -> None:
         store.open(KEY).close()
 
 
-def documents(count: int) -> pa.RecordBatch:
-    """The benchmark's JSON documents, as records of one partition."""
-    made = records("json", count, 1)
-    headers = [[{"key": k, "value": v} for k, v in pairs or ()] for pairs in made.headers]
-    columns = [
-        pa.array(range(count), pa.int64()),
-        pa.array(made.timestamps_ms, pa.int64()).view(SCHEMA.field("timestamp").type),
-        pa.repeat(pa.scalar(CREATE_TIME, pa.int8()), count),
-        pa.array(made.keys, pa.binary()),
-        pa.array(made.values, pa.binary()),
-        pa.array(headers, SCHEMA.field("headers").type),
-    ]
-    return pa.record_batch(columns, schema=SCHEMA)
-
-
 def main() -> None:
     tune()
     key = base64.b64encode(os.urandom(32)).decode()
@@ -103,7 +87,7 @@ def main() -> None:
     print(f"encrypt  {put * 1e3 / megabytes:.2f} ms of CPU a stored MB")
     print(f"decrypt  {got * 1e3 / megabytes:.2f} ms of CPU a stored MB")
 
-    batch = documents(20_000)
+    batch = batch_of(records("json", DOCUMENTS, 1), slice(0, DOCUMENTS))
     segment = Segment(SourcePartition("a", "orders", 0), 0, OffsetRange(0, batch.num_rows - 1))
     origin = SegmentOrigin(created_at=datetime.now(UTC), writer="bench")
 

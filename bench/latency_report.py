@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bench.deployment import MONTH_SECONDS
 from bench.prices import STANDARD, RegionPrices, prices_of
-from bench.report import replaced
+from bench.report import replaced, short
 
 BEGIN, END = "<!-- written by `make bench-latency`: begin -->", "<!-- written by `make bench-latency`: end -->"
 TARGETS: Mapping[str, Mapping[str, float]] = {"1s": {"p50": 1.0, "p99": 2.0}, "200ms": {"p50": 0.4}}  # seconds, at most
@@ -76,7 +76,7 @@ class LatencyRow:
             f"seconds: {ages}",
             f"stages: {stages}; {delays}",
             f"CPU: {cpu}; ms a segment: {self.cpu_ms('egress'):.2f}, {self.cpu_ms('ingress'):.2f}",
-            _bare(self) if self.bare else "no floor",
+            _bare(self),
             f"RSS: {dict(self.peak_rss_mib)}; requests: {dict(self.requests)}, of the queue {self.queue_requests}",
         ]
         return "\n    ".join(lines)
@@ -130,10 +130,10 @@ def _limited(value: float, limit: float, form: str) -> str:
 def section(run: LatencyRun) -> str:
     """The generated part of docs/latency.md, with its markers."""
     first = run.rows[0]
-    commit = f"{run.commit[:10]}{'' if run.is_clean else ' and changes'}"
     origin = (
-        f"Commit {commit}, {run.when} UTC, {run.machine}; {run.server}. {first.per_second:,} records of 1 kB a second "
-        f"over {first.partitions} partitions, {first.seconds:.0f} seconds of each row:"
+        f"Commit {short(run.commit, is_clean=run.is_clean)}, {run.when} UTC, {run.machine}; {run.server}. "
+        f"{first.per_second:,} records of 1 kB a second over {first.partitions} partitions, {first.seconds:.0f} seconds "
+        "of each row:"
     )
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *(f"- {line}" for line in _sentences(run)), "", END])
 

@@ -23,6 +23,7 @@ from bench.child import ChildFailed
 from bench.earlier import HERE
 from bench.field import suite
 from bench.field_suite import COUNTS, PROGRAMS, FieldPlan
+from bench.report import short
 from infra.local.errors import LocalStackError
 from infra.runtime.java import JavaMissing
 
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     commit, is_clean = commit_of_tree()
-    print(f"\nCommit {commit[:10]}{'' if is_clean else ' and changes'}, {machine()}, {software()}")
+    print(f"\nCommit {short(commit, is_clean=is_clean)}, {machine()}, {software()}")
     for grouping in (LIBRARIES, THREADS):
         print("", *table({name: one[grouping.sort] for name, one in found.items()}), sep="\n")
     return 0

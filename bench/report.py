@@ -146,7 +146,7 @@ def environment(run: BenchRun) -> list[str]:
 
 def section(run: BenchRun) -> str:
     """The generated section of docs/performance.md, with its markers."""
-    origin = f"Commit {run.commit[:10]}{'' if run.is_clean else ' and changes'}, {run.when} UTC, {run.machine}:"
+    origin = f"Commit {short(run.commit, is_clean=run.is_clean)}, {run.when} UTC, {run.machine}:"
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *_paragraphs(run), END])
 
 
@@ -179,6 +179,11 @@ def _paragraphs(run: BenchRun) -> Iterator[str]:
 def with_section(performance: str, run: BenchRun) -> str:
     """docs/performance.md with its generated section replaced. Raises ValueError when the markers are missing."""
     return replaced(performance, BEGIN, END, section(run))
+
+
+def short(commit: str, *, is_clean: bool) -> str:
+    """For a page: the commit that was measured, and whether the tree was that."""
+    return f"{commit[:10]}{'' if is_clean else ' and changes'}"
 
 
 def replaced(page: str, begin: str, end: str, text: str) -> str:
