@@ -132,8 +132,8 @@ def section(run: LatencyRun) -> str:
     first = run.rows[0]
     origin = (
         f"Commit {short(run.commit, is_clean=run.is_clean)}, {run.when} UTC, {run.machine}; {run.server}. "
-        f"{first.per_second:,} records of 1 kB a second over {first.partitions} partitions, {first.seconds:.0f} seconds "
-        "of each row:"
+        f"{first.per_second:,} records of 1 kB a second over {first.partitions} partitions, {first.seconds:.0f} "
+        "seconds of each row:"
     )
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *(f"- {line}" for line in _sentences(run)), "", END])
 
