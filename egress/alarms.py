@@ -40,7 +40,7 @@ class Alarms:
         """Report failures in a row that last; the requests are retried as before. `topics`: why topics are not
         refreshed; empty while they are."""
         self.health.problem(TOPICS, topics)
-        for partition in self.assignment:
+        for partition in self.assignment.busy():
             alarm = partition.failing.alarm(now)
             if alarm != partition.alarm:
                 partition.alarm = alarm

@@ -175,6 +175,11 @@ class AssignedPartition:
             case _:
                 return False
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing becomes due for it by time either: it is read, and waits for its next record."""
+        return isinstance(self.state, Reading) and self.is_quiet and not self.alarm and not self.failing.are_any
+
     def is_due(self, now: datetime) -> bool:
         """Whether the start offset may be looked up now."""
         match self.state:

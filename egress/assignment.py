@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -33,7 +33,10 @@ REFUSED = Backoff(RETRY, timedelta(seconds=30))  # after a request that the clus
 @dataclass(slots=True)
 class Assignment:
     """Use from the poll thread only. May change during an iteration, which covers the partitions assigned at its
-    start."""
+    start.
+
+    Who gets a partition here may change it, so it counts as busy from then on, until `settle` finds it at rest. A turn
+    of the loop looks at the busy ones only: with thousands of partitions, few of them have something to do."""
 
     region: str
     consumer: SourceConsumer
@@ -45,9 +48,21 @@ class Assignment:
     _assigned: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
     # only partitions whose incarnation is known
     _by_source: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
+    _busy: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[AssignedPartition]:
+        self._busy.update(self._assigned)
         return iter(list(self._assigned.values()))
+
+    def busy(self) -> Collection[AssignedPartition]:
+        """All that are not known to be at rest."""
+        return list(self._busy.values())
+
+    def settle(self) -> None:
+        """Those at rest are not busy any more."""
+        for assigned in self.busy():
+            if assigned.is_at_rest:
+                del self._busy[assigned.partition]
 
     def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
@@ -61,16 +76,16 @@ class Assignment:
         return {partition: assigned.source for partition, assigned in self._assigned.items()}
 
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
-        return self._assigned.get(partition)
+        return self._handed_out(self._assigned.get(partition))
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
         """None when the partition was revoked, or its topic was created again."""
-        return self._by_source.get(source)
+        return self._handed_out(self._by_source.get(source))
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            self._assigned[partition] = AssignedPartition(partition, source)
+            self._assigned[partition] = self._busy[partition] = AssignedPartition(partition, source)
         self._count()
 
     def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
@@ -86,6 +101,7 @@ class Assignment:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):
             assigned = self._assigned.pop(partition, None)
+            self._busy.pop(partition, None)
             self.commits.forget(partition)
             if assigned is not None:
                 self._by_source.pop(assigned.source, None)
@@ -128,6 +144,11 @@ class Assignment:
             "partition_waits",
             extra=assigned.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
         )
+
+    def _handed_out(self, assigned: AssignedPartition | None) -> AssignedPartition | None:
+        if assigned is not None:
+            self._busy[assigned.partition] = assigned
+        return assigned
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._assigned))

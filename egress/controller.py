@@ -151,26 +151,26 @@ class EgressController:
             self._finished(outcome, now)
         for assigned, answer in parts.start_lookup.poll(self._assignment, parts.watcher.topics, now):
             self._position(assigned, answer, now)
-        for assigned in self._assignment:
+        for assigned in self._assignment.busy():
             self._tick(assigned, now)
         for assigned, session in self._pressure.poll():
             self._apply(assigned, session, session.core.seal_early(), now)
         self._alarms.poll(now, topics=parts.watcher.alarm(now))
-        parts.lag.committed(self._commits.poll(self._assignment.partitions, now))
+        parts.lag.committed(self._commits.poll(self._assignment.get, now))
         parts.lag.poll(now, self._assignment.sources)
         parts.metrics.gauge("egress_memory_bytes", parts.builder.buffered_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.builder.spool_bytes)
         parts.metrics.gauge("egress_spool_limit_bytes", parts.builder.spool_limit)
+        self._assignment.settle()
         parts.health.turn(now)
 
     def _is_quiet(self) -> bool:
-        """Whether only records would give the next turn something to do: turns over thousands of partitions are the
-        work of an idle process."""
+        """Whether only records would give the next turn something to do."""
         return (
             bool(self._assignment.partitions)
             and self.parts.builder.is_empty
             and not self._commits.are_waiting
-            and all(assigned.is_quiet for assigned in self._assignment)
+            and all(assigned.is_quiet for assigned in self._assignment.busy())
         )
 
     def _subscribe(self) -> None:
@@ -223,7 +223,7 @@ class EgressController:
         """Seal, store and commit within the deadline; the next owner reads again what is not stored by then."""
         reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
         deadline = Deadline(self.parts.shutdown_timeout)
-        leaving = [h for h in self._assignment if h.partition in partitions]
+        leaving = [assigned for partition in partitions if (assigned := self._assignment.get(partition)) is not None]
         try:
             for assigned in leaving:
                 self._drain(assigned, reason, self.parts.clock.now())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -38,11 +38,11 @@ class Commits:
         self._waiting.pop(partition, None)
 
     def poll(
-        self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime
+        self, assigned_to: Callable[[TopicPartition], AssignedPartition | None], now: datetime
     ) -> Mapping[TopicPartition, int]:
         """Send the waiting offsets, and return those that were sent."""
         for partition, refused in self.consumer.commit_answers().items():
-            assigned = partitions.get(partition)
+            assigned = assigned_to(partition)
             if assigned is not None and not refused:
                 assigned.failing.succeeded(Attempt.COMMIT)
             elif assigned is not None and (session := assigned.session) is not None:
@@ -58,8 +58,9 @@ class Commits:
                 self.consumer.commit(self._waiting)
         except ReplicatorError as error:
             log.warning("commit_failed", extra={log_fields.ERROR: str(error)})
-            for partition in self._waiting.keys() & partitions.keys():
-                partitions[partition].failing.failed(Attempt.COMMIT, str(error), now)
+            for partition in self._waiting:
+                if (assigned := assigned_to(partition)) is not None:
+                    assigned.failing.failed(Attempt.COMMIT, str(error), now)
             self._not_before = now + RETRY
             return {}
         sent = {p: c.next_offset for p, c in self._waiting.items()}

@@ -67,7 +67,9 @@ class StartLookup:
         skipped = {p for call, _ in self._calls for p in call.unanswered.values()} | {
             partition for partition, _ in found
         }
-        waiting = [(h, w) for h in assignment if h not in skipped and (w := _question(h, topics, now)) is not None]
+        waiting = [
+            (h, w) for h in assignment.busy() if h not in skipped and (w := _question(h, topics, now)) is not None
+        ]
         if waiting:
             queries = [query for _, query in waiting]
             call = _Call({h.partition: h for h, _ in waiting})

@@ -60,6 +60,10 @@ class Failures:
     def succeeded(self, attempt: Attempt) -> None:
         self._failing.pop(attempt, None)
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._failing)
+
     def is_failing(self, attempt: Attempt) -> bool:
         """Whether the last attempt failed."""
         return attempt in self._failing
