@@ -36,7 +36,7 @@ class Assignment:
     start.
 
     Who gets a partition here may change it, so it counts as busy from then on, until `settle` finds it at rest. A turn
-    of the loop looks at the busy ones only: with thousands of partitions, few of them have something to do."""
+    of the loop visits the busy ones only: with thousands of partitions, few of them have something to do."""
 
     region: str
     consumer: SourceConsumer

@@ -157,6 +157,17 @@ class AssignedPartition:
         """Whether the view shows which segments wait, or that none do."""
         return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, PendingListing))
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether only an event, a report, or the timer of its listing gives the controller something to do for it."""
+        sequencer = self.sequencer
+        return (
+            sequencer is not None
+            and isinstance(self.listing, Listed)
+            and not sequencer.is_busy
+            and sequencer.wake_at is None
+        )
+
     def is_due(self, now: datetime) -> bool:
         """Whether the checkpoint may be read now."""
         match self.position:

@@ -30,7 +30,10 @@ CLAMP: Literal["clamp"] = "clamp"  # of `on_timestamp`
 @dataclass(slots=True)
 class Assignment:
     """Use from the controller's thread only. May change during an iteration, which covers the partitions assigned at
-    its start."""
+    its start.
+
+    Who gets a partition here may change it, so it counts as busy from then on, until `settle` finds it at rest. Most
+    turns of the loop visit the busy ones only: with thousands of partitions, few of them have something to do."""
 
     notes: ParkedReporter
     clock: Clock
@@ -39,16 +42,30 @@ class Assignment:
     _assigned: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
     _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
+    _busy: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[AssignedPartition]:
+        self._busy.update(self._assigned)
         return iter(list(self._assigned.values()))
 
     def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
         return self._assigned.get(assigned.delivery_target.source) is assigned
 
+    def busy(self) -> Collection[AssignedPartition]:
+        """All that are not known to be at rest."""
+        return list(self._busy.values())
+
+    def settle(self) -> None:
+        """Those at rest are not busy any more."""
+        for assigned in self.busy():
+            if assigned.is_at_rest:
+                del self._busy[assigned.delivery_target.source]
+
     def of(self, source: SourcePartition) -> AssignedPartition | None:
-        return self._assigned.get(source)
+        if (assigned := self._assigned.get(source)) is not None:
+            self._busy[source] = assigned
+        return assigned
 
     def at(self, targets: Collection[TopicPartition]) -> list[AssignedPartition]:
         gone = set(targets)
@@ -68,7 +85,8 @@ class Assignment:
             lineage_header=route.settings.lineage_header,
             preserves_offsets=route.settings.preserves_offsets,
         )
-        assigned = self._assigned[source] = AssignedPartition(delivery_target, late_policy(route.settings))
+        assigned = AssignedPartition(delivery_target, late_policy(route.settings))
+        self._assigned[source] = self._busy[source] = assigned
         self.health.resumed(str(source))  # it may have been refused until now
         self._count()
         return assigned
@@ -77,6 +95,7 @@ class Assignment:
         for assigned in partitions:
             source = assigned.delivery_target.source
             del self._assigned[source]
+            self._busy.pop(source, None)
             self.notes.revoked(assigned.delivery_target.key)
             for before in assigned.left_behind:
                 self._after.pop(before, None)

@@ -72,7 +72,7 @@ class CheckpointLookup:
     def ask(self, now: datetime) -> None:
         """Read the checkpoints of all waiting partitions, in one request."""
         asked = self._lookups.keys
-        waiting = [h for h in self.assignment if h not in asked and h.is_due(now)]
+        waiting = [h for h in self.assignment.busy() if h not in asked and h.is_due(now)]
         if waiting:
             targets = list(dict.fromkeys(h.delivery_target.target for h in waiting))  # several sources may share one
             self._lookups.ask(waiting, self._read, targets)

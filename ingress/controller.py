@@ -216,10 +216,12 @@ class IngressController:
         self._read_log(now)
         self._read_positions(now)
         self._lister.begin_turn()
-        for assigned in self._assignment:
+        is_measured = self._measure_at is None or now >= self._measure_at
+        # those at rest wait for the timers of their listings, or for a later incarnation: both have time
+        for assigned in self._assignment if is_measured else self._assignment.busy():
             self._tick(assigned, now)
         self._refuse_to_begin(now)
-        if is_measured := self._measure_at is None or now >= self._measure_at:
+        if is_measured:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
@@ -231,6 +233,7 @@ class IngressController:
         parts.groups.poll(
             self._watcher.found, lambda: self._targets.kept_topics, lambda: self._checkpoints.positions, now
         )
+        self._assignment.settle()
         parts.health.turn(now)
 
     # --- which topics ---

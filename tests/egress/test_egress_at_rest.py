@@ -1,4 +1,4 @@
-"""Which partitions a turn of the loop looks at: those with something to do, however many are assigned. That none of
+"""Which partitions a turn of the loop visits: those with something to do, however many are assigned. That none of
 those is left out is checked after each turn, by `tests.egress.world`."""
 
 from __future__ import annotations

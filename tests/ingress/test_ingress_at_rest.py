@@ -1,0 +1,64 @@
+"""Which partitions a turn of the loop visits: those with something to do, however many are assigned. That none of
+those is left out is checked after each turn, by `tests.ingress.world`."""
+
+from __future__ import annotations
+
+from formats.segment import SourcePartition
+from infra.contracts.cluster import TopicPartition
+from tests.ingress.world import LOST, REGION, RELIST, Process, World
+
+MANY = 100
+FIRST = SourcePartition(REGION, "t", 0)
+
+
+def busy(process: Process) -> set[SourcePartition]:
+    return {assigned.delivery_target.source for assigned in process.controller._assignment.busy()}
+
+
+def joined(world: World) -> Process:
+    """All of many partitions, each with a segment that is delivered."""
+    world.broker.create("copy", partitions=MANY)
+    for partition in range(MANY):
+        world.put(0, 4, partition=partition, partitions=MANY)
+    process = world.process()
+    process.join(*(TopicPartition("copy", partition) for partition in range(MANY)))
+    for _ in range(MANY):
+        process.later(0.1, turns=1)
+    assert world.checkpoint(MANY - 1) == 5
+    process.later(0.1, turns=2)
+    return process
+
+
+def test_a_partition_is_busy_from_the_event_of_its_segment_until_that_is_delivered() -> None:
+    world = World()
+    process = joined(world)
+    assert busy(process) == set()
+    world.put(5, 9)
+    process.control()
+    assert busy(process) == {FIRST}
+    process.turn(3)
+    assert world.checkpoint() == 10
+    assert busy(process) == set()
+
+
+def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes() -> None:
+    world = World()
+    process = joined(world)
+    world.put(10, 14)
+    process.later(LOST / 10)
+    assert busy(process) == {FIRST}
+    world.put(5, 9)
+    process.later(1)
+    assert world.checkpoint() == 15
+    assert busy(process) == set()
+
+
+def test_a_segment_without_an_event_is_found_by_the_timer_of_its_partition_at_rest() -> None:
+    world = World()
+    process = joined(world)
+    world.put(5, 9, notify=False)
+    process.later(1)
+    assert busy(process) == set()
+    process.checkpoint_pool.holding = True  # each reading of the checkpoints has all partitions visited, too
+    process.later(2 * RELIST)
+    assert world.checkpoint() == 10
