@@ -3,6 +3,9 @@ those is left out is checked after each turn, by `tests.ingress.world`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.world import LOST, REGION, RELIST, Process, World
@@ -55,10 +58,11 @@ def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes() -> N
 
 def test_a_segment_without_an_event_is_found_by_the_timer_of_its_partition_at_rest() -> None:
     world = World()
+    # whatever is refreshed has all partitions visited, too
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta(hours=1))
     process = joined(world)
     world.put(5, 9, notify=False)
     process.later(1)
     assert busy(process) == set()
-    process.checkpoint_pool.holding = True  # each reading of the checkpoints has all partitions visited, too
     process.later(2 * RELIST)
     assert world.checkpoint() == 10
