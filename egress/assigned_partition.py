@@ -177,7 +177,8 @@ class AssignedPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing becomes due for it by time either: it is read, and waits for its next record."""
+        """Whether nothing becomes due for it by time either: it is read, no request for it fails, and it waits for its
+        next record."""
         return isinstance(self.state, Reading) and self.is_quiet and not self.alarm and not self.failing.are_any
 
     def is_due(self, now: datetime) -> bool:

@@ -35,8 +35,8 @@ class Assignment:
     """Use from the poll thread only. May change during an iteration, which covers the partitions assigned at its
     start.
 
-    Who gets a partition here may change it, so it counts as busy from then on, until `settle` finds it at rest. A turn
-    of the loop visits the busy ones only: with thousands of partitions, few of them have something to do."""
+    What is handed out here may be changed, so a partition counts as busy from then on, until `settle` finds it at rest.
+    A turn of the loop visits the busy ones only: with thousands of partitions, few of them have something to do."""
 
     region: str
     consumer: SourceConsumer
@@ -76,11 +76,14 @@ class Assignment:
         return {partition: assigned.source for partition, assigned in self._assigned.items()}
 
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
-        return self._handed_out(self._assigned.get(partition))
+        if (assigned := self._assigned.get(partition)) is not None:
+            self._busy[partition] = assigned
+        return assigned
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
         """None when the partition was revoked, or its topic was created again."""
-        return self._handed_out(self._by_source.get(source))
+        found = self._by_source.get(source)
+        return None if found is None else self.get(found.partition)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -144,11 +147,6 @@ class Assignment:
             "partition_waits",
             extra=assigned.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
         )
-
-    def _handed_out(self, assigned: AssignedPartition | None) -> AssignedPartition | None:
-        if assigned is not None:
-            self._busy[assigned.partition] = assigned
-        return assigned
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._assigned))

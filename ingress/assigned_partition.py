@@ -159,13 +159,15 @@ class AssignedPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether only an event, a report, or the timer of its listing gives the controller something to do for it."""
+        """Whether it waits for an event, a report or a decision of an operator, for the timer of its listing, or for the
+        time of a later incarnation."""
         sequencer = self.sequencer
         return (
             sequencer is not None
             and isinstance(self.listing, Listed)
             and not sequencer.is_busy
             and sequencer.wake_at is None
+            and not self.failures.are_any
         )
 
     def is_due(self, now: datetime) -> bool:

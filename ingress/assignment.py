@@ -32,8 +32,8 @@ class Assignment:
     """Use from the controller's thread only. May change during an iteration, which covers the partitions assigned at
     its start.
 
-    Who gets a partition here may change it, so it counts as busy from then on, until `settle` finds it at rest. Most
-    turns of the loop visit the busy ones only: with thousands of partitions, few of them have something to do."""
+    What is handed out here may be changed, so a partition counts as busy from then on, until `settle` finds it at rest.
+    Most turns of the loop visit the busy ones only: with thousands of partitions, few of them have something to do."""
 
     notes: ParkedReporter
     clock: Clock

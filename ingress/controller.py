@@ -7,7 +7,7 @@ pools answer through queues that are drained once per turn. `Sequencer` decides;
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -65,6 +65,7 @@ log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
 MEASURE = timedelta(seconds=5)
+VISIT_ALL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class IngressController:
     _undelivered: UndeliveredMetrics = field(init=False)
     _partition_metrics: PartitionMetrics = field(init=False)
     _measure_at: datetime | None = None
+    _visit_all_at: datetime | None = None
     _followed: Collection[str] = ()  # destinations with later incarnations
 
     def __post_init__(self) -> None:
@@ -216,12 +218,10 @@ class IngressController:
         self._read_log(now)
         self._read_positions(now)
         self._lister.begin_turn()
-        is_measured = self._measure_at is None or now >= self._measure_at
-        # those at rest wait for the timers of their listings, or for a later incarnation: both have time
-        for assigned in self._assignment if is_measured else self._assignment.busy():
+        for assigned in self._visited(now):
             self._tick(assigned, now)
         self._refuse_to_begin(now)
-        if is_measured:
+        if is_measured := self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
@@ -235,6 +235,13 @@ class IngressController:
         )
         self._assignment.settle()
         parts.health.turn(now)
+
+    def _visited(self, now: datetime) -> Iterable[AssignedPartition]:
+        """Those with something to do; once in VISIT_ALL those at rest, too, which may wait for a time."""
+        if self._visit_all_at is not None and now < self._visit_all_at:
+            return self._assignment.busy()
+        self._visit_all_at = now + VISIT_ALL
+        return self._assignment
 
     # --- which topics ---
 

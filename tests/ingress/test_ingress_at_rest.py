@@ -56,6 +56,23 @@ def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes() -> N
     assert busy(process) == set()
 
 
+def test_a_partition_whose_listing_failed_is_busy_until_one_succeeds() -> None:
+    world = World()
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta(hours=1))
+    process = joined(world)
+    world.put(5, 9, notify=False)
+    world.objects.away = {"list"}
+    process.later(2 * RELIST, turns=2)
+    process.later(0.6)
+    assert len(busy(process)) == MANY, "although their sequencers wait for nothing"
+    world.objects.away = set()
+    process.later(1)
+    process.later(1)
+    assert world.checkpoint() == 10
+    process.later(1)
+    assert busy(process) == set()
+
+
 def test_a_segment_without_an_event_is_found_by_the_timer_of_its_partition_at_rest() -> None:
     world = World()
     # whatever is refreshed has all partitions visited, too
