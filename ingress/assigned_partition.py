@@ -159,8 +159,8 @@ class AssignedPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it waits for an event, a report or a decision of an operator, for the timer of its listing, or for the
-        time of a later incarnation."""
+        """Whether it waits for an event, a report or a decision of an operator, for the timer of its listing, or for
+        the time of a later incarnation."""
         sequencer = self.sequencer
         return (
             sequencer is not None
