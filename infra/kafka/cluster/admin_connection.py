@@ -110,9 +110,6 @@ class AdminConnection:
     def wait(self, answer: Future[T], operation: str) -> T:
         """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
         and KafkaException when the answer is an error."""
-        if answer.done() and answer.exception() is None:  # so are most of a request about thousands of partitions
-            self._answered()
-            return answer.result()
         asked_at, warned, refresh = time.monotonic(), False, Deadline(ANSWERS_WITHIN)
         patience = self.timeout if self._was_reached else min(self._first_contact, self.timeout)
         while True:
