@@ -20,6 +20,7 @@ from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
+from infra.runtime.busy import BusyValues
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY, Backoff
@@ -33,10 +34,7 @@ REFUSED = Backoff(RETRY, timedelta(seconds=30))  # after a request that the clus
 @dataclass(slots=True)
 class Assignment:
     """Use from the poll thread only. May change during an iteration, which covers the partitions assigned at its
-    start.
-
-    What is handed out here may be changed, so a partition counts as busy from then on, until `settle` finds it at rest.
-    A turn of the loop visits the busy ones only: with thousands of partitions, few of them have something to do."""
+    start. A turn of the loop visits the busy ones only: with thousands of partitions, few have something to do."""
 
     region: str
     consumer: SourceConsumer
@@ -45,40 +43,32 @@ class Assignment:
     lag: LagGauge
     metrics: Metrics
     health: Health
-    _assigned: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
+    _assigned: BusyValues[TopicPartition, AssignedPartition] = field(default_factory=BusyValues)
     # only partitions whose incarnation is known
     _by_source: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
-    _busy: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[AssignedPartition]:
-        self._busy.update(self._assigned)
-        return iter(list(self._assigned.values()))
+        return iter(self._assigned)
 
     def busy(self) -> Collection[AssignedPartition]:
-        """All that are not known to be at rest."""
-        return list(self._busy.values())
+        return self._assigned.busy()
 
     def settle(self) -> None:
-        """Those at rest are not busy any more."""
-        for assigned in self.busy():
-            if assigned.is_at_rest:
-                del self._busy[assigned.partition]
+        self._assigned.settle()
 
     def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
-        return self._assigned.get(assigned.partition) is assigned
+        return self._assigned.all.get(assigned.partition) is assigned
 
     @property
     def partitions(self) -> Mapping[TopicPartition, AssignedPartition]:
-        return self._assigned
+        return self._assigned.all
 
     def sources(self) -> Mapping[TopicPartition, SourcePartition]:
-        return {partition: assigned.source for partition, assigned in self._assigned.items()}
+        return {partition: assigned.source for partition, assigned in self.partitions.items()}
 
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
-        if (assigned := self._assigned.get(partition)) is not None:
-            self._busy[partition] = assigned
-        return assigned
+        return self._assigned.get(partition)
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
         """None when the partition was revoked, or its topic was created again."""
@@ -88,7 +78,7 @@ class Assignment:
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            self._assigned[partition] = self._busy[partition] = AssignedPartition(partition, source)
+            self._assigned.put(partition, AssignedPartition(partition, source))
         self._count()
 
     def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
@@ -103,10 +93,9 @@ class Assignment:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):
-            assigned = self._assigned.pop(partition, None)
-            self._busy.pop(partition, None)
             self.commits.forget(partition)
-            if assigned is not None:
+            if (assigned := self.partitions.get(partition)) is not None:
+                self._assigned.remove(partition)
                 self._by_source.pop(assigned.source, None)
                 self.builder.discard(assigned.source)
                 self.health.resumed(str(assigned.source))
@@ -149,8 +138,8 @@ class Assignment:
         )
 
     def _count(self) -> None:
-        self.metrics.gauge("assigned_partitions", len(self._assigned))
-        stopped = sum(1 for assigned in self._assigned.values() if assigned.stopped)
+        self.metrics.gauge("assigned_partitions", len(self.partitions))
+        stopped = sum(1 for assigned in self.partitions.values() if assigned.stopped)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 

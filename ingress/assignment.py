@@ -13,6 +13,7 @@ from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import ParkedReporter
 from infra.runtime import log_fields
+from infra.runtime.busy import BusyValues
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
@@ -30,42 +31,32 @@ CLAMP: Literal["clamp"] = "clamp"  # of `on_timestamp`
 @dataclass(slots=True)
 class Assignment:
     """Use from the controller's thread only. May change during an iteration, which covers the partitions assigned at
-    its start.
-
-    What is handed out here may be changed, so a partition counts as busy from then on, until `settle` finds it at rest.
-    Most turns of the loop visit the busy ones only: with thousands of partitions, few of them have something to do."""
+    its start. Most turns of the loop visit the busy ones only: with thousands of partitions, few have something to
+    do."""
 
     notes: ParkedReporter
     clock: Clock
     metrics: Metrics
     health: Health
-    _assigned: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
+    _assigned: BusyValues[SourcePartition, AssignedPartition] = field(default_factory=BusyValues)
     _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
-    _busy: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[AssignedPartition]:
-        self._busy.update(self._assigned)
-        return iter(list(self._assigned.values()))
+        return iter(self._assigned)
 
     def __contains__(self, assigned: AssignedPartition) -> bool:
         """By identity: the same partition assigned again is another `AssignedPartition`."""
-        return self._assigned.get(assigned.delivery_target.source) is assigned
+        return self._assigned.all.get(assigned.delivery_target.source) is assigned
 
     def busy(self) -> Collection[AssignedPartition]:
-        """All that are not known to be at rest."""
-        return list(self._busy.values())
+        return self._assigned.busy()
 
     def settle(self) -> None:
-        """Those at rest are not busy any more."""
-        for assigned in self.busy():
-            if assigned.is_at_rest:
-                del self._busy[assigned.delivery_target.source]
+        self._assigned.settle()
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
-        if (assigned := self._assigned.get(source)) is not None:
-            self._busy[source] = assigned
-        return assigned
+        return self._assigned.get(source)
 
     def at(self, targets: Collection[TopicPartition]) -> list[AssignedPartition]:
         gone = set(targets)
@@ -86,7 +77,7 @@ class Assignment:
             preserves_offsets=route.settings.preserves_offsets,
         )
         assigned = AssignedPartition(delivery_target, late_policy(route.settings))
-        self._assigned[source] = self._busy[source] = assigned
+        self._assigned.put(source, assigned)
         self.health.resumed(str(source))  # it may have been refused until now
         self._count()
         return assigned
@@ -94,8 +85,7 @@ class Assignment:
     def forget(self, partitions: Iterable[AssignedPartition]) -> None:
         for assigned in partitions:
             source = assigned.delivery_target.source
-            del self._assigned[source]
-            self._busy.pop(source, None)
+            self._assigned.remove(source)
             self.notes.revoked(assigned.delivery_target.key)
             for before in assigned.left_behind:
                 self._after.pop(before, None)
@@ -158,8 +148,8 @@ class Assignment:
             self._count()
 
     def _count(self) -> None:
-        self.metrics.gauge("assigned_partitions", len(self._assigned))
-        stopped = sum(1 for assigned in self._assigned.values() if assigned.stop_reason is not None)
+        self.metrics.gauge("assigned_partitions", len(self._assigned.all))
+        stopped = sum(1 for assigned in self._assigned.all.values() if assigned.stop_reason is not None)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 

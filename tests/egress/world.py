@@ -236,10 +236,8 @@ class Process:
     def turn(self, count: int = 1) -> None:
         for _ in range(count):
             self.controller._turn()
-            assignment = self.controller._assignment
-            visited = {assigned.partition for assigned in assignment.busy()}
-            not_visited = [one for one in assignment.partitions.values() if one.partition not in visited]
-            assert all(one.is_at_rest for one in not_visited), "the next turn has something to do for them"
+            left_out = self.controller._assignment._assigned.left_out()
+            assert all(one.is_at_rest for one in left_out), "the next turn has something to do for them"
 
     def later(self, seconds: float = AGE, turns: int = 3) -> None:
         """Time passes, and the loop turns."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.world import LOST, REGION, RELIST, Process, World
@@ -18,8 +20,17 @@ def busy(process: Process) -> set[SourcePartition]:
     return {assigned.delivery_target.source for assigned in process.controller._assignment.busy()}
 
 
-def joined(world: World) -> Process:
-    """All of many partitions, each with a segment that is delivered."""
+@pytest.fixture
+def world() -> World:
+    """Its topics are refreshed rarely: a refresh has all partitions visited, too."""
+    world = World()
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta(hours=1))
+    return world
+
+
+@pytest.fixture
+def process(world: World) -> Process:
+    """All of many partitions, each with a segment that is delivered: at rest."""
     world.broker.create("copy", partitions=MANY)
     for partition in range(MANY):
         world.put(0, 4, partition=partition, partitions=MANY)
@@ -29,13 +40,13 @@ def joined(world: World) -> Process:
         process.later(0.1, turns=1)
     assert world.checkpoint(MANY - 1) == 5
     process.later(0.1, turns=2)
+    assert busy(process) == set()
     return process
 
 
-def test_a_partition_is_busy_from_the_event_of_its_segment_until_that_is_delivered() -> None:
-    world = World()
-    process = joined(world)
-    assert busy(process) == set()
+def test_a_partition_is_busy_from_the_event_of_its_segment_until_that_is_delivered(
+    world: World, process: Process
+) -> None:
     world.put(5, 9)
     process.control()
     assert busy(process) == {FIRST}
@@ -44,9 +55,7 @@ def test_a_partition_is_busy_from_the_event_of_its_segment_until_that_is_deliver
     assert busy(process) == set()
 
 
-def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes() -> None:
-    world = World()
-    process = joined(world)
+def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes(world: World, process: Process) -> None:
     world.put(10, 14)
     process.later(LOST / 10)
     assert busy(process) == {FIRST}
@@ -56,10 +65,7 @@ def test_a_partition_that_waits_for_a_late_segment_is_busy_until_it_comes() -> N
     assert busy(process) == set()
 
 
-def test_a_partition_whose_listing_failed_is_busy_until_one_succeeds() -> None:
-    world = World()
-    world.settings = replace(world.settings, topic_refresh_interval=timedelta(hours=1))
-    process = joined(world)
+def test_a_partition_whose_listing_failed_is_busy_until_one_succeeds(world: World, process: Process) -> None:
     world.put(5, 9, notify=False)
     world.objects.away = {"list"}
     process.later(2 * RELIST, turns=2)
@@ -73,11 +79,9 @@ def test_a_partition_whose_listing_failed_is_busy_until_one_succeeds() -> None:
     assert busy(process) == set()
 
 
-def test_a_segment_without_an_event_is_found_by_the_timer_of_its_partition_at_rest() -> None:
-    world = World()
-    # whatever is refreshed has all partitions visited, too
-    world.settings = replace(world.settings, topic_refresh_interval=timedelta(hours=1))
-    process = joined(world)
+def test_a_segment_without_an_event_is_found_by_the_timer_of_its_partition_at_rest(
+    world: World, process: Process
+) -> None:
     world.put(5, 9, notify=False)
     process.later(1)
     assert busy(process) == set()

@@ -524,10 +524,8 @@ class Process:
     def control(self, count: int = 1) -> None:
         for _ in range(count):
             self.controller._turn()
-            assignment = self.controller._assignment
-            visited = {assigned.delivery_target.source for assigned in assignment.busy()}
-            not_visited = [one for source, one in assignment._assigned.items() if source not in visited]
-            assert all(one.is_at_rest for one in not_visited), "the next turn has something to do for them"
+            left_out = self.controller._assignment._assigned.left_out()
+            assert all(one.is_at_rest for one in left_out), "the next turn has something to do for them"
             self.notes.write()
 
     def turn(self, count: int = 1) -> None:
