@@ -366,3 +366,13 @@ def test_unreadable_state_raises() -> None:
     cluster.groups.away = True
     with pytest.raises(BrokerUnavailable):
         cluster.status()
+
+
+def test_an_egress_without_topics_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    group = World().status(FakeGroups(unknown={"replicator.ingress"})).group
+    print_egress(
+        EgressStatus(group_id="g", group=group, partitions=(), topics={}), NOW, archive="s3://b", by_partition=False
+    )
+    out = capsys.readouterr().out
+    assert "egress: no topic of the cluster matches [egress.topics], so nothing" in out
+    assert "partitions" not in out, "a table without rows"

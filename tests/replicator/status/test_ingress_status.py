@@ -11,12 +11,8 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
-from infra.contracts.cluster import TopicFacts
-from replicator.commands.status_text import group_text, print_egress, print_ingress, topic_text
-from replicator.status.archive import ArchivedPartition
-from replicator.status.egress import EgressStatus
+from replicator.commands.status_text import group_text, print_ingress, topic_text
 from replicator.status.ingress import IngressStatus
-from replicator.status.ingress_partition import IngressPartition, partition_status
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings, source_topic
 
@@ -395,45 +391,3 @@ def test_unreadable_state_raises() -> None:
     target.world.objects.away.add("list")
     with pytest.raises(StoreUnavailable):
         target.status()
-
-
-@pytest.mark.parametrize(
-    ("checkpoint_id", "partitions", "partition", "wanted"),
-    [
-        ("id-copy", 2, 0, ""),
-        ("", 2, 0, ""),
-        ("earlier", 2, 0, "created again"),
-        ("id-copy", 2, 2, "at least 3"),
-    ],
-)
-def test_problems_of_the_destination_are_found(
-    checkpoint_id: str, partitions: int, partition: int, wanted: str
-) -> None:
-    world = World()
-    found: IngressPartition = partition_status(
-        key(partition),
-        configured=True,
-        checkpoint=Checkpoint(3, checkpoint_id, world.clock.at - timedelta(hours=1)),
-        archived=ArchivedPartition([OffsetRange(0, 9)]),
-        gaps=(),
-        parked=None,
-        skipped=(),
-        target=TopicFacts("copy", "id-copy", partitions),
-        now=world.clock.at,
-    )
-    assert [wanted in p for p in found.problems] == ([True] if wanted else [])
-
-
-def test_an_egress_without_topics_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    target = Target()
-    target.groups.unknown.add(GROUP)
-    unknown = target.status().group
-    print_egress(
-        EgressStatus(group_id="g", group=unknown, partitions=(), topics={}),
-        Target().world.clock.at,
-        archive="s3://b",
-        by_partition=False,
-    )
-    out = capsys.readouterr().out
-    assert "egress: no topic of the cluster matches [egress.topics], so nothing" in out
-    assert "partitions" not in out, "a table without rows"
