@@ -48,9 +48,9 @@ from tests.fakes.archive import archive_of
 from tests.fakes.surroundings import FailingStore
 from tests.formats.sample_records import sample_rows, segment
 from tests.infra.archive.test_segment_repair import SOUND, WANTED
+from tests.ingress.process import joined as joined_ingress
 from tests.ingress.world import HERE, REGION, source_topic
 from tests.ingress.world import World as IngressWorld
-from tests.ingress.world import joined as joined_ingress
 
 DAY = timedelta(days=1)
 OF_STORE = {"list": "s3:ListBucket", "put_new": "s3:PutObject", "open": "s3:GetObject", "stat": "s3:GetObject"}

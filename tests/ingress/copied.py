@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import LOST, Process, World, joined
+from tests.ingress.process import Process, joined
+from tests.ingress.world import LOST, World
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 LABELS = {"region": "a", "topic": "t", "partition": "0"}

@@ -13,7 +13,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
 from infra.runtime.failures import ALARM, Attempt, Failures
 from tests.fakes.surroundings import T0
-from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import LOST, RELIST, World, key, numbers, source_settings
 
 C = TopicPartition("copy", 0)
 NAME = "a/t/0"
@@ -140,7 +141,7 @@ def test_a_writer_that_is_refused_stops_what_waits_for_it_and_says_why() -> None
 def test_positions_that_are_refused_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.put(0, 4)
-    process = world.process()
+    process = Process(world)
     asked = 0
 
     def refuse(_: object) -> None:

@@ -11,7 +11,8 @@ from formats.errors import OtherGroup
 from formats.messages.group_claim import GroupClaim
 from infra.contracts.cluster import TopicPartition
 from ingress.checkpoint_watch import SUBJECT
-from tests.ingress.world import World, joined, numbers
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, numbers
 
 C = TopicPartition("copy", 0)
 NEW = "renamed"
@@ -34,7 +35,7 @@ def test_the_first_start_records_the_owner_of_the_topic(world: World) -> None:
 
 def test_another_group_is_refused_before_it_joins_or_creates_anything(world: World) -> None:
     joined(world)
-    other = world.process(group_id=NEW)
+    other = Process(world, group_id=NEW)
     with pytest.raises(OtherGroup, match=rf"belongs to group {world.settings.group_id} .*--take-over"):
         other.turn()
     assert not other.controller.has_begun
@@ -43,7 +44,7 @@ def test_another_group_is_refused_before_it_joins_or_creates_anything(world: Wor
 
 def test_requests_to_an_unavailable_cluster_are_repeated(world: World) -> None:
     world.target.away = True
-    process = world.process()
+    process = Process(world)
     process.turn(3)
     assert process.placement.topics == frozenset()
     world.target.away = False
@@ -77,7 +78,7 @@ def test_a_group_with_members_is_not_replaced(world: World) -> None:
     joined(world)
     world.groups.members[world.settings.group_id] = 1
     with pytest.raises(OtherGroup, match=r"1 member\(s\)"):
-        world.process(group_id=NEW, take_over=world.settings.group_id).turn()
+        Process(world, group_id=NEW, take_over=world.settings.group_id).turn()
     assert len(world.target.claims) == 1
 
 
@@ -125,7 +126,7 @@ def test_a_checkpoint_topic_that_was_copied_with_its_cluster_is_refused_at_start
     joined(world).stop()
     world.admin.cluster = "copy-of-it"
     world.put(4, 5)
-    process = world.process()
+    process = Process(world)
     with pytest.raises(OtherGroup, match=r"cluster with id cluster at .* has the id copy-of-it.*--take-over"):
         process.turn()
     assert (process.placement.topics, world.offsets(C)) == (frozenset(), numbers((0, 3)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import Process, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, key, numbers, source_settings
 
 C, D, E = (TopicPartition("copy", number) for number in range(3))
 
@@ -120,7 +121,7 @@ def test_a_partition_more_of_a_refused_topic_is_named_too() -> None:
     world = World(source_settings("^one-(.*)", "x-{topic}"), source_settings("^x-(.*)", "{topic}"))
     world.put(0, 3, topic="one-a")
     world.put(0, 3, topic="x-one-a")
-    process = world.process()
+    process = Process(world)
     process.turn(3)
     assert set(process.stopped) == {"a/one-a/0", "a/x-one-a/0"}
     world.put(0, 3, topic="one-a", partition=1)

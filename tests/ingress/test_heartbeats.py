@@ -25,7 +25,8 @@ from replicator.commands.status_text import source_text
 from replicator.config import IngressSettings, IngressSource
 from tests.examples import property_examples
 from tests.ingress.catalog.test_killed_applier import dies_at
-from tests.ingress.world import HERE, Process, World, source_settings, source_topic
+from tests.ingress.process import Process
+from tests.ingress.world import HERE, World, source_settings, source_topic
 
 P0 = TopicPartition("a.t", 0)
 USERS = "tests.formats.policies.user_policies"
@@ -40,7 +41,7 @@ def running(*sources: IngressSource, partition: TopicPartition = P0) -> tuple[Wo
     world = World(*(sources or (mirrored(),)))
     world.publish_catalog(source_topic("t"))
     world.put(0, 9)
-    process = world.process()
+    process = Process(world)
     process.join(partition)
     process.later(5)  # the first poll
     return world, process
@@ -101,7 +102,7 @@ def test_only_what_is_new_since_the_first_poll_is_written() -> None:
     world.publish_catalog(source_topic("t"))
     world.put(0, 9)
     world.beat()
-    process = world.process()
+    process = Process(world)
     process.join(P0)
     process.later(5)
     assert (stamps(world, SOURCE), bool(stamps(world, FLOW))) == ([], True)
@@ -210,7 +211,7 @@ def test_a_chain_goes_on_as_records() -> None:
     world.publish_catalog(source_topic("x.heartbeats", partitions=1))
     world.put(0, 4, topic="x.heartbeats")
     copy = TopicPartition("a.x.heartbeats", 0)
-    world.process().join(copy)
+    Process(world).join(copy)
     assert world.offsets(copy) == [0, 1, 2, 3, 4]
 
 
@@ -235,7 +236,7 @@ class TestRecordsOfTheSource:
         world.publish_catalog(source_topic("t"), source_topic(FLOW))
         world.put(0, 9)
         world.put(0, 4, topic=FLOW)
-        process = world.process()
+        process = Process(world)
         process.join(P0, named)
         for _ in range(3):
             world.beat()
@@ -265,7 +266,7 @@ class TestTopics:
         world.admin.settings[FLOW] = {"cleanup.policy": "compact"}
         world.publish_catalog(source_topic("t"))
         world.put(0, 9)
-        process = world.process()
+        process = Process(world)
         process.join(P0)
         process.later(5)
         assert stamps(world, FLOW)
@@ -278,7 +279,7 @@ class TestTopics:
         world.admin.settings[FLOW] = {"cleanup.policy": policy}
         world.publish_catalog(source_topic("t"))
         world.put(0, 9)
-        process = world.process()
+        process = Process(world)
         process.join(P0)
         process.later(5)
         for _ in range(30):
@@ -326,7 +327,7 @@ class TestMissingRights:
         world.admin.refuses[SOURCE] = "allow CREATE on it"
         world.publish_catalog(source_topic("t"))
         world.put(0, 9)
-        process = world.process()
+        process = Process(world)
         process.join(P0)
         for _ in range(60):
             world.beat()
@@ -350,7 +351,7 @@ class TestMissingRights:
             world.admin.settings[name] = {"cleanup.policy": "compact"}
         world.publish_catalog(source_topic("t"))
         world.put(0, 9)
-        process = world.process()
+        process = Process(world)
         process.join(P0)
         for _ in range(3):
             world.beat()

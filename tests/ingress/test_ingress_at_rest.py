@@ -1,5 +1,5 @@
 """Which partitions a turn of the loop visits: those with something to do, however many are assigned. That none of
-those is left out is checked after each turn, by `tests.ingress.world`."""
+those is left out is checked after each turn, by `tests.ingress.process`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import LOST, REGION, RELIST, Process, World
+from tests.ingress.process import Process
+from tests.ingress.world import LOST, REGION, RELIST, World
 
 MANY = 100
 FIRST = SourcePartition(REGION, "t", 0)
@@ -34,7 +35,7 @@ def process(world: World) -> Process:
     world.broker.create("copy", partitions=MANY)
     for partition in range(MANY):
         world.put(0, 4, partition=partition, partitions=MANY)
-    process = world.process()
+    process = Process(world)
     process.join(*(TopicPartition("copy", partition) for partition in range(MANY)))
     for _ in range(MANY):
         process.later(0.1, turns=1)

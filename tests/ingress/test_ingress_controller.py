@@ -12,7 +12,8 @@ from infra.local.waiting import wait_until
 from ingress.delivery.events import Progressed
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.copied import LABELS, PATIENCE, RECORD_LABELS, SOURCE, C, D
-from tests.ingress.world import DELAY, RELIST, World, joined, key, numbers
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, RELIST, World, key, numbers
 
 # --- where it begins --------------------------------------------------------------------------------------------------
 
@@ -32,7 +33,7 @@ def test_everything_stored_is_delivered(world: World) -> None:
 
 
 def test_every_turn_is_reported_to_the_health_check(world: World) -> None:
-    process = world.process()
+    process = Process(world)
     for _ in range(2):
         world.clock.advance(1)
         process.control()
@@ -48,7 +49,7 @@ def test_the_position_is_requested_when_nothing_of_an_earlier_owner_is_pending(
     world.put(0, 4)
     if before is not None:
         world.set_checkpoint(before)
-    process = world.process()
+    process = Process(world)
     process.placement.pending.append(lambda: world.set_checkpoint(3))
     process.join(C)
     assert world.offsets(C) == [3, 4]
@@ -93,7 +94,7 @@ def test_a_predecessor_whose_notification_was_lost_is_seen_before_the_choice(wor
 def test_checkpoints_that_cannot_be_read_are_requested_again(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.target.away = True
     process.placement.assign(C)
@@ -106,7 +107,7 @@ def test_checkpoints_that_cannot_be_read_are_requested_again(world: World) -> No
 
 
 def test_partition_assigned_before_it_is_known_what_for(world: World) -> None:
-    process = world.process()
+    process = Process(world)
     process.pool.holding = True
     process.placement._listener = process.controller
     process.placement.assign(C)
@@ -121,7 +122,7 @@ def test_partition_assigned_before_it_is_known_what_for(world: World) -> None:
 def test_archive_that_cannot_be_listed_is_listed_again(world: World) -> None:
     world.put(0, 3)
     world.objects.away = {"list"}
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     assert not process.ready
     assert process.placement.topics == frozenset()
@@ -137,7 +138,7 @@ def test_archive_that_cannot_be_listed_is_listed_again(world: World) -> None:
 
 def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
     world.put(0, 9)
-    process = world.process(run_records=4)
+    process = Process(world, run_records=4)
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
@@ -154,7 +155,7 @@ def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
 def test_transaction_of_unknown_outcome_is_looked_up(world: World, committed: bool) -> None:
     world.set_checkpoint(0)
     world.put(0, 9)
-    process = world.process(run_records=4)
+    process = Process(world, run_records=4)
     process.turn(2)
     world.target.stop_next(keep=int(committed))
     process.placement.assign(C)
@@ -171,7 +172,7 @@ def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(
         world.set_checkpoint(0, partition)
     world.put(0, 9)
     world.put(0, 5, partition=1)
-    process = world.process(run_records=4)
+    process = Process(world, run_records=4)
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
@@ -283,7 +284,7 @@ def test_event_that_comes_during_a_listing_is_kept(world: World) -> None:
 def test_nothing_is_produced_for_a_partition_after_it_was_revoked(world: World) -> None:
     world.set_checkpoint(0)
     world.put(0, 9)
-    process = world.process(run_records=2)
+    process = Process(world, run_records=2)
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
@@ -317,7 +318,7 @@ def test_partition_moves_between_processes(world: World) -> None:
 
 def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
     world.put(0, 9)
-    process = world.process(run_records=2)
+    process = Process(world, run_records=2)
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
@@ -347,7 +348,7 @@ def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: Worl
 
 def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
@@ -362,7 +363,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
 
 def test_lost_partition_is_given_up_at_once(world: World) -> None:
     world.put(0, 9)
-    process = world.process(run_records=2)
+    process = Process(world, run_records=2)
     process.turn(2)
     process.placement.assign(C, D)
     process.control(2)
@@ -376,7 +377,7 @@ def test_lost_partition_is_given_up_at_once(world: World) -> None:
 def test_checkpoints_are_read_after_the_assignment(world: World) -> None:
     """A checkpoint that the previous owner writes during the assignment must count."""
     world.put(0, 9)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.checkpoint_pool.holding = True
     process.placement.assign(C)
@@ -411,7 +412,7 @@ def test_stop_leaves_the_group_and_ends_both_loops(world: World) -> None:
 
 
 def test_log_that_is_away_at_the_start_leaves_the_group_in_order(world: World) -> None:
-    process = world.process()
+    process = Process(world)
     world.log.away = True
     process.stop_signal.set()
     with pytest.raises(Exception, match="away"):
@@ -430,7 +431,7 @@ def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
         world.put(5, 9)
 
     world.objects.after_listing["data/a/_control/v1/gaps/t/0/"] = after_the_gaps  # asked first
-    process = world.process(log_started=False)
+    process = Process(world, log_started=False)
     process.placement.assign(C)
     running = threading.Thread(target=process.controller.run)
     running.start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tests.ingress.copied import LABELS, C, lose_one
-from tests.ingress.world import LOST, RELIST, World, joined, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import LOST, RELIST, World, numbers, source_settings
 
 # --- recorded gaps ----------------------------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ def test_listing_begun_before_the_timeout_proves_no_loss() -> None:
 
 def test_first_listing_that_fails_is_made_again_soon(world: World) -> None:
     world.put(0, 3, notify=False)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.objects.away = {"list"}
     process.placement.assign(C)

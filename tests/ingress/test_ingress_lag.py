@@ -8,7 +8,8 @@ from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.copied import LABELS, SOURCE, C
-from tests.ingress.world import World, joined, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, numbers, source_settings
 
 
 def test_lag_is_measured_in_offsets_and_seconds(world: World) -> None:
@@ -39,7 +40,7 @@ def test_range_without_a_record_moves_the_position(world: World) -> None:
 
 def test_new_topic_of_the_archive_is_found(world: World) -> None:
     world = World(source_settings("^.*", None))
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     assert process.placement.topics == frozenset()
     world.put(0, 3, topic="new", partitions=1)
@@ -54,13 +55,13 @@ def test_new_topic_of_the_archive_is_found(world: World) -> None:
 def test_a_filter_that_fails_makes_no_segment_unwanted() -> None:
     name = "tests.formats.policies.user_policies:FailsForSome"
     world = World(source_settings("^.*", None, topic_filter=name, exclude=(TopicPattern("^x.*"),)))
-    controller = world.process().controller
+    controller = Process(world).controller
     wanted = {topic: controller.wants(SourcePartition("a", topic, 0)) for topic in ("t", "tmp", "x1", "forbidden")}
     assert wanted == {"t": True, "tmp": False, "x1": False, "forbidden": True}
 
 
 def test_wants_only_what_a_source_delivers(world: World) -> None:
-    controller = world.process().controller
+    controller = Process(world).controller
     assert controller.wants(SOURCE)
     assert not controller.wants(SourcePartition("b", "t", 0))
     assert not controller.wants(SourcePartition("a", "u", 0))
@@ -69,7 +70,7 @@ def test_wants_only_what_a_source_delivers(world: World) -> None:
 
 def test_refused_source_is_reported_and_forgotten_when_repaired(world: World) -> None:
     world.put(0, 3, partitions=None)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     assert "partitions" in process.stopped["a/t/0"]
     world.broker.create("copy", partitions=1)

@@ -14,7 +14,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
-from tests.ingress.world import Process, World, joined, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 TOPICS = ("one", "two")
@@ -76,7 +77,7 @@ def test_m03_not_every_one_allows_it() -> None:
     )
     for topic in ("one", "two", "x-one-a", "one-a"):
         world.put(0, 3, topic=topic)
-    process = world.process()
+    process = Process(world)
     process.turn(3)
     assert set(process.stopped) == {"a/x-one-a/0", "a/one-a/0"}
     assert "allow_merge = true for the source of each" in process.stopped["a/one-a/0"]

@@ -8,7 +8,8 @@ import pytest
 
 from formats.messages.delivery_checkpoint import Parked, still_parked
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import LOST, RELIST, World, key, numbers, source_settings
 
 SOURCE = str(key().source)
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
@@ -39,7 +40,7 @@ def test_what_a_round_of_unknown_outcome_delivered_is_not_parked_any_more(begun:
     if begun:
         world.set_checkpoint(0)
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.target.poison[C] = {0}
     process.placement.assign(C)
@@ -103,7 +104,7 @@ def rivals() -> World:
 
 def test_a_refused_topic_says_so_by_partition() -> None:
     world = rivals()
-    process = world.process()
+    process = Process(world)
     process.turn(3)
     parked_records = world.target.parked
     assert set(parked_records) == {
@@ -116,7 +117,7 @@ def test_a_refused_topic_says_so_by_partition() -> None:
     )
     since = {parked.since for parked in parked_records.values()}
     process.later(3600)
-    world.process().turn(3)
+    Process(world).turn(3)
     assert {parked.since for parked in world.target.parked.values()} == since
     assert world.target.edits == ["park"] * 3, "whichever process refreshes, and however often"
 
@@ -128,7 +129,7 @@ def test_the_parked_record_of_a_refused_topic_is_removed_once_it_has_a_destinati
     joined(world).stop()
     assert world.checkpoint() == 4
     world.admin.hides["copy"] = "no DESCRIBE"
-    refused = world.process()
+    refused = Process(world)
     refused.turn(3)
     assert set(world.target.parked) == {key()}
     refused.stop()
@@ -145,7 +146,7 @@ def test_a_partition_refused_again_is_parked_again() -> None:
     world.set_checkpoint(4)  # delivery continued since, and the parked record was not removed
     world.clock.advance(60)
     world.admin.hides["copy"] = "no DESCRIBE"
-    world.process().turn(3)
+    Process(world).turn(3)
     parked = world.target.parked[key()]
     assert (parked.since, still_parked(parked, world.target.checkpoints[key()])) == (world.clock.at, True)
 

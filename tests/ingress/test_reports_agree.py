@@ -14,7 +14,8 @@ from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.runtime.metrics import GaugeName
-from tests.ingress.world import DELAY, LOST, Process, World, joined, key, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, LOST, World, key, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 STATES: dict[str, Callable[[], tuple[World, Process]]] = {}
@@ -68,7 +69,7 @@ def several_topics_for_one_destination() -> tuple[World, Process]:
     world.put(0, 3, topic="one-a")
     world.put(0, 3, topic="one-a", partition=1)
     world.put(2, 3, topic="x-one-a")
-    process = world.process()
+    process = Process(world)
     process.turn(4)
     return world, process
 
@@ -79,7 +80,7 @@ def destination_that_may_not_be_seen() -> tuple[World, Process]:
     world.put(0, 3)
     world.set_checkpoint(2)
     world.admin.hides["copy"] = "no DESCRIBE"
-    process = world.process()
+    process = Process(world)
     process.turn(4)
     return world, process
 
@@ -90,7 +91,7 @@ def destination_that_may_not_be_created() -> tuple[World, Process]:
     world.put(0, 3)
     world.put(7, 9, partition=1)
     world.admin.refuses["copy"] = "no CREATE"
-    process = world.process()
+    process = Process(world)
     process.turn(4)
     return world, process
 
@@ -99,7 +100,7 @@ def destination_that_may_not_be_created() -> tuple[World, Process]:
 def destination_name_too_long() -> tuple[World, Process]:
     world = World(source_settings("t", "c" * 245, on_recreate="new-topic"))
     world.put(0, 3, incarnation="12345678")
-    process = world.process()
+    process = Process(world)
     process.turn(4)
     return world, process
 
@@ -256,7 +257,7 @@ def test_what_does_not_continue_is_the_same_everywhere(name: str) -> None:
 
 def test_every_process_exports_what_no_process_holds_and_none_adds_it_to_its_own() -> None:
     world, first = target_with_fewer_partitions()
-    second = world.process()
+    second = Process(world)
     second.turn(4)
     second.later(5)
     first.later(5)
@@ -398,7 +399,7 @@ def test_a_refused_topic_whose_first_incarnation_is_over(first_is_stored: bool) 
     process.stop()
     world.put(10, 99, incarnation="life2")
     world.admin.hides["copy"] = "no DESCRIBE"
-    process = world.process()
+    process = Process(world)
     for _ in range(10):
         process.later(40, turns=4)
     assert {str(p.key.source): p.lag for p in world.status().partitions if p.lag} == {"a/t@life2/0": 90}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.ingress.copied import LABELS, SOURCE, C, D, lose_one
-from tests.ingress.world import RELIST, World, joined, numbers
+from tests.ingress.process import joined
+from tests.ingress.world import RELIST, World, numbers
 
 
 def test_merged_segment_covers_what_was_removed(world: World) -> None:

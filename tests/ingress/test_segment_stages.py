@@ -14,7 +14,8 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.runtime.stages import observe_stage
 from ingress.segment_stages import REMEMBERED, SegmentStages
 from tests.fakes.surroundings import T0, CountedMetrics, HandClock
-from tests.ingress.world import REGION, World, joined
+from tests.ingress.process import joined
+from tests.ingress.world import REGION, World
 
 
 def segment(number: int, partition: int = 0, level: int = 0) -> Segment:

@@ -7,7 +7,8 @@ from io import BytesIO
 from formats.control.keys import heartbeat_prefix
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import REGION, Process, World, joined, source_topic
+from tests.ingress.process import Process, joined
+from tests.ingress.world import REGION, World, source_topic
 
 P0 = TopicPartition("copy", 0)
 LABELS = {"region": "a", "topic": "t", "partition": "0"}

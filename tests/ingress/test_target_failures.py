@@ -5,13 +5,14 @@ from __future__ import annotations
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from infra.contracts.cluster import Occupancy
 from tests.ingress.copied import LABELS, SOURCE, C, D
-from tests.ingress.world import STAMP, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import STAMP, World, key, numbers, source_settings
 
 
 def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: World) -> None:
     world.set_checkpoint(0)
     world.put(0, 9)
-    process = world.process(run_records=4)
+    process = Process(world, run_records=4)
     process.turn(2)
     world.target.exactly_once = False
     world.target.fail_next(C, keep=2)
@@ -26,7 +27,7 @@ def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: Wor
 def test_refused_record_stops_that_partition_visibly_and_is_tried_again_later(world: World) -> None:
     world.put(0, 3)
     world.put(0, 3, partition=1)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.target.poison[C] = {2}
     process.placement.assign(C, D)
@@ -47,7 +48,7 @@ def test_refused_record_stops_that_partition_visibly_and_is_tried_again_later(wo
 
 def test_record_that_an_operator_skipped_is_passed_without_a_restart(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.target.poison[C] = {2}
     process.placement.assign(C)
@@ -130,7 +131,7 @@ def test_destination_created_again_while_running_gets_nothing(world: World) -> N
 
 def test_destination_created_again_before_anything_was_delivered_is_just_used(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.reading.holding = True
     process.join(C)
     world.admin.ids["copy"] = "another"
@@ -158,7 +159,7 @@ def test_destination_created_again_is_noticed_when_its_partitions_come_back(worl
 
 def test_assignment_that_cannot_be_confirmed_is_asked_about_again(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.admin.away = True
     process.placement.assign(C)

@@ -7,7 +7,8 @@ import pytest
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.copied import LABELS, SOURCE, C, D
-from tests.ingress.world import DELAY, World, joined, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, World, numbers, source_settings
 
 
 def reborn(policy: str) -> World:
@@ -186,6 +187,6 @@ def test_later_incarnation_goes_to_a_separate_topic() -> None:
 
 @pytest.mark.parametrize(("policy", "wanted"), [("stop", False), ("follow", True), ("new-topic", True)])
 def test_events_of_later_incarnations_are_wanted_by_policy(policy: str, *, wanted: bool) -> None:
-    controller = reborn(policy).process().controller
+    controller = Process(reborn(policy)).controller
     assert controller.wants(SourcePartition("a", "t", 0, "second")) is wanted
     assert controller.wants(SOURCE)

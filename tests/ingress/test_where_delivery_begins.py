@@ -14,7 +14,8 @@ from formats.segment import SourcePartition
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.contracts.producer import FailureKind
 from tests.fakes.kafka_target import Crashed, FakeTarget
-from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, LOST, RELIST, World, key, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 SOURCE = SourcePartition("a", "t", 0)
@@ -86,7 +87,7 @@ def test_the_record_of_the_begin_may_arrive_after_segments(world: World) -> None
 def test_a_begin_that_cannot_be_read_is_not_absent(world: World) -> None:
     world.record_begin(0)
     world.put(200, 299)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.objects.away = {"open"}
     process.placement.assign(C)
@@ -284,7 +285,7 @@ def test_a_gap_that_a_listing_fills_is_not_recorded() -> None:
 
 def test_a_first_checkpoint_comes_before_the_first_record(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.join(C)
     assert world.target.rounds == [0, 4]
     process.stop()
@@ -296,7 +297,7 @@ def test_a_crash_around_the_first_record_is_no_false_alarm(world: World, exactly
     """The first call writes the first checkpoint, the second the first records."""
     world.target.exactly_once = exactly_once
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     while len(world.target.rounds) < crash - 1:
@@ -375,7 +376,7 @@ def test_a_partition_that_cannot_be_checked_stops_and_reports_why(world: World) 
 
 def test_a_check_that_fails_is_repeated(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     process.turn(1)
@@ -398,7 +399,7 @@ def test_nothing_is_asked_of_partitions_without_a_segment(world: World) -> None:
 
 def test_a_first_checkpoint_that_is_refused_names_no_record(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", kind=FailureKind.REJECTED)
     process.placement.assign(C)
@@ -413,7 +414,7 @@ def test_a_first_checkpoint_that_is_refused_names_no_record(world: World) -> Non
 def test_a_destination_created_again_after_the_first_checkpoint_is_just_used(world: World) -> None:
     """Nothing was delivered to the one before."""
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     while len(world.target.rounds) < 1:
@@ -475,7 +476,7 @@ def go_on(process: Process) -> None:
 def test_a_partition_that_leaves_meanwhile_is_not_stopped_here(world: World) -> None:
     world.target.occupied[C] = Occupancy(holds_records=True)
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     checking(process)
@@ -487,7 +488,7 @@ def test_a_partition_that_leaves_meanwhile_is_not_stopped_here(world: World) -> 
 
 def test_a_destination_that_goes_meanwhile_ends_nothing(world: World) -> None:
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     checking(process)

@@ -27,7 +27,8 @@ from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.ingress.acls import READ
-from tests.ingress.world import DELAY, Process, World, joined, source_settings, source_topic
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, World, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
 INTERVAL = 30  # seconds: topic_refresh_interval
@@ -193,7 +194,7 @@ class TestM10Creation:
         configs = {"segment.bytes": "1000", "min.insync.replicas": "2"}
         world.publish_catalog(source_topic(partitions=5, configs=configs))
         world.put(0, 3)
-        process = world.process()
+        process = Process(world)
         process.turn(2)
         [(name, partitions, factor, given)] = world.admin.created
         assert (name, partitions, factor) == ("copy", 5, 3)

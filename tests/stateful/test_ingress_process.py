@@ -18,7 +18,8 @@ from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.formats.json_lines import JsonLinesFormat
-from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings
+from tests.ingress.process import Process
+from tests.ingress.world import LOST, RELIST, World, key, source_settings
 
 RUN = 3  # records
 PARTITIONS = (0, 1)
@@ -85,7 +86,7 @@ class IngressProcesses(RuleBasedStateMachine):
         away, world.objects.away = world.objects.away, set()
         was_away, world.log.away = world.log.away, False
         silent, world.target.away = world.target.away, False  # no process is a member before the topic is its group's
-        process = world.process(run_records=RUN)
+        process = Process(world, run_records=RUN)
         process.turn(2)
         world.objects.away, world.log.away, world.target.away = away, was_away, silent
         return process

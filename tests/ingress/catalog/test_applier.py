@@ -15,7 +15,8 @@ from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
 from tests.formats.policies.user_policies import FailsForNow
 from tests.ingress.acls import READ
-from tests.ingress.world import DELAY, REGION, Process, World, joined, source_settings, source_topic
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, REGION, World, source_settings, source_topic
 
 P0, P1 = TopicPartition("copy", 0), TopicPartition("copy", 1)
 SASL = {"security.protocol": "SASL_SSL"}
@@ -222,7 +223,7 @@ def test_a_missing_destination_waits_when_none_may_be_created() -> None:
     world = World(source_settings())
     world.settings = replace(world.settings, create_topics=False)
     world.put(0, 3)
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     assert "create_topics = false: create it with 2 partitions" in process.stopped["a/t/0"]
 

@@ -15,7 +15,8 @@ from infra.runtime.crash_points import Step
 from ingress.catalog.applier import CatalogApplier, ClusterPlan
 from ingress.routing.archived import kept_like_sources
 from tests.ingress.acls import READ
-from tests.ingress.world import DELAY, REGION, World, joined, source_settings, source_topic
+from tests.ingress.process import joined
+from tests.ingress.world import DELAY, REGION, World, source_settings, source_topic
 
 P0 = TopicPartition("copy", 0)
 LATER = (DELAY, 300.0, 40.0, 40.0)  # seconds: what is stored is listed every five minutes

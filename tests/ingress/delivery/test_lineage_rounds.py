@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from tests.ingress.delivery.hand import C
-from tests.ingress.world import Process, World, joined, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, source_settings
 
 USER = "tests.formats.records.user_transforms"
 AT_ONCE = source_settings(first_segment_delay=timedelta())

@@ -23,7 +23,8 @@ from tests.examples import property_examples
 from tests.fakes.kafka_target import Crashed
 from tests.formats.records.user_transforms import fails_for_7, masked_even
 from tests.ingress.delivery.hand import C, Hand
-from tests.ingress.world import Process, World, joined, key, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, key, numbers, source_settings
 
 USER = "tests.formats.records.user_transforms"
 LABELS = {"region": "a", "topic": "t", "partition": "0", "destination": "copy"}

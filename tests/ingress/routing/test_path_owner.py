@@ -6,7 +6,8 @@ import pytest
 
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from tests.ingress.world import World, joined, numbers, source_settings
+from tests.ingress.process import Process, joined
+from tests.ingress.world import World, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 SOURCE = SourcePartition("a", "t", 0)
@@ -81,7 +82,7 @@ def test_a_claim_that_cannot_be_read_says_nothing(world: World) -> None:
 
 
 def test_requests_to_an_unavailable_store_are_repeated(world: World) -> None:
-    process = world.process()
+    process = Process(world)
     process.turn(2)
     process.placement.assign(C)
     process.reading.holding = True

@@ -10,7 +10,8 @@ from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.contracts.cluster import TopicPartition
 from ingress.source_settings import IngressSource
-from tests.ingress.world import DELAY, Process, World, joined, key, numbers, source_settings, source_topic
+from tests.ingress.process import Process, joined
+from tests.ingress.world import DELAY, World, key, numbers, source_settings, source_topic
 
 C, D = TopicPartition("copy", 0), TopicPartition("other", 0)
 FIRST = source_settings(first_segment_delay=timedelta())

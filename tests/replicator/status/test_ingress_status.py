@@ -14,6 +14,7 @@ from infra.archive.control import ControlStore
 from replicator.commands.status_text import group_text, print_ingress, topic_text
 from replicator.status.ingress import IngressStatus
 from tests.fakes.cluster_facts import FakeGroups
+from tests.ingress.process import Process
 from tests.ingress.world import World, key, source_settings, source_topic
 
 GROUP = "replicator.ingress"
@@ -154,7 +155,7 @@ def test_a_refused_topic_is_reported_when_no_process_runs() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
     target.world.admin.hides["copy"] = "not authorised to see topic copy"
-    process = target.world.process()
+    process = Process(target.world)
     process.turn(3)
     process.stop()
     (parked,) = target.status().parked
