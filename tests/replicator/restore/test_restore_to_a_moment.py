@@ -19,6 +19,7 @@ from formats.control.watermarks import SourceWatermarks, decode_watermarks
 from infra.archive.generations import Generations
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.local.waiting import wait_until
+from infra.runtime.lifecycle import Deadline
 from replicator.config import Config, from_mapping
 from replicator.services.egress import build_egress
 from replicator.terminal.output import USAGE
@@ -36,6 +37,7 @@ PATIENCE = timedelta(seconds=60)
 PAUSE = 0.06  # seconds between two transactions, at most
 PAIRS = 60
 TIMES = 3
+MOMENTS = 8
 MANY_PAIRS, MANY_TIMES = 400, 50
 
 
@@ -95,6 +97,20 @@ class Pairs:
             producer.commit_transaction()
             self.committed.append((offsets[self.topics[0]], offsets[self.topics[1]]))
             pause.wait(random.uniform(0, PAUSE))
+
+    def write_between_moments(self, random: Random) -> None:
+        """PAIRS, and more until there are MOMENTS to restore to with different ends: on slow cores they are rare."""
+        deadline = Deadline(PATIENCE)
+        self.write(PAIRS, random)
+        while len(found := {self._ends(one) for one in self.watermarks if self._is_settled(one)}) < MOMENTS:
+            assert not deadline.expired, found
+            self.write(PAIRS // 3, random)
+
+    def _is_settled(self, found: SourceWatermarks) -> bool:
+        return all(topic in found.topics and found.topics[topic].settled for topic in self.topics)
+
+    def _ends(self, found: SourceWatermarks) -> Sequence[Sequence[int | None]]:
+        return tuple(found.topics[topic].high for topic in self.topics)
 
     def commit(self, group: str, number: int) -> None:
         """The group has read everything before this pair."""
@@ -180,7 +196,7 @@ def judge_times(pairs: Pairs, commands: Commands, times: int, unique: Callable[[
 
 
 def test_m25_no_transaction_is_split(pairs: Pairs, commands: Commands, unique: Callable[[str], str]) -> None:
-    pairs.write(PAIRS, Random(1))
+    pairs.write_between_moments(Random(1))
     pairs.wait_for_archive()
     assert any(found.settled_at for found in pairs.watermarks)
     judge_times(pairs, commands, TIMES, unique)
