@@ -12,6 +12,11 @@ spark-restore  the same on Spark, local[2]; the session is started before
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before all else imports Arrow, as a command does
+    from infra.runtime.tuning import tune
+
+    tune()
+
 import sys
 import tempfile
 import time
@@ -41,7 +46,6 @@ from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
-from infra.runtime.tuning import tune
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner, run_tasks
 from replicator.config import CompactionJob, Config, from_mapping
@@ -241,5 +245,4 @@ def run(what: str, spec: Spec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    tune()
     child.measured(lambda spec: run(sys.argv[1], spec))

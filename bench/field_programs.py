@@ -7,6 +7,11 @@ restore  `replicator.restore.restore` of any archived topic, exactly once
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before all else imports Arrow, as a command does
+    from infra.runtime.tuning import tune
+
+    tune()
+
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +24,6 @@ from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.runtime.tuning import tune
 from infra.storage.memory_and_folder import DirectoryObjectStore
 from replicator.config import from_mapping
 from replicator.restore.restore import Options
@@ -59,5 +63,4 @@ def restore(spec: Spec) -> dict[str, Any]:
 PROGRAMS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {"fill": fill, "merge": merge, "restore": restore}
 
 if __name__ == "__main__":
-    tune()
     child.measured(PROGRAMS[sys.argv[1]])

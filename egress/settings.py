@@ -132,7 +132,7 @@ class EgressSettings:
         metadata=setting("consumer group whose offsets record what is archived", check=not_blank),
     )
     memory_budget: int = field(
-        default=256 * MIB,
+        default=192 * MIB,
         metadata=setting(
             "memory for records, over all partitions: half for raw ones, a quarter for what the Kafka client fetched, "
             "and a quarter for encoded segments, which go to spool_dir beyond that",

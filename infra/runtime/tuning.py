@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 
 from infra.runtime.collector import collect_rarely
@@ -18,6 +19,11 @@ class _NoPandas:
 
 
 M_ARENA_MAX = -8  # of malloc.h
+ALLOCATOR_SETTINGS = "JE_ARROW_MALLOC_CONF"  # of the jemalloc inside Arrow; a user's own settings come last, and hold
+# By default each of a dozen reading threads uses an arena of its own, and what one has freed is returned to the system
+# after a second, while another one asks for more: two thirds of the page faults of ingress were such. Measured on
+# ingress and restore of 1 kB records, beside the default: 70 and 57 MB less memory, no more processor time.
+ARENAS_OF_ARROW = "narenas:2,dirty_decay_ms:10000"
 
 
 def limit_malloc_arenas() -> None:
@@ -29,9 +35,12 @@ def limit_malloc_arenas() -> None:
 
 
 def tune() -> None:
-    """Call once, before a service or a command that moves records starts a thread. Measured on egress of 1 kB records,
-    all settings but that of malloc together: from 14 to 11.5 CPU-seconds per million records, and some 60 MiB less
-    memory with 400 partitions."""
+    """Call once, before a service or a command that moves records starts a thread, and before anything imports Arrow:
+    its allocator reads its settings then, and where Arrow is loaded already, as in a worker of Spark, it keeps its own.
+    Measured on egress of 1 kB records, all settings but those of memory together: from 14 to 11.5 CPU-seconds per
+    million records, and some 60 MiB less memory with 400 partitions."""
+    given = os.environ.get(ALLOCATOR_SETTINGS)
+    os.environ[ALLOCATOR_SETTINGS] = ARENAS_OF_ARROW + (f",{given}" if given else "")  # the later one holds
     import pyarrow as pa  # noqa: PLC0415 -- the console limits arenas, and has no Arrow
 
     limit_malloc_arenas()

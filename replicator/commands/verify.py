@@ -95,11 +95,6 @@ def verify(  # noqa: PLR0917 -- options of a command
     Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything differs.
     """
     from infra.settings.units import parse_duration
-    from replicator.verify.proven import ProvenObjects
-    from replicator.verify.report import line_of
-    from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope
-    from replicator.verify.spark_task import tasks_on
-    from replicator.verify.verify import Verification
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -109,6 +104,12 @@ def verify(  # noqa: PLR0917 -- options of a command
         raise typer.BadParameter("--direct compares the topics of --source with those of --target: give both")
     settings = load_config_of_archive(config)
     set_up_work(settings)
+    from replicator.verify.proven import ProvenObjects
+    from replicator.verify.report import line_of
+    from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope
+    from replicator.verify.spark_task import tasks_on
+    from replicator.verify.verify import Verification
+
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )

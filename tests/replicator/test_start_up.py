@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from infra.runtime.tuning import ALLOCATOR_SETTINGS, ARENAS_OF_ARROW
 from replicator.main import app, main
 
 FLOWS = ("compaction", "egress", "ingress")
@@ -98,6 +99,22 @@ def test_a_service_loads_what_it_needs(without_sections: Path, service: str, oth
     assert of_flow(loaded, other) == set()
     assert of_flow(loaded, "compaction") == set()
     assert not {"pandas", "pyspark", "py4j", "boto3", "rich", "croniter"} & loaded
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("egress",), ("ingress",), ("sync", "--once"), ("restore", "t", "--max-rate", "-"), ("verify", "--from", "-")],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_allocator_of_arrow_has_our_settings_and_then_those_of_the_user(
+    without_sections: Path, arguments: tuple[str, ...]
+) -> None:
+    """It reads them when Arrow is loaded: a command that loads Arrow before it sets up its memory has none of them."""
+    command = [sys.executable, "-m", "replicator", *arguments, "--config", str(without_sections)]
+    asked = {**os.environ, ALLOCATOR_SETTINGS: "confirm_conf:true"}  # prints them
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=asked)
+    assert done.returncode == 2, done.stderr
+    assert f'"{ARENAS_OF_ARROW},confirm_conf:true"' in done.stderr
 
 
 NOT_OF_SERVICES = {

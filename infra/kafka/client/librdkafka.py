@@ -183,7 +183,9 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(found[0]))
 
 
-def _typed(library: ctypes.CDLL, name: str, result: Any, arguments: Sequence[Any]) -> NativeFunction:
+@cache
+def _typed(library: ctypes.CDLL, name: str, result: Any, arguments: tuple[Any, ...]) -> NativeFunction:
+    """Once for each signature: two of them for each run would cost as much as the rest of what is done for it."""
     # a pointer of its own: the library's attribute is shared by all who use it
     kind: Any = (ctypes.PYFUNCTYPE if isinstance(library, ctypes.PyDLL) else ctypes.CFUNCTYPE)(result, *arguments)
     return kind((name, library))  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from infra.contracts.cluster import TopicPartition
@@ -167,6 +167,9 @@ def test_slices_are_bounded_in_records_and_bytes() -> None:
 
 @settings(deadline=None)
 @given(st.lists(INT64, min_size=1), st.sampled_from([0, 1000, 10**12, LATEST]), st.sampled_from([0, 3_600_000, LATEST]))
+@example([1, 0], LATEST, LATEST)
+@example([NOW_MS - 1001, NOW_MS], 1000, LATEST)
+@example([NOW_MS, NOW_MS + 3_600_001], LATEST, 3_600_000)
 def test_unsupported_timestamps_are_those_the_target_changes_or_rejects(
     stamps: list[int], before_max_ms: int, after_max_ms: int
 ) -> None:
