@@ -110,11 +110,21 @@ def test_the_allocator_of_arrow_has_our_settings_and_then_those_of_the_user(
     without_sections: Path, arguments: tuple[str, ...]
 ) -> None:
     """It reads them when Arrow is loaded: a command that loads Arrow before it sets up its memory has none of them."""
-    command = [sys.executable, "-m", "replicator", *arguments, "--config", str(without_sections)]
-    asked = {**os.environ, ALLOCATOR_SETTINGS: "confirm_conf:true"}  # prints them
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=asked)
+    assert f'"{ARENAS_OF_ARROW},confirm_conf:true"' in settings_of_the_allocator(without_sections, arguments)
+
+
+def test_a_process_of_a_tuned_process_has_the_same_settings(without_sections: Path) -> None:
+    inherited = f"{ARENAS_OF_ARROW},confirm_conf:true"
+    assert f'"{inherited}"' in settings_of_the_allocator(without_sections, ("egress",), inherited)
+
+
+def settings_of_the_allocator(file: Path, arguments: tuple[str, ...], given: str = "confirm_conf:true") -> str:
+    """What a command prints; with `confirm_conf`, its settings are among it."""
+    command = [sys.executable, "-m", "replicator", *arguments, "--config", str(file)]
+    environment = {**os.environ, ALLOCATOR_SETTINGS: given}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 2, done.stderr
-    assert f'"{ARENAS_OF_ARROW},confirm_conf:true"' in done.stderr
+    return done.stderr
 
 
 NOT_OF_SERVICES = {
