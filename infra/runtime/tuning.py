@@ -8,6 +8,7 @@ import os
 import sys
 
 from infra.runtime.collector import collect_rarely
+from infra.runtime.cores import usable_cores
 
 
 class _NoPandas:
@@ -20,9 +21,13 @@ class _NoPandas:
 
 M_ARENA_MAX = -8  # of malloc.h
 ALLOCATOR_SETTINGS = "JE_ARROW_MALLOC_CONF"  # of the jemalloc inside Arrow; a user's own settings come last, and hold
-# By default each of a dozen reading threads uses an arena of its own, and what one has freed is returned to the system
-# after a second, while another one asks for more: two thirds of the page faults of ingress were such. Decision 67.
-ARENAS_OF_ARROW = "narenas:2,dirty_decay_ms:10000"
+
+
+def arenas_of_arrow() -> str:
+    """Settings of the allocator: an arena for each core, which keeps for ten seconds what is freed. By default each of
+    a dozen reading threads uses an arena of its own, and what one has freed is returned to the system after a second,
+    while another one asks for more: two thirds of the page faults of ingress were such. Decision 67."""
+    return f"narenas:{usable_cores()},dirty_decay_ms:10000"
 
 
 def limit_malloc_arenas() -> None:
@@ -38,9 +43,9 @@ def tune() -> None:
     its allocator reads its settings then, and where Arrow is loaded already, as in a worker of Spark, it keeps its own.
     Measured on egress of 1 kB records, all settings but those of memory together: from 14 to 11.5 CPU-seconds per
     million records, and some 60 MiB less memory with 400 partitions."""
-    given = os.environ.get(ALLOCATOR_SETTINGS, "")
-    if not given.startswith(ARENAS_OF_ARROW):  # else this process was started by one that is tuned
-        os.environ[ALLOCATOR_SETTINGS] = ",".join(filter(None, (ARENAS_OF_ARROW, given)))  # the last one holds
+    ours, given = arenas_of_arrow(), os.environ.get(ALLOCATOR_SETTINGS, "")
+    if not given.startswith(ours):  # else this process was started by one that is tuned
+        os.environ[ALLOCATOR_SETTINGS] = ",".join(filter(None, (ours, given)))  # the last one holds
     import pyarrow as pa  # noqa: PLC0415 -- the console limits arenas, and has no Arrow
 
     limit_malloc_arenas()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
+from infra.runtime.cores import usable_cores
 from infra.runtime.service import Service
 from infra.settings.current import Current
 from replicator.config import Config, EgressSettings
@@ -177,7 +177,7 @@ def settings_of(watcher: TopicWatcher, source: SourcePartition) -> EgressTopicSe
 
 def encode_threads() -> int:
     """One for each core of this process, since the codec runs without the GIL; each holds a row group."""
-    return min(max(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2, 2), 8)
+    return min(max(usable_cores(), 2), 8)
 
 
 def open_spool(settings: EgressSettings) -> Spool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from infra.runtime.tuning import ALLOCATOR_SETTINGS, ARENAS_OF_ARROW
+from infra.runtime.tuning import ALLOCATOR_SETTINGS, arenas_of_arrow
 from replicator.main import app, main
 
 FLOWS = ("compaction", "egress", "ingress")
@@ -110,11 +110,11 @@ def test_the_allocator_of_arrow_has_our_settings_and_then_those_of_the_user(
     without_sections: Path, arguments: tuple[str, ...]
 ) -> None:
     """It reads them when Arrow is loaded: a command that loads Arrow before it sets up its memory has none of them."""
-    assert f'"{ARENAS_OF_ARROW},confirm_conf:true"' in settings_of_the_allocator(without_sections, arguments)
+    assert f'"{arenas_of_arrow()},confirm_conf:true"' in settings_of_the_allocator(without_sections, arguments)
 
 
 def test_a_process_of_a_tuned_process_has_the_same_settings(without_sections: Path) -> None:
-    inherited = f"{ARENAS_OF_ARROW},confirm_conf:true"
+    inherited = f"{arenas_of_arrow()},confirm_conf:true"
     assert f'"{inherited}"' in settings_of_the_allocator(without_sections, ("egress",), inherited)
 
 

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from infra.runtime.cores import usable_cores
+
+ON_ONE_CORE = """
+import os
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+from infra.runtime.cores import usable_cores
+print(usable_cores())
+"""
+
+
+def test_there_is_a_core() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+def test_only_cores_of_the_affinity_count() -> None:
+    done = subprocess.run([sys.executable, "-c", ON_ONE_CORE], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1\n"
