@@ -39,20 +39,24 @@ class SpoolFile(RawIOBase):
         super().__init__()
         self._spool = spool
         self._path = spool.directory / f"{number:08d}"
-        self._buffer = BytesIO()
-        self._in_file = 0
+        self._pieces: list[bytes] = []  # in memory, as written: one growing buffer would be copied at each growth
+        self._in_memory = self._in_file = 0
         self._append_at = _APPEND_BYTES  # bytes in memory
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._in_file + self._buffer.tell()
+        return self._in_file + self._in_memory
 
     def write(self, data) -> int:  # type: ignore[no-untyped-def]  # any buffer
-        count = self._buffer.write(data)
+        """Keeps `bytes` as they are, and copies anything else."""
+        piece = bytes(data)
+        count = len(piece)
+        self._pieces.append(piece)
+        self._in_memory += count
         self._spool.account(count, on_disk=False)
-        if self._in_file and self._buffer.tell() >= self._append_at:
+        if self._in_file and self._in_memory >= self._append_at:
             self._append()
         return count
 
@@ -68,7 +72,7 @@ class SpoolFile(RawIOBase):
     def reader(self) -> BinaryIO:
         """The whole content, seekable. The caller closes it; this file stays until `remove`. Raises OSError when the
         file on disk does not have the size that was written."""
-        rest = BytesIO(self._buffer.getbuffer())
+        rest = BytesIO(self._whole())
         if not self._in_file:
             return rest
         file = self._path.open("rb")
@@ -76,26 +80,30 @@ class SpoolFile(RawIOBase):
         if found != self._in_file:
             file.close()
             raise OSError(f"spool file {self._path} has {found} bytes, {self._in_file} were written")
-        return file if not self._buffer.tell() else BufferedReader(_Joined(file, rest, found), _READ_BYTES)
+        return file if not self._in_memory else BufferedReader(_Joined(file, rest, found), _READ_BYTES)
 
     def remove(self) -> None:
         """May be called more than once."""
-        in_memory, in_file = self._buffer.tell(), self._in_file
-        self._buffer, self._in_file = BytesIO(), 0
+        in_memory, in_file = self._in_memory, self._in_file
+        self._pieces, self._in_memory, self._in_file = [], 0, 0
         self._path.unlink(missing_ok=True)
         self._spool.account(-in_memory, on_disk=False)
         self._spool.account(-in_file, on_disk=True)
 
+    def _whole(self) -> bytes:
+        """What is in memory, in one piece from now on."""
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
+
     def _append(self) -> None:
         with durable(Step.SPOOL_SEGMENT):
-            data = self._buffer.getbuffer()
-            count = self._spool.disk.append(self._path, self._in_file, data)
-            rest = BytesIO()
-            rest.write(data[count:])  # the part that a full disk did not take
-            data.release()
-        self._buffer = rest
+            data = self._whole()
+            count = self._spool.disk.append(self._path, self._in_file, memoryview(data))
+        self._pieces = [data[count:]] if count < len(data) else []  # the part that a full disk did not take
+        self._in_memory -= count
         self._in_file += count
-        self._append_at = rest.tell() + _APPEND_BYTES  # while the disk is full, not every write tries again
+        self._append_at = self._in_memory + _APPEND_BYTES  # while the disk is full, not every write tries again
         self._spool.account(-count, on_disk=False)
         self._spool.account(count, on_disk=True)
 

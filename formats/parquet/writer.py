@@ -231,9 +231,9 @@ class _Sink:
             self._buffered.append(data)
             return len(data)
         self._crc = checksums.crc64nvme(data, self._crc)
-        view = memoryview(data)
-        while view:
-            view = view[self._target.write(view) :]  # a raw file may write only a part
+        written = self._target.write(data)
+        while written < len(data):  # a raw file may write only a part
+            written += self._target.write(memoryview(data)[written:])
         return len(data)
 
     def take(self) -> tuple[int, int]:
