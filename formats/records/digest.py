@@ -87,12 +87,16 @@ def _join(first: Stream, second: Stream) -> Stream:
 
 def lengths(array: pa.Array) -> pa.Buffer:
     """int32 byte length of every element of a binary or string array, −1 for null."""
-    return _fixed(pc.fill_null(pc.binary_length(array), -1), 4)
+    return _fixed(_filled(pc.binary_length(array), -1), 4)
 
 
 def counts(array: pa.Array) -> pa.Buffer:
     """int32 number of elements of every list, 0 for null."""
-    return _fixed(pc.fill_null(pc.list_value_length(array), 0), 4)
+    return _fixed(_filled(pc.list_value_length(array), 0), 4)
+
+
+def _filled(numbers: pa.Array, value: int) -> pa.Array:
+    return pc.fill_null(numbers, value) if numbers.null_count else numbers  # most columns have no null
 
 
 def data(array: pa.Array) -> pa.Buffer:
