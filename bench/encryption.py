@@ -7,6 +7,11 @@ open               a small object without [encryption], beside the store below
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before all else imports Arrow, as a command does
+    from infra.runtime.tuning import tune
+
+    tune()
+
 import base64
 import os
 import time
@@ -22,7 +27,6 @@ from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.storage import ObjectStore
-from infra.runtime.tuning import tune
 from infra.storage.encrypted import EncryptedObjectStore
 from infra.storage.key_file import KeyFile
 from infra.storage.memory_and_folder import MemoryObjectStore
@@ -77,7 +81,6 @@ def opened(store: ObjectStore) -> None:
 
 
 def main() -> None:
-    tune()
     key = base64.b64encode(os.urandom(32)).decode()
     keys = KeyFile(Path("keys.toml"), f'current = "k"\n[keys]\nk = "{key}"')
     data, megabytes = os.urandom(LARGE), LARGE / 1e6

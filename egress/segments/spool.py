@@ -28,7 +28,7 @@ from infra.runtime.crash_points import Step, durable
 _NAME = "replicator-spool-"
 _LOCK = "lock"
 _APPEND_BYTES = 256 * 1024  # buffered before the file is opened again
-_READ_BYTES = 1024 * 1024
+_PIECE_BYTES = _READ_BYTES = 1024 * 1024
 _USED = 0.75  # of the available space: records being encoded when reading stops need some, too
 
 
@@ -51,7 +51,7 @@ class SpoolFile(RawIOBase):
 
     def write(self, data) -> int:  # type: ignore[no-untyped-def]  # any buffer
         """Keeps `bytes` as they are, and copies anything else."""
-        piece = bytes(data)
+        piece = data if type(data) is bytes else memoryview(data).tobytes()
         count = len(piece)
         self._pieces.append(piece)
         self._in_memory += count
@@ -97,15 +97,28 @@ class SpoolFile(RawIOBase):
         return self._pieces[0]
 
     def _append(self) -> None:
-        with durable(Step.SPOOL_SEGMENT):
-            data = self._whole()
-            count = self._spool.disk.append(self._path, self._in_file, memoryview(data))
-        self._pieces = [data[count:]] if count < len(data) else []  # the part that a full disk did not take
-        self._in_memory -= count
-        self._in_file += count
+        """By the megabyte: a copy of all that is in memory would be made when memory is short."""
+        while self._pieces:
+            data = self._first_piece()
+            with durable(Step.SPOOL_SEGMENT):
+                count = self._spool.disk.append(self._path, self._in_file, memoryview(data))
+            self._pieces[:1] = [data[count:]] if count < len(data) else []
+            self._in_memory -= count
+            self._in_file += count
+            self._spool.account(-count, on_disk=False)
+            self._spool.account(count, on_disk=True)
+            if count < len(data):  # the disk is full
+                break
         self._append_at = self._in_memory + _APPEND_BYTES  # while the disk is full, not every write tries again
-        self._spool.account(-count, on_disk=False)
-        self._spool.account(count, on_disk=True)
+
+    def _first_piece(self) -> bytes:
+        """The first pieces as one, of `_PIECE_BYTES` or as much as there is."""
+        number = size = 0
+        while number < len(self._pieces) and size < _PIECE_BYTES:
+            size += len(self._pieces[number])
+            number += 1
+        self._pieces[:number] = [b"".join(self._pieces[:number])]
+        return self._pieces[0]
 
 
 class _Joined(RawIOBase):

@@ -130,7 +130,7 @@ def offset_runs(rows: Iterable[tuple[int, int, int]]) -> OffsetRuns:
 
 def contiguous(offsets: Iterable[pa.Int64Array], first_target: int) -> OffsetRuns:
     """Runs of records that got consecutive offsets at the target, from `first_target` on. `offsets`: at the source,
-    ascending; not all of them empty."""
+    each above the one before; not all of them empty."""
     columns = [column for column in offsets if len(column)]
     first, records = columns[0][0].as_py(), sum(map(len, columns))
     if columns[-1][-1].as_py() - first == records - 1:  # no hole, as in most runs: without a pass over the columns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
 
 from infra.runtime.collector import collect_rarely
@@ -21,13 +22,17 @@ class _NoPandas:
 
 M_ARENA_MAX = -8  # of malloc.h
 ALLOCATOR_SETTINGS = "JE_ARROW_MALLOC_CONF"  # of the jemalloc inside Arrow; a user's own settings come last, and hold
+MOST_ARENAS = 4  # a container with few cores may see all those of its machine
+KEPT = "dirty_decay_ms:10000"
+_OURS = re.compile(rf"^narenas:\d+,{KEPT}(,|$)")
 
 
 def arenas_of_arrow() -> str:
-    """Settings of the allocator: an arena for each core, which keeps for ten seconds what is freed. By default each of
-    a dozen reading threads uses an arena of its own, and what one has freed is returned to the system after a second,
-    while another one asks for more: two thirds of the page faults of ingress were such. Decision 67."""
-    return f"narenas:{usable_cores()},dirty_decay_ms:10000"
+    """Settings of the allocator: an arena for each core, four at most, which keep for ten seconds what is freed. By
+    default there are four for each core. A dozen threads read, and what one of them freed was returned to the system
+    after a second, while another one asked for more: two thirds of the page faults of ingress were such. Decision
+    67."""
+    return f"narenas:{min(usable_cores(), MOST_ARENAS)},{KEPT}"
 
 
 def limit_malloc_arenas() -> None:
@@ -40,12 +45,11 @@ def limit_malloc_arenas() -> None:
 
 def tune() -> None:
     """Call once, before a service or a command that moves records starts a thread, and before anything imports Arrow:
-    its allocator reads its settings then, and where Arrow is loaded already, as in a worker of Spark, it keeps its own.
-    Measured on egress of 1 kB records, all settings but those of memory together: from 14 to 11.5 CPU-seconds per
-    million records, and some 60 MiB less memory with 400 partitions."""
-    ours, given = arenas_of_arrow(), os.environ.get(ALLOCATOR_SETTINGS, "")
-    if not given.startswith(ours):  # else this process was started by one that is tuned
-        os.environ[ALLOCATOR_SETTINGS] = ",".join(filter(None, (ours, given)))  # the last one holds
+    its allocator reads its settings then. Where Arrow is loaded already, as in a worker of Spark, it keeps those that
+    it has. Measured on egress of 1 kB records, all settings but those of memory together: from 14 to 11.5 CPU-seconds
+    per million records, and some 60 MiB less memory with 400 partitions."""
+    given = _OURS.sub("", os.environ.get(ALLOCATOR_SETTINGS, ""))  # without those of a tuned process that started this
+    os.environ[ALLOCATOR_SETTINGS] = ",".join(filter(None, (arenas_of_arrow(), given)))  # the last one holds
     import pyarrow as pa  # noqa: PLC0415 -- the console limits arenas, and has no Arrow
 
     limit_malloc_arenas()

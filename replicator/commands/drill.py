@@ -67,11 +67,12 @@ def drill(  # noqa: PLR0917 -- options of a command
     equal.
     """
     from infra.runtime.lifecycle import Stop
+
+    settings = load_config_of_archive(config)
+    set_up_work(settings)  # before what loads Arrow
     from replicator.drill import Drill, append, write_metrics
     from replicator.verify.verify import Verification
 
-    settings = load_config_of_archive(config)
-    set_up_work(settings)
     chosen = selected(
         settings,
         topics or ["^.*"],

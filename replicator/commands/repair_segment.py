@@ -49,10 +49,10 @@ def repair_segment(
     kept below _control/v1/set-aside/ before it is removed; a sound object is never replaced. Interrupted, it goes on
     when it is run again. Exit code 3 when the copy is not sound, or is not of this archive: then nothing was changed.
     """
+    settings = load_config(config)
+    set_up_work(settings)  # before what loads Arrow
     from replicator.segment_repair import SegmentRepairs
 
-    settings = load_config(config)
-    set_up_work(settings)
     with SegmentRepairs(settings) as repairs:
         try:
             wanted = repairs.segment(segment)

@@ -190,9 +190,12 @@ def _run_on_spark(file: SettingsFile, settings: Config, flow: Flow, tasks: int |
 
 
 def _run_processes(file: SettingsFile, settings: Config, flow: Flow, processes: int) -> None:
-    from replicator.services.processes import build_processes
+    def build() -> Service:
+        from replicator.services.processes import build_processes
 
-    _run(lambda: build_processes(settings, flow, processes=processes, file=file))
+        return build_processes(settings, flow, processes=processes, file=file)
+
+    _run(build)
 
 
 def _run(build: Callable[[], Service]) -> None:

@@ -103,7 +103,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     if direct and (source is None or target is None):
         raise typer.BadParameter("--direct compares the topics of --source with those of --target: give both")
     settings = load_config_of_archive(config)
-    set_up_work(settings)
+    set_up_work(settings)  # before what loads Arrow
     from replicator.verify.proven import ProvenObjects
     from replicator.verify.report import line_of
     from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope

@@ -39,6 +39,30 @@ def test_what_is_written_is_kept_as_it_is(tmp_path: Path) -> None:
         assert file.reader().read() == b"".join(pieces)
 
 
+def test_what_goes_to_disk_is_copied_by_the_megabyte(tmp_path: Path) -> None:
+    """When memory is short, a copy of all of it is too much."""
+    pieces = [bytes([n]) * 300_000 for n in range(100)]
+    with Spool(tmp_path, 1_000_000) as spool:
+        file = spool.file()
+        for piece in pieces:
+            file.write(piece)
+        tracemalloc.start()
+        try:
+            file.spill_if_needed()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 3_000_000
+        assert not spool.short_of_memory
+        with file.reader() as reader:
+            assert reader.read() == b"".join(pieces)
+
+
+def test_only_bytes_are_written(tmp_path: Path) -> None:
+    with Spool(tmp_path, 100) as spool, pytest.raises(TypeError):
+        spool.file().write(5)
+
+
 def test_a_buffer_that_its_owner_changes_later_is_copied(tmp_path: Path) -> None:
     with Spool(tmp_path, 100) as spool:
         file, buffer = spool.file(), bytearray(b"abc")
