@@ -28,7 +28,8 @@ from infra.runtime.crash_points import Step, durable
 _NAME = "replicator-spool-"
 _LOCK = "lock"
 _APPEND_BYTES = 256 * 1024  # buffered before the file is opened again
-_PIECE_BYTES = _READ_BYTES = 1024 * 1024
+_READ_BYTES = 1024 * 1024
+_SPILL_BYTES = 1024 * 1024  # joined for the disk at a time: a copy of everything, when memory is short, is too much
 _USED = 0.75  # of the available space: records being encoded when reading stops need some, too
 
 
@@ -72,7 +73,7 @@ class SpoolFile(RawIOBase):
     def reader(self) -> BinaryIO:
         """The whole content, seekable. The caller closes it; this file stays until `remove`. Raises OSError when the
         file on disk does not have the size that was written."""
-        rest = BytesIO(self._whole())
+        rest = BytesIO(self._joined(self._in_memory))
         if not self._in_file:
             return rest
         file = self._path.open("rb")
@@ -90,16 +91,9 @@ class SpoolFile(RawIOBase):
         self._spool.account(-in_memory, on_disk=False)
         self._spool.account(-in_file, on_disk=True)
 
-    def _whole(self) -> bytes:
-        """What is in memory, in one piece from now on."""
-        if len(self._pieces) != 1:
-            self._pieces = [b"".join(self._pieces)]
-        return self._pieces[0]
-
     def _append(self) -> None:
-        """By the megabyte: a copy of all that is in memory would be made when memory is short."""
-        while self._pieces:
-            data = self._first_piece()
+        while self._in_memory:
+            data = self._joined(_SPILL_BYTES)
             with durable(Step.SPOOL_SEGMENT):
                 count = self._spool.disk.append(self._path, self._in_file, memoryview(data))
             self._pieces[:1] = [data[count:]] if count < len(data) else []
@@ -111,14 +105,15 @@ class SpoolFile(RawIOBase):
                 break
         self._append_at = self._in_memory + _APPEND_BYTES  # while the disk is full, not every write tries again
 
-    def _first_piece(self) -> bytes:
-        """The first pieces as one, of `_PIECE_BYTES` or as much as there is."""
+    def _joined(self, least_bytes: int) -> bytes:
+        """What is first in memory, as one piece from now on: of `least_bytes`, or of all there is."""
         number = size = 0
-        while number < len(self._pieces) and size < _PIECE_BYTES:
+        while number < len(self._pieces) and size < least_bytes:
             size += len(self._pieces[number])
             number += 1
-        self._pieces[:number] = [b"".join(self._pieces[:number])]
-        return self._pieces[0]
+        if number > 1:
+            self._pieces[:number] = [b"".join(self._pieces[:number])]
+        return self._pieces[0] if number else b""
 
 
 class _Joined(RawIOBase):

@@ -34,7 +34,7 @@ def distribution(numbers: pa.Int64Array, bounds: Sequence[int]) -> Distribution:
     lies between the least and the greatest, and two more."""
     if not len(numbers):
         return no_numbers(bounds)
-    least, greatest = _extremes(numbers)
+    least, greatest = extremes(numbers)
 
     def up_to(bound: int) -> int:
         return int(pc.less_equal(numbers, pa.scalar(bound, pa.int64())).true_count)
@@ -63,10 +63,10 @@ class Timestamps:
         values = joined([batch.column("timestamp").view(pa.int64()) for batch in batches])
         if not len(values):
             return cls(values, 0, 0, 0)
-        oldest, newest = _extremes(values)
+        oldest, newest = extremes(values)
         if oldest < 0:
             values = values.filter(pc.greater_equal(values, pa.scalar(0, pa.int64())))
-            oldest, newest = _extremes(values) if len(values) else (0, 0)
+            oldest, newest = extremes(values) if len(values) else (0, 0)
         return cls(values, oldest, newest, (pc.sum(values).as_py() or 0) % 2**64)
 
     @classmethod
@@ -96,7 +96,8 @@ class Timestamps:
         return Distribution(_counts(count, least, greatest, bounds, up_to), (count * at_ms - total) % 2**64)
 
 
-def _extremes(numbers: pa.Int64Array) -> tuple[int, int]:
+def extremes(numbers: pa.Int64Array) -> tuple[int, int]:
+    """The least and the greatest; there is one at least, and no null."""
     found = pc.min_max(numbers)
     return found["min"].as_py(), found["max"].as_py()
 

@@ -123,7 +123,7 @@ NO_RUNS = OffsetRuns(*(pa.nulls(0, pa.int64()) for _ in range(3)))  # `pa.array`
 
 
 def offset_runs(rows: Iterable[tuple[int, int, int]]) -> OffsetRuns:
-    """From one (source, target, count) a run, for tests and small maps."""
+    """From one (source, target, count) a run, for few runs."""
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     return OffsetRuns(*(pa.array(column, pa.int64()) for column in columns))
 

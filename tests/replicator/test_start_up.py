@@ -104,14 +104,13 @@ def test_a_service_loads_what_it_needs(without_sections: Path, service: str, oth
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(
-            ("egress",),
-            ("ingress",),
-            ("sync", "--once"),
-            ("restore", "t", "--max-rate", "-"),
-            ("verify", "--from", "-"),
-        ),
-        *(("drill", "^("), ("repair-segment", "s", "--from", "f")),
+        ("egress",),
+        ("ingress",),
+        ("sync", "--once"),
+        ("restore", "t", "--max-rate", "-"),
+        ("verify", "--from", "-"),
+        ("drill", "^("),
+        ("repair-segment", "s", "--from", "f"),
     ],
     ids=lambda arguments: arguments[0],
 )
@@ -122,7 +121,7 @@ def test_the_allocator_of_arrow_has_our_settings_and_then_those_of_the_user(
     assert f'"{arenas_of_arrow()},confirm_conf:true"' in settings_of_the_allocator(without_sections, arguments)
 
 
-def test_a_process_of_a_tuned_process_has_the_same_settings(without_sections: Path) -> None:
+def test_a_process_of_a_tuned_process_has_settings_of_its_own(without_sections: Path) -> None:
     inherited = f"narenas:64,{KEPT},confirm_conf:true"  # of one that had more cores
     found = settings_of_the_allocator(without_sections, ("egress",), inherited)
     assert f'"{arenas_of_arrow()},confirm_conf:true"' in found

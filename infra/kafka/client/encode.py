@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from formats.records.distribution import extremes
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.collector import gc_paused
 
@@ -126,8 +127,10 @@ def unsupported_timestamps(
     low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
     high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
     timestamps = _timestamps(batch)
-    extremes = pc.min_max(timestamps)
-    if len(timestamps) and max(low, 1) <= extremes["min"].as_py() and extremes["max"].as_py() <= high:  # almost always
+    if not len(timestamps):
+        return None
+    least, greatest = extremes(timestamps)
+    if max(low, 1) <= least and greatest <= high:  # almost always
         return None
     unsupported = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
     count = pc.sum(unsupported).as_py() or 0
