@@ -38,7 +38,13 @@ class SegmentStore:
     def each_level(self, source: SourcePartition) -> Iterator[int]:
         """Levels of `source` that hold any object, in the order of their names. One small request each, made lazily as
         the caller iterates."""
-        return (int(name) for name in self._folders(partition_prefix(self.prefix, source)) if name.isdecimal())
+        return (level for level, _ in self._level_heads(source))
+
+    def firsts(self, source: SourcePartition) -> Iterator[SegmentInfo]:
+        """The first segment of each level, by the requests of `each_level`, and more where foreign keys precede it."""
+        for level, item in self._level_heads(source):
+            first = self._of_level(source, level, partition_prefix(self.prefix, source, level), item)
+            yield from (first,) if first is not None else self.level(source, level, limit=1)
 
     def level(
         self, source: SourcePartition, level: int, *, start_at: int = 0, limit: int | None = None
@@ -83,15 +89,14 @@ class SegmentStore:
         return self._segments(f"{region_prefix(self.prefix, region)}{path}/")
 
     def regions(self) -> Sequence[str]:
-        """Folders with any object below the prefix, by one request each: those of regions, and foreign ones."""
-        return list(self._folders(f"{self.prefix}/" if self.prefix else ""))
+        """Folders with any object below the prefix: those of regions, and foreign ones."""
+        return self.objects.folders(f"{self.prefix}/" if self.prefix else "")
 
     def incarnations(self, region: str) -> Sequence[Incarnation]:
-        """Incarnations with any object below `region`, by one request each; control objects and foreign folders are
-        left out."""
+        """Incarnations with any object below `region`; control objects and foreign folders are left out."""
         prefix = region_prefix(self.prefix, region)
         found: list[Incarnation] = []
-        for name in self._folders(prefix):
+        for name in self.objects.folders(prefix):
             if name != CONTROL:
                 try:
                     found.append(parse_incarnation(name))
@@ -100,8 +105,8 @@ class SegmentStore:
         return found
 
     def partitions(self, region: str, path: str) -> Sequence[int]:
-        """Partitions stored below an archive path, by one request each."""
-        names = self._folders(f"{region_prefix(self.prefix, region)}{path}/")
+        """Partitions stored below an archive path."""
+        names = self.objects.folders(f"{region_prefix(self.prefix, region)}{path}/")
         return sorted(int(name) for name in names if name.isdecimal())
 
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
@@ -135,12 +140,14 @@ class SegmentStore:
     def delete_many(self, segments: Collection[Segment]) -> None:
         self.objects.delete_many([format_key(self.prefix, s) for s in segments])
 
-    def _folders(self, prefix: str) -> Iterator[str]:
-        start_after = ""
+    def _level_heads(self, source: SourcePartition) -> Iterator[tuple[int, ObjectInfo]]:
+        """Each level with its first object, by one small request each: at once they would not show a level that a merge
+        fills while the ones before it are listed."""
+        prefix, start_after = partition_prefix(self.prefix, source), ""
         while (item := next(iter(self.objects.list(prefix, start_after=start_after, limit=1)), None)) is not None:
             name, slash, _ = item.key[len(prefix) :].partition("/")
-            if slash:
-                yield name
+            if slash and name.isdecimal():
+                yield int(name), item
             start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key after the folder
 
     def _info(self, item: ObjectInfo) -> SegmentInfo:

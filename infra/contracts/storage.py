@@ -30,6 +30,10 @@ class ObjectStore(Protocol):
         """Objects whose key begins with `prefix` and is greater than `start_after`, in key order. With `limit`, only
         the first `limit` of them, so that the store need not send more."""
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """The names between `prefix` and the next "/" of every key that has one there (S3's common prefixes), each
+        once, in key order. Objects that lie at `prefix` itself are left out."""
+
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).
         Raises SegmentExists, and changes nothing, when the key is taken."""

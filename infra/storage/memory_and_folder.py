@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +40,11 @@ class MemoryObjectStore:
         with self._lock:
             found = [one.info for key, one in self._objects.items() if key.startswith(prefix) and key > start_after]
         yield from sorted(found, key=lambda info: info.key)[:limit]
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        with self._lock:
+            keys = list(self._objects)
+        return folders_of(keys, prefix)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         data = _read(key, body, size_bytes)
@@ -92,12 +97,13 @@ class DirectoryObjectStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Reads the whole folder of `prefix` at the first step of the iteration: O(n log n) in the files below it."""
-        folder, _, _ = prefix.rpartition("/")
-        with self._translated(prefix):
-            base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
-            keys = sorted(key for key in self._keys(base) if key.startswith(prefix) and key > start_after)
+        keys = sorted(key for key in self._keys(prefix) if key > start_after)
         infos = (info for key in keys if (info := self.stat(key)) is not None)  # None: deleted meanwhile
         yield from islice(infos, limit)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """Reads the whole folder: one without a file is none."""
+        return folders_of(self._keys(prefix), prefix)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         path = self._path(key)
@@ -144,7 +150,14 @@ class DirectoryObjectStore:
     def _path(self, key: str) -> Path:
         return self._root / key_path(key)
 
-    def _keys(self, base: Path) -> Iterator[str]:
+    def _keys(self, prefix: str) -> Sequence[str]:
+        """In any order."""
+        folder, _, _ = prefix.rpartition("/")
+        with self._translated(prefix):
+            base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
+            return [key for key in self._keys_below(base) if key.startswith(prefix)]
+
+    def _keys_below(self, base: Path) -> Iterator[str]:
         def failed(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # an unreadable part of the archive must not count as absent
                 raise error
@@ -178,6 +191,12 @@ class DirectoryObjectStore:
             yield
         except OSError as error:
             raise StoreUnavailable(f"{self._root} {key}: {error}") from error
+
+
+def folders_of(keys: Iterable[str], prefix: str) -> Sequence[str]:
+    """As `ObjectStore.folders`, of all the keys there are, in any order."""
+    below = (key[len(prefix) :].partition("/") for key in keys if key.startswith(prefix))
+    return sorted({name for name, slash, _ in below if slash}, key=lambda name: f"{name}/")
 
 
 # --- keys as paths ---------------------------------------------------------------------------------------------------

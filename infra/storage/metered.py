@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -23,6 +23,10 @@ class MeteredObjectStore:
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         with self._counted("list"):
             yield from self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        with self._counted("list"):
+            return self._store.folders(prefix)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         with self._counted("put_new"):

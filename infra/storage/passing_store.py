@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import BinaryIO
 
 from infra.contracts.storage import ObjectInfo, ObjectStore
@@ -22,6 +22,9 @@ class PassingObjectStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         return self._store.list(prefix, start_after=start_after, limit=limit)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        return self._store.folders(prefix)
 
     def stat(self, key: str) -> ObjectInfo | None:
         return self._store.stat(key)

@@ -8,7 +8,7 @@ failed attempts. Once `Stop` is set, no call waits or is retried: the last error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import BinaryIO
 
@@ -59,6 +59,9 @@ class RetryingObjectStore:
                 self._retries.resume("list", error)
             else:
                 return
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        return self._retries.call("list", lambda: self._store.folders(prefix))
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._retries.call("put_new", lambda: self._store.put_new(key, body, size_bytes))

@@ -199,6 +199,19 @@ class S3ObjectStore:
                     storage_class=item.get("StorageClass", ""),
                 )
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        """One request per thousand names, and objects at `prefix` itself."""
+        pages = iter(
+            self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
+        )
+        found: list[str] = []
+        while True:
+            with translated("ListObjectsV2", self._bucket):
+                page = next(pages, None)
+            if page is None:
+                return found
+            found += [one["Prefix"][len(prefix) : -1] for one in page.get("CommonPrefixes", ())]
+
     def problem_of_conditional_writes(self, key: str) -> str:
         """The result of `conditional_writes.check`; leaves an object at `key`."""
         return conditional_writes.check(

@@ -54,10 +54,7 @@ class OldestRecords:
         for region, incarnation in sources:
             for partition in segments.partitions(region, incarnation.path):
                 source = SourcePartition.of(region, incarnation, partition)
-                firsts = [
-                    info for level in segments.each_level(source) for info in segments.level(source, level, limit=1)
-                ]
-                if firsts:
+                if firsts := list(segments.firsts(source)):
                     yield min(firsts, key=lambda info: (info.segment.offsets.start, -info.segment.level))
 
     def _written(self, info: SegmentInfo) -> datetime:

@@ -162,8 +162,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _earliest(self, archive: Archive, source: SourcePartition) -> int:
         """The recorded begin of the archive, if the segment there is stored or may still come; else the first stored
         offset: retention has deleted those before it."""
-        firsts = [next(archive.segments.level(source, level), None) for level in archive.segments.each_level(source)]
-        infos = sorted((one for one in firsts if one is not None), key=lambda one: one.segment.offsets.start)
+        infos = sorted(archive.segments.firsts(source), key=lambda one: one.segment.offsets.start)
         begin = archive.control.begin(source)
         if not infos:
             return 0 if begin is None else begin.offset

@@ -127,6 +127,20 @@ class StoreContract:
         assert found("p/a/", "p/a/2") == []
         assert found("p/", "p/a0") == ["p/ab", "p/b"]
 
+    def test_folders_are_the_names_before_the_next_slash(self, store: ObjectStore) -> None:
+        for name in ("a/10/0/x", "a/10/1/x", "a/9/0/x", "a/9-/x", "a/note", "a//x", "a/b c+&%/x", "ab/x", "a/9/0/y"):
+            put(store, name)
+        assert store.folders("a/") == ["", "10", "9-", "9", "b c+&%"]
+        assert store.folders("a/1") == ["0"]
+        assert store.folders("a/9/0/") == store.folders("c/") == []
+        assert store.folders("") == ["a", "ab"]
+
+    def test_more_folders_than_one_answer_holds(self, store: ObjectStore) -> None:
+        names = sorted(str(number) for number in range(1_050))
+        for name in names:
+            put(store, f"many/{name}/x")
+        assert store.folders("many/") == names
+
     def test_a_listing_ends_when_it_has_as_many_as_are_wanted(self, store: ObjectStore) -> None:
         keys = [f"p/{number:02d}" for number in range(20)]
         for key in keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -96,6 +96,10 @@ class Asked:
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self.found.add(action("list", prefix))
         return self.store.list(prefix, start_after=start_after, limit=limit)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        self.found.add(action("list", prefix))
+        return self.store.folders(prefix)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self.found.add(action("put_new", key))

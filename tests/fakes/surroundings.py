@@ -122,6 +122,10 @@ class FailingStore:
         self.listed += len(found)
         return iter(found)
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        self._called("list", prefix)
+        return self.memory.folders(prefix)
+
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._called("put_new", key)
         self.memory.put_new(key, body, size_bytes)

@@ -21,6 +21,7 @@ from infra.storage.aws import AwsCredentials
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore
 from infra.storage.s3 import S3ObjectStore, make_s3_client
 from tests.contracts.store import put
+from tests.fakes.surroundings import FailingStore, HandClock
 
 REGION = "eu-west-1"
 TOPIC = SourcePartition(REGION, "topic", 0)
@@ -150,6 +151,13 @@ class SegmentStoreContract:
         assert list(store.partitions(REGION, "none")) == []
         assert list(store.incarnations("us-east-1")) == []
 
+    def test_the_first_segment_of_each_level(self, store: SegmentStore) -> None:
+        store_all(store, SECOND, LATE, MERGED, MERGED_LATE, *(segment(0, 99, source=source) for source in NEIGHBOURS))
+        for name in (f"0/{0:020d}-{99:020d}.tmp", "0/README", "2/x", "x/y", "note"):  # the first one precedes SECOND
+            put(store.objects, f"{store.prefix}/{REGION}/topic/0/{name}".lstrip("/"))
+        assert [info.segment for info in store.firsts(TOPIC)] == [SECOND, MERGED, MERGED_LATE]
+        assert list(store.firsts(SourcePartition(REGION, "none", 0))) == []
+
     def test_delete(self, store: SegmentStore) -> None:
         store_all(store, FIRST, SECOND, MERGED)
         store.delete_many([])
@@ -219,3 +227,15 @@ def test_listings_show_exactly_what_is_stored(archive: set[Segment], choose: st.
         assert list(store.each_level(source)) == sorted({one.level for one in mine}, key=str)
         assert source.path in map(str, store.incarnations(source.region))
         assert source.partition in store.partitions(source.region, source.path)
+
+
+def test_partitions_and_incarnations_take_a_request_however_many_there_are() -> None:
+    objects = FailingStore(HandClock())
+    store = SegmentStore(objects, "data")
+    for number in range(200):
+        put(objects.memory, format_key("data", segment(0, 9, source=SourcePartition(REGION, f"t{number}", 0))))
+        put(objects.memory, format_key("data", segment(0, 9, source=SourcePartition(REGION, "topic", number))))
+    for answer, count in ((lambda: store.partitions(REGION, "topic"), 200), (lambda: store.incarnations(REGION), 201)):
+        before = objects.calls["list"]
+        assert len(answer()) == count
+        assert objects.calls["list"] == before + 1
