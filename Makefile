@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of Python processes, which are quicker with cached bytecode, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-field bench-latency bench-profile bench-mm2-behaviour bench-mm2-offsets bench-mm2-speed bench-spark golden native java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench bench-field bench-flames bench-latency bench-profile bench-mm2-behaviour bench-mm2-offsets bench-mm2-speed bench-spark golden native java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -73,6 +73,9 @@ bench-latency: java  # from the producer until a record can be read, and what th
 
 bench-profile: java  # which libraries and threads take the processor time; prints two tables (needs Linux's perf)
 	$(BIN)/python -m bench.profile
+
+bench-flames: java  # flame graphs of egress at this commit and at an earlier one, into docs/images (needs py-spy)
+	$(BIN)/python -m bench.flames
 
 bench-mm2-speed: java  # copying a topic beside MirrorMaker 2 (needs Go); writes a table of docs/mm2-comparison.md
 	$(BIN)/python -m bench.mm2_speed

@@ -407,6 +407,8 @@ class IngressController:
     # --- what is stored ---
 
     def _read_log(self, now: datetime) -> None:
+        """Each partition decides once, about all that is read of it: a decision goes through all its segments."""
+        changed: dict[SourcePartition, AssignedPartition] = {}
         for event in self.parts.event_log.poll(timedelta()):
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
@@ -417,10 +419,14 @@ class IngressController:
             if isinstance(event, Created):
                 self._undelivered.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            if (changed := self._assignment.of(event.segment.source)) is not None:
-                self._on_segment_event(changed, event, now)
+            if (assigned := self._assignment.of(event.segment.source)) is not None:
+                self._show(assigned, event)
+                changed[event.segment.source] = assigned
+        for assigned in changed.values():
+            if (sequencer := assigned.sequencer) is not None:
+                self._apply(assigned, sequencer, sequencer.changed(now))
 
-    def _on_segment_event(self, assigned: AssignedPartition, event: Created | Removed, now: datetime) -> None:
+    def _show(self, assigned: AssignedPartition, event: Created | Removed) -> None:
         match event:
             case Created(info=info):
                 if assigned.view.created(info):
@@ -429,8 +435,6 @@ class IngressController:
                 assigned.view.removed(segment)
             case _:
                 assert_never(event)
-        if (sequencer := assigned.sequencer) is not None:
-            self._apply(assigned, sequencer, sequencer.changed(now))
 
     def _tick(self, assigned: AssignedPartition, now: datetime) -> None:
         if (sequencer := assigned.sequencer) is None:

@@ -1,0 +1,100 @@
+"""Flame graphs of this commit and of an earlier one: `make bench-flames` writes them into docs/images.
+
+    python -m bench.flames --only egress --records 1000000
+
+Both versions take their turns with the same topic, below `py-spy`, which shows Python's functions and those of the
+libraries in one stack. A graph is as wide as the program's processor time per million records, so the widths of two
+compare. py-spy slows a program down, so the times are those of the profiled run, not of `bench.field`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.__main__ import commit_of_tree
+from bench.child import ROOT, ChildFailed
+from bench.earlier import HERE, earlier
+from bench.field import EARLIER, suite
+from bench.field_suite import COUNTS, PROGRAMS, FieldPlan
+from bench.flame_graph import WIDTH, boxes, stacks_of, svg
+from bench.report import short
+from infra.local.errors import LocalStackError
+from infra.runtime.java import JavaMissing
+
+HERTZ = 97  # a prime: no period of the program's own falls together with it
+WRITTEN_WITHIN = 60.0  # seconds from the end of the program until py-spy has written
+COLOURS = {  # of names as py-spy has them, in the order of trial
+    r"\.py\)$": ("Python", "#ffd866"),
+    r"libarrow|libparquet|pyarrow|_compute\.|_parquet\.|lib\.cpython": ("Arrow, Parquet and the codec", "#78b4f0"),
+    r"librdkafka|cimpl": ("Kafka's client", "#8fd694"),
+    r"\((consume|produce)\.": ("our compiled code", "#e58fd0"),
+    r"libc[.-]|libstdc|libpthread|ld-linux": ("libc", "#c9c9c9"),
+    r"libcrypto|libssl|awscrt|libz\.": ("checksums and TLS", "#f0a878"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.flames", description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=COUNTS["json"], help="of 1 kB JSON")
+    parser.add_argument("--only", action="append", choices=[name for name in PROGRAMS if name != "merge"])
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "images")
+    options = parser.parse_args(arguments)
+    if shutil.which("py-spy") is None:
+        print("there is no `py-spy` here: pip install py-spy, and put it on the PATH", file=sys.stderr)
+        return 1
+    try:
+        record(options.records, tuple(options.only or ["egress"]), options.output)
+    except (ChildFailed, JavaMissing, LocalStackError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def record(count: int, programs: tuple[str, ...], output: Path) -> None:
+    """Write `flames-PROGRAM-before.svg` and `-after.svg`. Raises ChildFailed, LocalStackError."""
+    contenders = (HERE, earlier(EARLIER))
+    commit, is_clean = commit_of_tree()
+    names = {HERE.name: short(commit, is_clean=is_clean), EARLIER: EARLIER}
+    plan = FieldPlan(rounds=1, share=count / COUNTS["json"], data=("json",), partitions=(6,), only=programs)
+    with suite(plan, "moto", contenders) as opened:
+        opened.profiler = _recorder
+        for row in opened.run():
+            files = sorted(opened.folder.glob(f"*-{row.name}.raw"))[-len(contenders) :]  # of all records
+            trees = [boxes(stacks_of(_written(file))) for file in files]
+            used = [row.pairs[one.name][0].large.whole_cpu_seconds * 1e6 / row.records for one in contenders]
+            for one, tree, seconds in zip(contenders, trees, used, strict=True):
+                title = f"{row.name}, {names[one.name]}: {seconds:.1f} CPU-s per million records of {row.data}"
+                drawn = svg(
+                    tree,
+                    title=title,
+                    per_sample=WIDTH * seconds / max(used) / tree.samples,
+                    unit=seconds / tree.samples,
+                    colours=COLOURS,
+                )
+                file = output / f"flames-{row.name}-{'after' if one is HERE else 'before'}.svg"
+                file.write_text(drawn, encoding="utf-8")
+                print(f"{file}: {title}", flush=True)
+
+
+def _recorder(log: Path) -> Sequence[str]:
+    options = ("--native", "--rate", str(HERTZ), "--format", "raw", "--output", str(log.with_suffix(".raw")))
+    return ("py-spy", "record", "-q", *options, "--")
+
+
+def _written(file: Path) -> str:
+    """Raises ChildFailed when py-spy writes nothing."""
+    deadline = time.monotonic() + WRITTEN_WITHIN
+    while not file.exists() or not file.stat().st_size:
+        if time.monotonic() > deadline:
+            raise ChildFailed(f"py-spy has not written {file.name}")
+        time.sleep(0.1)
+    return file.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
