@@ -419,12 +419,12 @@ class IngressController:
             if isinstance(event, Created):
                 self._undelivered.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            if (assigned := self._assignment.of(event.segment.source)) is not None:
-                self._show(assigned, event)
-                changed[event.segment.source] = assigned
-        for assigned in changed.values():
-            if (sequencer := assigned.sequencer) is not None:
-                self._apply(assigned, sequencer, sequencer.changed(now))
+            if (partition := self._assignment.of(event.segment.source)) is not None:
+                self._show(partition, event)
+                changed[event.segment.source] = partition
+        for partition in changed.values():
+            if (sequencer := partition.sequencer) is not None:
+                self._apply(partition, sequencer, sequencer.changed(now))
 
     def _show(self, assigned: AssignedPartition, event: Created | Removed) -> None:
         match event:

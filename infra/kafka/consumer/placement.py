@@ -15,12 +15,11 @@ from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.errors import translate
 from infra.kafka.client.properties import placement_properties
 from infra.kafka.consumer.group_member import Membership
+from infra.kafka.consumer.group_metadata import group_metadata, names_member
 from infra.runtime.metrics import Metrics, NoMetrics
 from infra.runtime.poll_record import PollRecord
 
 ANSWER_TIMEOUT = timedelta(seconds=15)
-NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
-"""Prefix of the client's group metadata while it is in no generation: the client's magic, and -1."""
 
 
 class KafkaPlacement:
@@ -70,14 +69,9 @@ class KafkaPlacement:
 
     def _generation(self) -> bytes | None:
         """The group metadata; None while the member is in no generation: a broker accepts metadata without member and
-        generation from any client, whichever member owns the partitions (seen).
-
-        The client documents the member id for this check. But it is read separately from the metadata, and the client's
-        own thread may clear it in between; hence the second check."""
-        metadata: bytes = self._member.client.consumer_group_metadata()
-        if not self._member.client.memberid() or metadata.startswith(NO_GENERATION):
-            return None
-        return metadata
+        generation from any client, whichever member owns the partitions (seen)."""
+        metadata = group_metadata(self._member.client)
+        return metadata if names_member(self._member.client, metadata) else None
 
     def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:
         """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under

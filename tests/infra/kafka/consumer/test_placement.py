@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,6 +16,7 @@ from formats.errors import ConfigError, OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.group_metadata import MAGIC, NO_GENERATION, group_metadata, names_member
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
@@ -182,6 +185,59 @@ def test_a_member_without_a_generation_has_no_fence(
     placement.poll(TURN)
     # under KIP-848 a member keeps its id as long as it exists, with an epoch that the broker rejects
     assert (placement.fence() is None) == (placement._member.client.memberid() is None)
+
+
+@pytest.mark.integration
+def test_the_library_and_the_client_give_the_same_metadata(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """Before the member has joined, in the group, and after it has left."""
+    owner, placement = Owner(), make()
+    client = placement._member.client
+
+    def compare() -> tuple[int, str]:
+        metadata: bytes = client.consumer_group_metadata()
+        assert group_metadata(client) == metadata
+        generation, (_, member) = metadata[len(MAGIC) : len(NO_GENERATION)], metadata[11:].split(b"\0")[:2]
+        assert member.decode() == (client.memberid() or "")
+        assert names_member(client, metadata) == (metadata[: len(NO_GENERATION)] != NO_GENERATION and bool(member))
+        return int.from_bytes(generation, sys.byteorder, signed=True), member.decode()
+
+    assert compare()[0] == -1
+    placement.subscribe([topic_name], owner)
+    drive(placement, until=lambda: owner.owned == partitions)
+    generation, member = compare()
+    assert generation > 0
+    assert member
+    client.unsubscribe()
+    drive(placement, until=lambda: owner.owned == set())
+    placement.poll(TURN)
+    assert compare()[1] == (client.memberid() or "")
+    placement.close(TURN)
+    with pytest.raises(RuntimeError, match="closed"):
+        group_metadata(client)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names"),
+    [
+        (b"CGMDv2:\x01\0\0\0group\0member\0\0", True),
+        (b"CGMDv2:\x01\0\0\0group\0\0\0", False),
+        (b"CGMDv2:\x01\0\0\0group\0", False),
+        (b"CGMDv2:\x01\0\0\0", False),
+        (b"CGMDv2:\0\0\0\0\0member\0\0", True),
+        (b"CGMDv2:\xff\xff\xff\xffgroup\0member\0\0", False),
+    ],
+)
+def test_metadata_without_a_member_or_a_generation_names_none(metadata: bytes, names: bool) -> None:
+    with closing(Consumer({"group.id": "g"})) as client:
+        assert names_member(client, metadata) is names
+
+
+def test_of_metadata_in_another_form_the_client_knows_whether_it_is_a_member() -> None:
+    with closing(Consumer({"group.id": "g"})) as client:
+        assert not client.memberid()
+        assert not names_member(client, b"CGMDv3:\x01\0\0\0group\0member\0\0")
 
 
 @pytest.mark.long

@@ -17,7 +17,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import GroupListener
 from infra.contracts.producer import FailureKind, TargetRun, TargetWriter
 from infra.kafka.client.idempotent_producer import transactional_properties
-from infra.kafka.consumer.placement import NO_GENERATION, KafkaPlacement
+from infra.kafka.consumer.group_metadata import NO_GENERATION
+from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.ownership import Owner as ClaimedId
 from infra.kafka.producer.transactional import TransactionalWriter
