@@ -69,7 +69,8 @@ def run(
     if process.returncode:
         end = log.read_text(errors="replace")[-LOG_END:]
         raise ChildFailed(f"{module} {what} ended with {process.returncode}:\n{end}")
-    found = json.loads(output.read_bytes().splitlines()[-1])
+    lines = output.read_bytes().splitlines()
+    found = json.loads(next(line for line in reversed(lines) if line.startswith(b"{")))  # a profiler writes behind it
     return Measurement(
         seconds=found.pop("seconds"),
         cpu_seconds=found.pop("cpu_seconds"),

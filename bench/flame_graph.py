@@ -19,6 +19,10 @@ NARROWEST = 1.0  # pixels: what is narrower is left out, with what it called
 LETTER = 6.2  # pixels, of a label in this font size
 
 _LINE = re.compile(r":\d+\)$")
+_WAITS = re.compile(
+    r"PyThread_acquire_lock|take_gil|pthread_cond_|pthread_clock|sem_(timed|clock)?wait|epoll_wait|\bpoll \(libc"
+)
+_ADDRESS = re.compile(r"^0x[0-9a-f]+ ")  # of a function whose name the library does not have
 
 
 @dataclass(slots=True)
@@ -31,11 +35,14 @@ class Box:
 
 
 def stacks_of(raw: str) -> Counter[tuple[str, ...]]:
-    """Samples by stack, from the outermost function to the innermost. Raises ValueError for a line of another form."""
+    """Samples by stack, from the outermost function to the innermost, without those of threads that wait: py-spy takes
+    some of them for busy when it shows libraries. Raises ValueError for a line of another form."""
     found: Counter[tuple[str, ...]] = Counter()
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
-        found[tuple(_LINE.sub(")", frame) for frame in stack.split(";"))] += int(count)
+        if _WAITS.search(stack):
+            continue
+        found[tuple(_ADDRESS.sub("? ", _LINE.sub(")", frame)) for frame in stack.split(";"))] += int(count)
     return found
 
 

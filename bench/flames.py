@@ -3,8 +3,8 @@
     python -m bench.flames --only egress --records 1000000
 
 Both versions take their turns with the same topic, below `py-spy`, which shows Python's functions and those of the
-libraries in one stack. A graph is as wide as the program's processor time per million records, so the widths of two
-compare. py-spy slows a program down, so the times are those of the profiled run, not of `bench.field`.
+libraries in one stack. A graph is as wide as the program's own processor time per million records, without its start, so the widths of two
+compare. py-spy slows a program down: the times are those of the profiled run, not of `bench.field`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.report import short
 from infra.local.errors import LocalStackError
 from infra.runtime.java import JavaMissing
 
-HERTZ = 97  # a prime: no period of the program's own falls together with it
+HERTZ = 47  # a prime: no period of the program's own falls together with it; each sample stops the program
 WRITTEN_WITHIN = 60.0  # seconds from the end of the program until py-spy has written
 COLOURS = {  # of names as py-spy has them, in the order of trial
     r"\.py\)$": ("Python", "#ffd866"),
@@ -66,7 +66,7 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
         for row in opened.run():
             files = sorted(opened.folder.glob(f"*-{row.name}.raw"))[-len(contenders) :]  # of all records
             trees = [boxes(stacks_of(_written(file))) for file in files]
-            used = [row.pairs[one.name][0].large.whole_cpu_seconds * 1e6 / row.records for one in contenders]
+            used = [row.pairs[one.name][0].large.cpu_seconds * 1e6 / row.records for one in contenders]
             for one, tree, seconds in zip(contenders, trees, used, strict=True):
                 title = f"{row.name}, {names[one.name]}: {seconds:.1f} CPU-s per million records of {row.data}"
                 drawn = svg(
@@ -83,7 +83,7 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
 
 def _recorder(log: Path) -> Sequence[str]:
     options = ("--native", "--rate", str(HERTZ), "--format", "raw", "--output", str(log.with_suffix(".raw")))
-    return ("py-spy", "record", "-q", *options, "--")
+    return ("py-spy", "record", *options, "--")
 
 
 def _written(file: Path) -> str:
