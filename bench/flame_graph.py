@@ -22,6 +22,8 @@ _LINE = re.compile(r":\d+\)$")
 _WAITS = re.compile(
     r"PyThread_acquire_lock|take_gil|pthread_cond_|pthread_clock|sem_(timed|clock)?wait|epoll_wait|\bpoll \(libc"
 )
+_IMPORTS = re.compile(r"frozen importlib")
+_PYTHON = re.compile(r"\.py:\d+\)")
 _ADDRESS = re.compile(r"^0x[0-9a-f]+ ")  # of a function whose name the library does not have
 
 
@@ -35,12 +37,14 @@ class Box:
 
 
 def stacks_of(raw: str) -> Counter[tuple[str, ...]]:
-    """Samples by stack, from the outermost function to the innermost, without those of threads that wait: py-spy takes
-    some of them for busy when it shows libraries. Raises ValueError for a line of another form."""
+    """Samples by stack, from the outermost function to the innermost. Without threads that wait, some of which py-spy
+    takes for busy when it shows libraries, without imports, and without the interpreter's end, the only one to collect
+    garbage outside of Python. Raises ValueError for a line of another form."""
     found: Counter[tuple[str, ...]] = Counter()
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
-        if _WAITS.search(stack):
+        is_end = "gc_collect_main" in stack and _PYTHON.search(stack) is None
+        if is_end or _WAITS.search(stack) or _IMPORTS.search(stack):
             continue
         found[tuple(_ADDRESS.sub("? ", _LINE.sub(")", frame)) for frame in stack.split(";"))] += int(count)
     return found

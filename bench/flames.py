@@ -3,8 +3,9 @@
     python -m bench.flames --only egress --records 1000000
 
 Both versions take their turns with the same topic, below `py-spy`, which shows Python's functions and those of the
-libraries in one stack. A graph is as wide as the program's own processor time per million records, without its start, so the widths of two
-compare. py-spy slows a program down: the times are those of the profiled run, not of `bench.field`.
+libraries in one stack. A graph is as wide as the program's own processor time per million records, without its start
+and end, so the widths of two compare. py-spy slows a program down: the times are those of the profiled run, not of
+`bench.field`.
 """
 
 from __future__ import annotations

@@ -43,21 +43,27 @@ def test_lines_of_a_function_are_one_box_and_callers_have_what_they_called() -> 
     }
 
 
+def test_garbage_that_python_collects_counts() -> None:
+    assert len(stacks_of("run (a.py:1);gc_collect_main (libpython3.11.so.1.0) 4\n")) == 1
+
+
 def test_functions_without_a_name_are_one_box() -> None:
     assert stacks_of("0x7f01 (libc.so.6) 2\n0x7f02 (libc.so.6) 3\n") == {("? (libc.so.6)",): 5}
 
 
 @pytest.mark.parametrize(
-    "waiting",
+    "left_out",
     [
+        "run (a.py:1);_find_and_load (<frozen importlib._bootstrap>:1178);exec (b.py:2)",
+        "? (libc.so.6);gc_collect_main (libpython3.11.so.1.0)",
         "get (queue.py:180);PyThread_acquire_lock_timed (libpython3.11.so.1.0);? (libc.so.6)",
         "run (a.py:1);PyEval_RestoreThread (libpython3.11.so.1.0);take_gil (libpython3.11.so.1.0)",
         "run (a.py:1);rd_kafka_q_pop (librdkafka.so);pthread_cond_timedwait (libc.so.6)",
         "readinto (socket.py:9);poll (libc.so.6)",
     ],
 )
-def test_threads_that_wait_take_no_time(waiting: str) -> None:
-    assert stacks_of(f"{waiting} 100\nrun (a.py:1);poll (loop.py:2) 1\n") == {("run (a.py)", "poll (loop.py)"): 1}
+def test_threads_that_wait_imports_and_the_end_are_left_out(left_out: str) -> None:
+    assert stacks_of(f"{left_out} 100\nrun (a.py:1);poll (loop.py:2) 1\n") == {("run (a.py)", "poll (loop.py)"): 1}
 
 
 def test_what_is_too_narrow_is_left_out() -> None:
