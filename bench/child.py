@@ -70,7 +70,9 @@ def run(
         end = log.read_text(errors="replace")[-LOG_END:]
         raise ChildFailed(f"{module} {what} ended with {process.returncode}:\n{end}")
     lines = output.read_bytes().splitlines()
-    found = json.loads(next(line for line in reversed(lines) if line.startswith(b"{")))  # a profiler writes behind it
+    if (result := next((line for line in reversed(lines) if line.startswith(b"{")), None)) is None:
+        raise ChildFailed(f"{module} {what} has no result")
+    found = json.loads(result)  # of the last line that is one: a profiler writes after it
     return Measurement(
         seconds=found.pop("seconds"),
         cpu_seconds=found.pop("cpu_seconds"),

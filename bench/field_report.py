@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.child import Measurement
 
-WORSE = 1.15  # a ratio that is worse by more than this factor is reported: runs differ by less between minutes
+WORSE = 1.15  # a ratio that is worse by more than this factor is reported; two rounds may differ by more: repeat it
 HEADER = (
     "what",
     "records of",
@@ -51,6 +51,7 @@ class FieldTarget:
     data: str
     rate: float | None = None  # at least
     cpu: float | None = None  # marginal, at most
+    share: float | None = None  # of the floor's rate in the same run, at least
     stored: float | None = None  # at most
 
 
@@ -60,7 +61,7 @@ TARGETS = (
     FieldTarget(name="egress", data=_SMALL, rate=1.5, cpu=0.6),
     FieldTarget(name="egress", data=_LARGE, rate=1.5, cpu=0.6),
     FieldTarget(name="ingress", data=_JSON, rate=1.4, cpu=0.65),
-    FieldTarget(name="restore", data=_JSON, rate=2.0, cpu=0.65),
+    FieldTarget(name="restore", data=_JSON, rate=2.0, cpu=0.65, share=0.75),
     FieldTarget(name="merge", data=_JSON, rate=3.0, cpu=0.35, stored=1.05),
 )
 PARTITIONS = {"merge": 4}  # of the row that a target is for; 6 of the others
@@ -166,12 +167,14 @@ def regressions(before: FieldRun, now: FieldRun) -> list[str]:
 
 
 def not_compared(before: FieldRun, now: FieldRun) -> list[str]:
-    """Rows that `regressions` leaves out for their number of records: silence about them would look like a pass."""
-    earlier = {row.key: row.records for row in before.rows}
+    """Rows that `regressions` leaves out, for their number of records or since they are not in this run: silence about
+    them would look like a pass."""
+    measured = {row.key: row.records for row in now.rows}
     return [
-        f"not compared: {row.key}: {earlier[row.key]:,} records before, {row.records:,} now"
-        for row in now.rows
-        if earlier.get(row.key, row.records) != row.records
+        f"not compared: {row.key}: {row.records:,} records before, "
+        + (f"{measured[row.key]:,} now" if row.key in measured else "not measured now")
+        for row in before.rows
+        if measured.get(row.key) != row.records
     ]
 
 
@@ -193,6 +196,9 @@ def verdicts(run: FieldRun) -> Iterator[tuple[str, float, float, bool]]:
             if target.cpu is not None:
                 value = 1 / ratios[f"{other} ÷ CPU"] if ratios[f"{other} ÷ CPU"] else float("inf")
                 yield f"{row.key}: CPU per record", value, target.cpu, value <= target.cpu
+            if target.share is not None and "of the floor" in ratios:
+                value = ratios["of the floor"]
+                yield f"{row.key}: of the floor's rate", value, target.share, value >= target.share
             if target.stored is not None and f"{other} ÷ stored" in ratios:
                 value = 1 / ratios[f"{other} ÷ stored"]
                 yield f"{row.key}: bytes stored", value, target.stored, value <= target.stored

@@ -29,8 +29,9 @@ REGION, TOPIC = "a", "t"  # of the archive: what the earlier commit's own benchm
 QUARTERS = 4  # the topic holds the same records so many times; a small run reads them once
 SEGMENT_BYTES = 95_000_000  # at most
 MERGE_PARTITIONS, MERGE_SEGMENTS = 4, 10
+MERGED = 0.4  # records of a merge, relative to those of the other programs
 TIMEOUT_SECONDS = 900.0
-COUNTS: Mapping[RecordKind, int] = {"json": 1_000_000, "small": 3_000_000, "large": 12_000, "random": 400_000}
+COUNTS: Mapping[RecordKind, int] = {"json": 480_000, "small": 1_440_000, "large": 5_760, "random": 192_000}
 NAMES: Mapping[RecordKind, str] = {
     "json": "1 kB JSON, key, 2 headers",
     "small": "100 B",
@@ -222,7 +223,7 @@ class FieldSuite:
 
     def _merge(self) -> FieldRow:
         segments = MERGE_PARTITIONS * MERGE_SEGMENTS
-        quarter = max(round(COUNTS["json"] * 0.4 * self.plan.share) // segments // QUARTERS, 1)  # of a segment
+        quarter = max(round(COUNTS["json"] * MERGED * self.plan.share) // segments // QUARTERS, 1)  # of a segment
         row = FieldRow(
             name="merge", data=NAMES["json"], partitions=MERGE_PARTITIONS, server="folder",
             small=segments * quarter, records=segments * quarter * QUARTERS, raw_bytes=0, floor="",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from infra.local.errors import LocalStackError
 from infra.runtime.java import JavaMissing
 
 HERTZ = 47  # a prime: no period of the program's own falls together with it; each sample stops the program
-WRITTEN_WITHIN = 60.0  # seconds from the end of the program until py-spy has written
 COLOURS = {  # of names as py-spy has them, in the order of trial
     r"\.py\)$": ("Python", "#ffd866"),
     r"libarrow|libparquet|pyarrow|_compute\.|_parquet\.|lib\.cpython": ("Arrow, Parquet and the codec", "#78b4f0"),
@@ -66,7 +64,9 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
         opened.profiler = _recorder
         for row in opened.run():
             files = sorted(opened.folder.glob(f"*-{row.name}.raw"))[-len(contenders) :]  # of all records
-            trees = [boxes(stacks_of(_written(file))) for file in files]
+            trees = [boxes(stacks_of(file.read_text(encoding="utf-8"))) for file in files]
+            if not all(tree.samples for tree in trees):
+                raise ChildFailed(f"{row.name}: py-spy has no samples; give more --records")
             used = [row.pairs[one.name][0].large.cpu_seconds * 1e6 / row.records for one in contenders]
             for one, tree, seconds in zip(contenders, trees, used, strict=True):
                 title = f"{row.name}, {names[one.name]}: {seconds:.1f} CPU-s per million records of {row.data}"
@@ -85,16 +85,6 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
 def _recorder(log: Path) -> Sequence[str]:
     options = ("--native", "--rate", str(HERTZ), "--format", "raw", "--output", str(log.with_suffix(".raw")))
     return ("py-spy", "record", *options, "--")
-
-
-def _written(file: Path) -> str:
-    """Raises ChildFailed when py-spy writes nothing."""
-    deadline = time.monotonic() + WRITTEN_WITHIN
-    while not file.exists() or not file.stat().st_size:
-        if time.monotonic() > deadline:
-            raise ChildFailed(f"py-spy has not written {file.name}")
-        time.sleep(0.1)
-    return file.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

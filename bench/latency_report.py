@@ -18,6 +18,8 @@ DEAR = frozenset({"PUT", "POST", "LIST"})  # requests at the price of a PUT
 FREE = frozenset({"DELETE"})
 HEADER = (
     "max_segment_age",
+    "records/s",
+    "partitions",
     "p50, s",
     "p90, s",
     "p99, s",
@@ -109,6 +111,8 @@ def table(run: LatencyRun) -> list[str]:
 def _cells(row: LatencyRow) -> tuple[str, ...]:
     return (
         row.age,
+        f"{row.per_second:,}",
+        str(row.partitions),
         *(_judged(row, name) for name in ("p50", "p90", "p99")),
         f"{row.ages['max']:.2f}",
         f"{row.segments / row.seconds:.0f}",
@@ -129,11 +133,10 @@ def _limited(value: float, limit: float, form: str) -> str:
 
 def section(run: LatencyRun) -> str:
     """The generated part of docs/latency.md, with its markers."""
-    first = run.rows[0]
+    seconds = sorted({round(row.seconds) for row in run.rows})
     origin = (
-        f"Commit {short(run.commit, is_clean=run.is_clean)}, {run.when} UTC, {run.machine}; {run.server}. "
-        f"{first.per_second:,} records of 1 kB a second over {first.partitions} partitions, {first.seconds:.0f} "
-        "seconds of each row:"
+        f"Commit {short(run.commit, is_clean=run.is_clean)}, {run.when} UTC, {run.machine}; {run.server}. Records of "
+        f"1 kB, {' to '.join(str(one) for one in dict.fromkeys((seconds[0], seconds[-1])))} seconds of each row:"
     )
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *(f"- {line}" for line in _sentences(run)), "", END])
 

@@ -111,7 +111,10 @@ class PerformanceTarget:
 TARGETS = (
     PerformanceTarget(row="egress", data=JSON_RECORDS, figure="share", at_least=0.3),
     PerformanceTarget(row="egress", data=JSON_RECORDS, figure="cpu", at_most=12),
+    PerformanceTarget(row="egress", data=JSON_RECORDS, figure="rss", at_most=600),
+    PerformanceTarget(row="egress", data=SMALL_RECORDS, figure="rss", at_most=600),
     PerformanceTarget(row="ingress", data=JSON_RECORDS, figure="share", at_least=0.75),
+    PerformanceTarget(row="ingress", data=JSON_RECORDS, figure="rss", at_most=600),
     PerformanceTarget(row="ingress", data=SMALL_RECORDS, figure="share", at_least=0.75),
     PerformanceTarget(row="egress, many partitions", data=JSON_RECORDS, figure="rss", at_most=700),
     PerformanceTarget(row="egress, trickle", data=JSON_RECORDS, figure="share", at_least=0.34),  # CPU: three times

@@ -43,7 +43,8 @@ class SegmentStore:
     def firsts(self, source: SourcePartition) -> Iterator[SegmentInfo]:
         """The first segment of each level, by the requests of `each_level`, and more where foreign keys precede it."""
         for level, item in self._level_heads(source):
-            first = self._of_level(source, level, partition_prefix(self.prefix, source, level), item)
+            prefix = partition_prefix(self.prefix, source, level)
+            first = self._of_level(source, level, prefix, item) if item.key.startswith(prefix) else None
             yield from (first,) if first is not None else self.level(source, level, limit=1)
 
     def level(
@@ -141,8 +142,8 @@ class SegmentStore:
         self.objects.delete_many([format_key(self.prefix, s) for s in segments])
 
     def _level_heads(self, source: SourcePartition) -> Iterator[tuple[int, ObjectInfo]]:
-        """Each level with its first object, by one small request each: at once they would not show a level that a merge
-        fills while the ones before it are listed."""
+        """Each level with its first object, by one small request each: one listing of all names would miss a level that
+        a merge fills while the caller lists the ones before it."""
         prefix, start_after = partition_prefix(self.prefix, source), ""
         while (item := next(iter(self.objects.list(prefix, start_after=start_after, limit=1)), None)) is not None:
             name, slash, _ = item.key[len(prefix) :].partition("/")

@@ -32,7 +32,8 @@ class ObjectStore(Protocol):
 
     def folders(self, prefix: str) -> Sequence[str]:
         """The names between `prefix` and the next "/" of every key that has one there (S3's common prefixes), each
-        once, in key order. Objects that lie at `prefix` itself are left out."""
+        once, in key order. Objects that lie at `prefix` itself are left out. Of a bucket with versions, some servers
+        (MinIO, SeaweedFS) also name folders whose objects are all deleted: a caller has to do without an object."""
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).

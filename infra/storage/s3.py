@@ -176,18 +176,13 @@ class S3ObjectStore:
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """One request per thousand keys, sent lazily."""
-        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
+        arguments: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             arguments["StartAfter"] = start_after
         if limit is not None and limit < LIST_PAGE:
             arguments["PaginationConfig"] = {"PageSize": limit}
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
         left = limit
-        while left is None or left > 0:
-            with translated("ListObjectsV2", self._bucket):
-                page = next(pages, None)
-            if page is None:
-                return
+        for page in self._pages(**arguments) if left != 0 else ():
             contents = page.get("Contents", ())[:left]
             left = None if left is None else left - len(contents)
             for item in contents:
@@ -198,19 +193,30 @@ class S3ObjectStore:
                     item.get("ETag", ""),
                     storage_class=item.get("StorageClass", ""),
                 )
+            if left == 0:
+                return
 
     def folders(self, prefix: str) -> Sequence[str]:
         """One request per thousand names, and objects at `prefix` itself."""
-        pages = iter(
-            self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
-        )
-        found: list[str] = []
+        pages = self._pages(Prefix=prefix, Delimiter="/")
+        names = (one["Prefix"][len(prefix) : -1] for page in pages for one in page.get("CommonPrefixes", ()))
+        return list(dict.fromkeys(names))  # a server may repeat a name that two pages share
+
+    def _pages(self, **arguments: Any) -> Iterator[Any]:
+        """Of a listing, sent lazily. Raises StoreUnavailable, also where the next page cannot be asked for: it is not
+        the end."""
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **arguments))
         while True:
             with translated("ListObjectsV2", self._bucket):
                 page = next(pages, None)
             if page is None:
-                return found
-            found += [one["Prefix"][len(prefix) : -1] for one in page.get("CommonPrefixes", ())]
+                return
+            yield page
+            if page.get("IsTruncated") and not page.get("NextContinuationToken"):
+                raise StoreUnavailable(
+                    f"list s3://{self._bucket}/{arguments['Prefix']}: the answer is truncated, without a token for the "
+                    "rest: the server does not page as S3 does"
+                )
 
     def problem_of_conditional_writes(self, key: str) -> str:
         """The result of `conditional_writes.check`; leaves an object at `key`."""

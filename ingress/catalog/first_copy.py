@@ -110,8 +110,9 @@ class FirstCopies:
         for region, incarnation in topic.sources:
             for partition in self.store.partitions(region, incarnation.path):
                 source = SourcePartition.of(region, incarnation, partition)
-                end = end_of(info.segment.offsets for info in self.store.list(source))
-                ends[CheckpointKey(source, topic.owned.name)] = end
+                if infos := self.store.list(source):  # none: removed since, or a server that names empty folders
+                    end = end_of(info.segment.offsets for info in infos)
+                    ends[CheckpointKey(source, topic.owned.name)] = end
         return ends
 
 

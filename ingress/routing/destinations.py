@@ -31,7 +31,7 @@ from ingress.settings import IngressSettings
 
 log = logging.getLogger(__name__)
 
-# calls of `find` between listings of partitions, which cost a request each; events name new ones, unless they are lost
+# calls of `find` between listings of partitions, a request for each topic; events name new ones, unless they are lost
 PARTITIONS_EVERY = 10
 CREATED_WITHIN = timedelta(seconds=10)  # then what exists is delivered, and the next call creates the others
 
@@ -355,6 +355,11 @@ class DestinationFinder:
             for incarnation in archived_topic.incarnations
         ]
         count = max((c for c in counts if c is not None), default=None)
+        if count == 0:
+            raise TargetError(
+                f"destination topic {name} does not exist, and no segment of {archived_topic.name} is stored any more: "
+                "it is created once there is one; to create it now, set `partitions` for this source"
+            )
         if count is None:
             raise TargetError(
                 f"destination topic {name} does not exist, and the segments of {archived_topic.name} do not say how "
@@ -364,15 +369,20 @@ class DestinationFinder:
         return count
 
     def _source_partition_count(self, region: str, incarnation: ArchivedIncarnation) -> int | None:
-        """The largest count in the footers of the partitions' newest segments; a topic never loses partitions."""
+        """The largest count in the footers of the partitions' newest segments; a topic never loses partitions. None: no
+        footer has one. 0: nothing is stored."""
         counts: list[int] = []
+        is_empty = True
         partitions = self.archive.segments.partitions(region, incarnation.path)
         for partition in partitions:
             segments = self.archive.segments.list(incarnation.source(region, partition))
             for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
+                is_empty = False
                 count = self.archive.footer(info.segment).origin.source_partition_count
                 if count is not None:
                     counts.append(count)
+        if is_empty:
+            return 0
         return max(*counts, max(partitions) + 1) if counts else None
 
     def _partitions(self, region: str, incarnation: ArchivedIncarnation) -> Sequence[int]:

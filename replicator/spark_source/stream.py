@@ -136,7 +136,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _with_new(self, archive: Archive, known: StreamPositions) -> dict[SourcePartition, Position]:
         """`known`, and the source partitions that appeared since: those are read from their begin. Listing topics and
-        partitions costs requests for each, so it is not repeated at each trigger."""
+        partitions costs a request for each topic, so it is not repeated at each trigger."""
         found, now = dict(known), self._clock.now()
         if self._found_at is not None and now - self._found_at < FIND_EVERY:
             return found

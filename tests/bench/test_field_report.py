@@ -95,6 +95,9 @@ def test_rows_that_only_one_run_has_are_not_compared() -> None:
     before = run(row(pair(8, 8), pair(16, 16)))
     other = run(replace(row(pair(80, 80), pair(16, 16)), server="moto"))
     assert regressions(before, other) == []
+    (line,) = not_compared(before, other)
+    assert line.startswith(f"not compared: {before.rows[0].key}: ")
+    assert line.endswith("not measured now")
 
 
 def test_rows_of_fewer_records_are_not_compared() -> None:
@@ -112,6 +115,14 @@ def test_a_missed_target_is_marked() -> None:
     text = page(found)
     assert "2 of 4 targets are met. Missed, with the target:" in text
     assert text.count("**MISS**") == 2
+
+
+def test_restore_has_a_target_relative_to_the_floor_of_the_same_run() -> None:
+    restore = replace(
+        row(pair(8, 8), pair(16, 16)), name="restore", floor="bare produce", floors=[result(4.0, 4.0)], stored={}
+    )
+    (found,) = [one for one in verdicts(run(restore)) if one[0].endswith("of the floor's rate")]
+    assert found[1:] == (0.5, 0.75, False)
 
 
 def test_a_run_survives_its_file() -> None:

@@ -50,6 +50,18 @@ def test_what_is_met_and_what_is_missed() -> None:
     )
 
 
+def test_each_row_has_its_own_load() -> None:
+    few = replace(ROW, age="200ms", per_second=1_000, partitions=10, seconds=300.0)
+    text = section(replace(RUN, rows=[few, ROW]))
+    assert "| 200ms | 1,000 | 10 |" in text
+    assert "| 1s | 5,000 | 50 |" in text
+    assert "300 to 600 seconds of each row" in text
+    assert (
+        "\nCommit 0123456789, 2026-01-01 00:00 UTC, 2 cores; versitygw. Records of 1 kB, 600 seconds of each row:"
+        in section(RUN)
+    )
+
+
 def test_the_price_is_that_of_the_requests_and_of_one_replicated_put_each() -> None:
     prices = prices_of("us-east-1", {})
     every_second = (
@@ -90,4 +102,4 @@ def test_the_page_agrees_with_the_json() -> None:
 
 def test_the_page_has_a_place_for_the_table() -> None:
     page = (ROOT / "docs" / "latency.md").read_text(encoding="utf-8")
-    assert "| 1s | 0.80 (≤ 1) |" in page_with(page, RUN)
+    assert "| 1s | 5,000 | 50 | 0.80 (≤ 1) |" in page_with(page, RUN)

@@ -1,5 +1,5 @@
 """Two thousand partitions in two processes of one egress: what their start asks of the store, and what they cost at
-rest."""
+rest. And a thousand in one, of a topic without a record."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ PARTITIONS = TOPICS * EACH
 BESIDES = 20  # listings of a process that are not of a topic
 MOST_MIB = 2048
 MOST_IDLE = 0.1  # of a core, of both processes
+IDLE = 1_000  # partitions of one process
+FIRST_WITHIN, MOST_UNTIL_QUIET = 3.0, 6.0  # seconds from the command, CPU-seconds until all are read
 PATIENCE = timedelta(minutes=8)
 SETTLED, MEASURED = timedelta(seconds=20), timedelta(seconds=30)
 
@@ -77,6 +79,25 @@ def test_their_start_and_their_rest(site: Site) -> None:
     assert listed <= PROCESSES * (TOPICS + BESIDES)
     assert at_rest.rss_mib < MOST_MIB
     assert at_rest.cpu_seconds < MOST_IDLE
+    egress.stop()
+
+
+def test_a_thousand_partitions_without_a_record(site: Site) -> None:
+    create_topic(site.bootstrap(A), site.name, IDLE)
+    began = time.monotonic()
+    egress = site.egress("egress", {site.name: {}}, topic_refresh_interval="1m", lag_interval="10s").start()
+    site.wait("a partition", lambda: bool(egress.logged("partition_begins")), PATIENCE)
+    first_after = time.monotonic() - began
+    site.wait("every partition", lambda: len(egress.logged("partition_begins")) >= IDLE, PATIENCE)
+    all_after, used = time.monotonic() - began, Usage.of(egress.pid)
+    at_rest = resting([egress.pid])
+    print(
+        f"the first of {IDLE} partitions is read after {first_after:.1f} s, the last one after {all_after:.1f} s and "
+        f"{used.cpu_seconds:.1f} CPU-seconds; at rest {at_rest.cpu_seconds:.1%} of a core, {at_rest.rss_mib:.0f} MiB"
+    )
+    assert at_rest.cpu_seconds < MOST_IDLE / 2
+    assert used.cpu_seconds < MOST_UNTIL_QUIET
+    assert first_after < FIRST_WITHIN
     egress.stop()
 
 

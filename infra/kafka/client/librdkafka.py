@@ -10,8 +10,8 @@ Rules
      none of this: another platform, another C library, another version of the client, another layout of objects, a
      missing or an obsolete object. `unfit` says which, and `is_fit` logs it, once.
   2. A handle is valid as long as its client is open. Who takes one keeps the client, and is closed before it.
-  3. A call of `function` or `call` releases the GIL. One of `quick` keeps it: for calls of a few microseconds, after
-     which a thread would have to wait for it.
+  3. A call of `function` or `call` releases the GIL. One of `quick_function` or `quick` keeps it: for calls of a few
+     microseconds, after which a thread would have to wait for it.
   4. Never call a function of librdkafka that may run a callback of the client, such as polling the client's own queue:
      the client's callbacks expect to be inside one of the client's own calls.
 """
@@ -119,6 +119,12 @@ def _handle(client: confluent_kafka.Consumer | confluent_kafka.Producer) -> int 
 def function(name: str, result: Any, *arguments: Any) -> NativeFunction:
     """A function of librdkafka. Raises AttributeError if it has none of that name."""
     found: Any = ctypes.CFUNCTYPE(result, *arguments)
+    return found(address(name))  # type: ignore[no-any-return]
+
+
+def quick_function(name: str, result: Any, *arguments: Any) -> NativeFunction:
+    """As `function`, for a call that neither waits nor takes long: it keeps the GIL."""
+    found: Any = ctypes.PYFUNCTYPE(result, *arguments)
     return found(address(name))  # type: ignore[no-any-return]
 
 

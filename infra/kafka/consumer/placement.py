@@ -37,7 +37,7 @@ class KafkaPlacement:
         self._member.subscribe(topics, listener)
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]:
-        """Raises OwnershipLost when this member can never continue."""
+        """Raises OwnershipLost when this member can never continue, BrokerUnavailable."""
         messages = self._member.consume(1, timeout)
         self._polls.polled(time.monotonic())
         # Read here and not in `fence`: the client's call waits while a callback runs (seen), and the caller of `fence`
@@ -70,7 +70,10 @@ class KafkaPlacement:
     def _generation(self) -> bytes | None:
         """The group metadata; None while the member is in no generation: a broker accepts metadata without member and
         generation from any client, whichever member owns the partitions (seen)."""
-        metadata = group_metadata(self._member.client)
+        try:
+            metadata = group_metadata(self._member.client)
+        except KafkaException as error:
+            raise translate(error, f"the generation of a member of {self._group_id}") from error
         return metadata if names_member(self._member.client, metadata) else None
 
     def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:

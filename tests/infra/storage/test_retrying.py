@@ -79,6 +79,10 @@ class FlakyStore(MemoryObjectStore):
                 raise StoreUnavailable("as the test says")
             yield info
 
+    def folders(self, prefix: str) -> Sequence[str]:
+        self._fail()
+        return super().folders(prefix)
+
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         body.read(1)  # an attempt leaves the body at any position
         self._fail()
@@ -368,14 +372,16 @@ def test_every_attempt_counts_and_answers_are_no_errors() -> None:
         store.open("c")
     assert store.stat("c") is None
     assert len(list(store.list(""))) == 2
+    inner.failures = 1
+    assert store.folders("") == []
     store.delete_many(["a"])
     assert counts.seen == {
         ("store_requests", "put_new"): 5,
         ("store_errors", "put_new"): 2,
         ("store_requests", "open"): 1,
         ("store_requests", "stat"): 1,
-        ("store_requests", "list"): 2,
-        ("store_errors", "list"): 1,
+        ("store_requests", "list"): 4,
+        ("store_errors", "list"): 2,
         ("store_requests", "delete_many"): 1,
     }
 

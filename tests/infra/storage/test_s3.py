@@ -198,6 +198,7 @@ def read_anywhere(file: BinaryIO, data: bytes, choose: random.Random, *, rounds:
 def every_call(store: S3ObjectStore, *, stat: bool = True) -> list[Callable[[], object]]:
     return [
         lambda: list(store.list("")),
+        lambda: store.folders(""),
         lambda: store.open(KEY),
         lambda: put(store, KEY),
         lambda: put(store, KEY, LARGE),

@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from bench.child import ROOT
 from infra.kafka.client import librdkafka
 from infra.spark.packages import pack
 from tests.native import make
@@ -42,6 +43,12 @@ def test_the_handle_is_that_of_the_client_until_it_is_closed(kind: type[Consumer
         client.close()
         with pytest.raises(RuntimeError, match="closed"):
             librdkafka.handle(client)
+
+
+def test_the_decision_names_what_is_fit() -> None:
+    text = (ROOT / "docs" / "decisions" / "0043-native-records.md").read_text(encoding="utf-8")
+    assert f"on `{librdkafka.TARGET}` with glibc" in text
+    assert f"librdkafka {' and '.join(librdkafka.TESTED)}," in text
 
 
 def test_what_is_unfit_is_logged_once_with_the_reason(

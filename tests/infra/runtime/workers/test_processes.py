@@ -8,11 +8,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from infra.runtime.workers.processes import ProcessesNotStarted, WorkerProcesses
 from infra.runtime.workers.supervisor_parts import SupervisorParts
+from tests.fakes.surroundings import HandClock
 from tests.fakes.waiting_task import Waiting
 from tests.processes.test_on_spark import is_gone
 
@@ -101,6 +104,53 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         assert wait_until(
             lambda: "0 of 1 processes run" in found.workers.snapshot().problems.get("tasks", ""), PATIENCE
         )
+
+
+class Ends:
+    """A process that ends by itself after some seconds of the clock."""
+
+    pid = 1
+
+    def __init__(self, clock: HandClock, seconds: float) -> None:
+        self._clock, self._end = clock, clock.at + timedelta(seconds=seconds)
+
+    def poll(self) -> int | None:
+        return 1 if self._clock.at >= self._end else None
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 1
+
+
+def starts(lives: Sequence[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds from the end of each child to the start of the next, of one that lives as long as `lives` says."""
+    monkeypatch.setattr("infra.runtime.workers.processes.TRIES", 100)
+    clock, begun = HandClock(), list[datetime]()
+
+    def start(_: bytes) -> Any:
+        begun.append(clock.at)
+        return Ends(clock, lives[min(len(begun), len(lives)) - 1])
+
+    with ExitStack() as resources:
+        parts = SupervisorParts(clock=clock, resources=resources)
+        workers = WorkerProcesses(
+            count=1, builder=Waiting(folder=Path()), drain_within=timedelta(), parts=parts, start=start
+        )
+        while len(begun) <= len(lives):
+            workers._turn()
+            clock.advance(0.5)
+    return [
+        (after - before).total_seconds() - life for (before, after), life in zip(pairwise(begun), lives, strict=True)
+    ]
+
+
+def test_a_child_that_ends_at_once_begins_again_after_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts([0.5] * 9, monkeypatch) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_child_that_had_run_for_long_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts([0.5, 0.5, 0.5, 60, 0.5], monkeypatch) == [1, 2, 4, 1, 2]
 
 
 PARENT = """\
