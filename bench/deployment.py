@@ -30,6 +30,11 @@ SQS_POLLS_IDLE = 1 / 20  # a second for each process, when nothing arrives
 EVENT_BYTES = 250  # of a segment's record in the segment-events topic, key included
 FOOTER_BYTES = 6_000  # of a small segment beside its records
 MEMBER_BYTES = 100  # of a group's member beside topics and partitions
+MOVING = 2  # measured by tests/infra/kafka/consumer/test_large_groups.py: twice the parts, while partitions move
+COPIES = 3  # of an assignment in one write of a KIP-848 group, likewise
+LARGER_GROUPS = (
+    "several files, each with a group and disjoint topics, or a larger max.message.bytes of __consumer_offsets"
+)
 SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLE_CONFIGS = ("retention.ms", "cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
 
@@ -134,10 +139,18 @@ class Deployment:
 
     @property
     def group_record_bytes(self) -> int:
-        """Of a classic group's assignments: each member lists every topic, its partitions as owned, and as assigned."""
+        """Of a classic group: each member lists every topic, its partitions as owned, and as assigned."""
         names = self.topics * (self.topic_name_bytes + 2)
         owned = self.partitions * 4 + min(self.partitions, self.topics * self.processes) * (self.topic_name_bytes + 6)
-        return self.processes * (names + MEMBER_BYTES) + 2 * owned
+        if self.processes == 1:
+            return names + MEMBER_BYTES + owned
+        return MOVING * (self.processes * (names + MEMBER_BYTES) + 2 * owned)
+
+    @property
+    def group_write_bytes(self) -> int:
+        """Of a group under KIP-848 when its first member joins, which is assigned everything: one write."""
+        assignment = self.partitions * 4 + self.topics * 18
+        return self.topics * (self.topic_name_bytes + 2) + MEMBER_BYTES + COPIES * assignment
 
     def _topics(self) -> Iterator[tuple[str, int]]:
         """Name and number of partitions of each."""
@@ -180,8 +193,9 @@ class Deployment:
             "record of a classic group, bytes": (
                 self.group_record_bytes,
                 GROUP_RECORD_BYTES,
-                'group.protocol = "consumer" (KIP-848), or several files, each with a group and disjoint topics',
+                LARGER_GROUPS,
             ),
+            "write of a KIP-848 group, bytes": (self.group_write_bytes, GROUP_RECORD_BYTES, LARGER_GROUPS),
             "partitions of a process": (per_process, 1_000, "more processes"),
             "PUT a second, evenly over topics, of one topic": (
                 per_topic_puts,

@@ -79,13 +79,13 @@ def test_large_segments_are_uploaded_in_parts() -> None:
     assert small.puts_per_second == pytest.approx(small.segments_per_second)
 
 
-def test_a_classic_group_breaks_by_topics_and_members() -> None:
-    few = Deployment(partitions=100_000, topics=20, processes=2)
+def test_a_group_breaks_by_topics_and_members_and_by_partitions() -> None:
+    few = Deployment(partitions=20_000, topics=20, processes=2)
     many = Deployment(partitions=100_000, topics=5_000, processes=40)
-    name = "record of a classic group, bytes"
-    (used, limit, _), (many_used, _, remedy) = few.loads()[name], many.loads()[name]
-    assert used < limit < many_used
-    assert "KIP-848" in remedy
+    for name in ("record of a classic group, bytes", "write of a KIP-848 group, bytes"):
+        (used, limit, _), (many_used, _, remedy) = few.loads()[name], many.loads()[name]
+        assert used < limit < many_used
+        assert "__consumer_offsets" in remedy
 
 
 @pytest.mark.parametrize("wrong", [{"topics": 0}, {"topics": 2_000}, {"record_bytes": 0}, {"skew": -1.0}])

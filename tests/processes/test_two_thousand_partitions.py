@@ -27,7 +27,6 @@ BESIDES = 20  # listings of a process that are not of a topic
 MOST_MIB = 2048
 MOST_IDLE = 0.1  # of a core, of both processes
 IDLE = 1_000  # partitions of one process
-FIRST_WITHIN, MOST_UNTIL_QUIET = 3.0, 6.0  # seconds from the command, CPU-seconds until all are read
 PATIENCE = timedelta(minutes=8)
 SETTLED, MEASURED = timedelta(seconds=20), timedelta(seconds=30)
 
@@ -96,8 +95,6 @@ def test_a_thousand_partitions_without_a_record(site: Site) -> None:
         f"{used.cpu_seconds:.1f} CPU-seconds; at rest {at_rest.cpu_seconds:.1%} of a core, {at_rest.rss_mib:.0f} MiB"
     )
     assert at_rest.cpu_seconds < MOST_IDLE / 2
-    assert used.cpu_seconds < MOST_UNTIL_QUIET
-    assert first_after < FIRST_WITHIN
     egress.stop()
 
 
