@@ -355,12 +355,12 @@ class DestinationFinder:
             for incarnation in archived_topic.incarnations
         ]
         count = max((c for c in counts if c is not None), default=None)
-        if count == 0:
+        if count == 0 and None not in counts:
             raise TargetError(
                 f"destination topic {name} does not exist, and no segment of {archived_topic.name} is stored any more: "
                 "it is created once there is one; to create it now, set `partitions` for this source"
             )
-        if count is None:
+        if not count:
             raise TargetError(
                 f"destination topic {name} does not exist, and the segments of {archived_topic.name} do not say how "
                 "many partitions the source has (the ancestor wrote them): set `partitions` for this source, or create "

@@ -9,8 +9,14 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from bench.deployment import Deployment
 from formats.errors import OwnershipLost
