@@ -58,6 +58,11 @@ class FieldPlan:
     partitions: tuple[int, ...] = (1, 6, 200)
     only: tuple[str, ...] = PROGRAMS
 
+    @classmethod
+    def profiled(cls, count: int, programs: tuple[str, ...]) -> FieldPlan:
+        """Each of these programs once with `count` records of 1 kB."""
+        return cls(rounds=1, share=count / COUNTS["json"], data=("json",), partitions=(6,), only=programs)
+
     def quarter(self, kind: RecordKind, partitions: int) -> int:
         """Records of a small run: the same number for each partition."""
         return max(int(COUNTS[kind] * self.share) // QUARTERS // partitions, 1) * partitions

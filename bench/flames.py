@@ -22,18 +22,22 @@ from bench.earlier import HERE, earlier
 from bench.field import EARLIER, suite
 from bench.field_suite import COUNTS, PROGRAMS, FieldPlan
 from bench.flame_graph import WIDTH, boxes, stacks_of, svg
+from bench.profile import LIBRARIES
 from bench.report import short
 from infra.local.errors import LocalStackError
 from infra.runtime.java import JavaMissing
 
 HERTZ = 47  # a prime: no period of the program's own falls together with it; each sample stops the program
-COLOURS = {  # of names as py-spy has them, in the order of trial
-    r"\.py\)$": ("Python", "#ffd866"),
-    r"libarrow|libparquet|pyarrow|_compute\.|_parquet\.|lib\.cpython": ("Arrow, Parquet and the codec", "#78b4f0"),
-    r"librdkafka|cimpl": ("Kafka's client", "#8fd694"),
-    r"\((consume|produce)\.": ("our compiled code", "#e58fd0"),
-    r"libc[.-]|libstdc|libpthread|ld-linux": ("libc", "#c9c9c9"),
-    r"libcrypto|libssl|awscrt|libz\.": ("checksums and TLS", "#f0a878"),
+FILLS = {
+    "Arrow, Parquet and the codec": "#78b4f0",
+    "Kafka's client": "#8fd694",
+    "our compiled code": "#e58fd0",
+    "Python": "#ffd866",
+    "checksums and TLS": "#f0a878",
+    "libc: copying and memory": "#c9c9c9",
+}
+COLOURS = {r"\.py\)$": ("Python", FILLS["Python"])} | {  # py-spy has no frames of the kernel
+    pattern: (group, FILLS[group]) for group, pattern in LIBRARIES.patterns.items() if group in FILLS
 }
 
 
@@ -59,7 +63,7 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
     contenders = (HERE, earlier(EARLIER))
     commit, is_clean = commit_of_tree()
     names = {HERE.name: short(commit, is_clean=is_clean), EARLIER: EARLIER}
-    plan = FieldPlan(rounds=1, share=count / COUNTS["json"], data=("json",), partitions=(6,), only=programs)
+    plan = FieldPlan.profiled(count, programs)
     with suite(plan, "moto", contenders) as opened:
         opened.profiler = _recorder
         for row in opened.run():

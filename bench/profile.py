@@ -54,7 +54,7 @@ LIBRARIES = Grouping(
     {
         "Arrow, Parquet and the codec": r"libarrow|libparquet|pyarrow|_compute\.|_parquet\.|lib\.cpython",
         "Kafka's client": r"librdkafka|cimpl",
-        "our compiled code": r"^(consume|produce)\.",
+        "our compiled code": r"\b(consume|produce)\.",
         "Python": r"libpython|python3|cpython",
         "checksums and TLS": r"libcrypto|libssl|awscrt|libz\.",
         "libc: copying and memory": r"libc\.|libc-|libm\.|libstdc|libpthread|ld-linux|libgcc",
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def profiles(count: int, programs: tuple[str, ...]) -> Mapping[str, Mapping[str, Counter[str]]]:
     """CPU-seconds per million records by program, by grouping, by group. Raises ChildFailed, LocalStackError."""
-    plan = FieldPlan(rounds=1, share=count / COUNTS["json"], data=("json",), partitions=(6,), only=programs)
+    plan = FieldPlan.profiled(count, programs)
     with suite(plan, "moto", (HERE,)) as opened:
         opened.profiler = _recorder
         rows = list(opened.run())

@@ -1,5 +1,6 @@
 """A pytest plugin of `make test-long`: writes down in docs/test-long.md what each file's tests came to, and at which
-commit. A run of some files (`pytest -p tests.long_results -m long FILE`) changes their rows only."""
+commit. A run of some files (`pytest -p tests.long_results -m long FILE`) changes their rows only. A run with many
+examples, or without compiled code (`REPLICATOR_NATIVE=off`), has rows of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
+from infra.kafka.client.librdkafka import switched_off
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "test-long.md"
@@ -47,13 +50,19 @@ def with_rows(page: str, rows: Iterable[str]) -> str:
     return f"{page[:begin]}\n{HEAD}{table}\n{page[end:]}"
 
 
+def variant() -> str:
+    """What a row's name ends with."""
+    examples = " (many examples)" if os.environ.get("REPLICATOR_TEST_LONG") else ""
+    return examples + (" (without compiled code)" if switched_off() else "")
+
+
 _found: dict[str, FileResult] = {}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.partition("::")[0]
-    if os.environ.get("REPLICATOR_TEST_LONG"):
-        name += " (many examples)"
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the process that started the workers has all of them
+        return
+    name = report.nodeid.partition("::")[0] + variant()
     _found.setdefault(name, FileResult()).add(report.outcome, report.when or "", report.duration)
 
 

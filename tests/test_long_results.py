@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.long_results import BEGIN, END, HEAD, PAGE, FileResult, with_rows
+from infra.kafka.client.librdkafka import SWITCH
+from tests.long_results import BEGIN, END, HEAD, PAGE, FileResult, variant, with_rows
 
 
 def result(*outcomes: tuple[str, str, float]) -> FileResult:
@@ -38,3 +39,13 @@ def test_a_page_without_the_marks_is_left_alone() -> None:
 def test_the_page_has_the_marks() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert with_rows(page, []) == page
+
+
+def test_a_run_without_compiled_code_has_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPLICATOR_TEST_LONG", raising=False)
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert variant() == ""
+    monkeypatch.setenv(SWITCH, "off")
+    assert variant() == " (without compiled code)"
+    monkeypatch.setenv("REPLICATOR_TEST_LONG", "1")
+    assert variant() == " (many examples) (without compiled code)"

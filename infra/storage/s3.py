@@ -37,7 +37,7 @@ from infra.storage.aws import (
 )
 from infra.storage.clients import create_client
 from infra.storage.s3_body import Slice, part_ranges
-from infra.storage.s3_errors import FAILURES, translate, translated
+from infra.storage.s3_errors import FAILURES, translate, translated, translated_pages
 from infra.storage.s3_reader import open_object
 
 if TYPE_CHECKING:
@@ -181,20 +181,15 @@ class S3ObjectStore:
             arguments["StartAfter"] = start_after
         if limit is not None and limit < LIST_PAGE:
             arguments["PaginationConfig"] = {"PageSize": limit}
-        left = limit
-        for page in self._pages(**arguments) if left != 0 else ():
-            contents = page.get("Contents", ())[:left]
-            left = None if left is None else left - len(contents)
-            for item in contents:
-                yield ObjectInfo(
-                    item["Key"],
-                    item["Size"],
-                    item["LastModified"].astimezone(UTC),
-                    item.get("ETag", ""),
-                    storage_class=item.get("StorageClass", ""),
-                )
-            if left == 0:
-                return
+        items = (item for page in self._pages(**arguments) for item in page.get("Contents", ()))
+        for item in islice(items, limit):
+            yield ObjectInfo(
+                item["Key"],
+                item["Size"],
+                item["LastModified"].astimezone(UTC),
+                item.get("ETag", ""),
+                storage_class=item.get("StorageClass", ""),
+            )
 
     def folders(self, prefix: str) -> Sequence[str]:
         """One request per thousand names, and objects at `prefix` itself."""
@@ -205,12 +200,8 @@ class S3ObjectStore:
     def _pages(self, **arguments: Any) -> Iterator[Any]:
         """Of a listing, sent lazily. Raises StoreUnavailable, also where the next page cannot be asked for: it is not
         the end."""
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **arguments))
-        while True:
-            with translated("ListObjectsV2", self._bucket):
-                page = next(pages, None)
-            if page is None:
-                return
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **arguments)
+        for page in translated_pages(pages, "ListObjectsV2", self._bucket):
             yield page
             if page.get("IsTruncated") and not page.get("NextContinuationToken"):
                 raise StoreUnavailable(

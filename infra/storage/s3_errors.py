@@ -11,8 +11,9 @@ Neither of the last two means that an object is absent, and all of their causes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from botocore.exceptions import (
     ClientError,
@@ -71,6 +72,17 @@ def translated(operation: str, bucket: str, key: str = "") -> Iterator[None]:
         yield
     except FAILURES as error:
         raise translate(error, operation=operation, bucket=bucket, key=key) from error
+
+
+def translated_pages(pages: Iterable[Any], operation: str, bucket: str) -> Iterator[Any]:
+    """Pages of a listing, requested lazily, with boto3's errors translated to ours."""
+    left = iter(pages)
+    while True:
+        with translated(operation, bucket):
+            page = next(left, None)
+        if page is None:
+            return
+        yield page
 
 
 def translate(

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from infra.contracts.storage import UploadInfo
 from infra.storage.aws import error_code
-from infra.storage.s3_errors import translated
+from infra.storage.s3_errors import translated, translated_pages
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -25,12 +25,8 @@ class S3Uploads:
         self._bucket = bucket
 
     def list(self, prefix: str) -> Iterator[UploadInfo]:
-        pages = iter(self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix))
-        while True:
-            with translated("ListMultipartUploads", self._bucket):
-                page = next(pages, None)
-            if page is None:
-                return
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
+        for page in translated_pages(pages, "ListMultipartUploads", self._bucket):
             for item in page.get("Uploads", ()):
                 initiated_at = item["Initiated"].astimezone(UTC)
                 yield UploadInfo(key=item["Key"], upload_id=item["UploadId"], initiated_at=initiated_at)

@@ -354,36 +354,33 @@ class DestinationFinder:
             self._source_partition_count(archived_topic.region, incarnation)
             for incarnation in archived_topic.incarnations
         ]
-        count = max((c for c in counts if c is not None), default=None)
-        if count == 0 and None not in counts:
-            raise TargetError(
-                f"destination topic {name} does not exist, and no segment of {archived_topic.name} is stored any more: "
-                "it is created once there is one; to create it now, set `partitions` for this source"
-            )
-        if not count:
+        if count := max((c for c in counts if c is not None), default=0):
+            return count
+        if None in counts:
             raise TargetError(
                 f"destination topic {name} does not exist, and the segments of {archived_topic.name} do not say how "
                 "many partitions the source has (the ancestor wrote them): set `partitions` for this source, or create "
                 "the topic"
             )
-        return count
+        raise TargetError(
+            f"destination topic {name} does not exist, and no segment of {archived_topic.name} is stored any more: "
+            "it is created once there is one; to create it now, set `partitions` for this source"
+        )
 
     def _source_partition_count(self, region: str, incarnation: ArchivedIncarnation) -> int | None:
         """The largest count in the footers of the partitions' newest segments; a topic never loses partitions. None: no
         footer has one. 0: nothing is stored."""
-        counts: list[int] = []
-        is_empty = True
         partitions = self.archive.segments.partitions(region, incarnation.path)
-        for partition in partitions:
-            segments = self.archive.segments.list(incarnation.source(region, partition))
-            for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
-                is_empty = False
-                count = self.archive.footer(info.segment).origin.source_partition_count
-                if count is not None:
-                    counts.append(count)
-        if is_empty:
+        newest = [
+            max((info.segment for info in infos), key=lambda segment: segment.offsets.end)
+            for partition in partitions
+            if (infos := self.archive.segments.list(incarnation.source(region, partition)))
+        ]
+        if not newest:
             return 0
-        return max(*counts, max(partitions) + 1) if counts else None
+        counts = [self.archive.footer(segment).origin.source_partition_count for segment in newest]
+        known = [count for count in counts if count is not None]
+        return max(*known, max(partitions) + 1) if known else None
 
     def _partitions(self, region: str, incarnation: ArchivedIncarnation) -> Sequence[int]:
         where = (region, incarnation.path)

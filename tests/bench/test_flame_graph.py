@@ -86,7 +86,7 @@ def test_a_line_of_another_form() -> None:
     [
         ("poll (infra/kafka/consumer.py)", "Python"),
         ("decode (consume.linux-x86_64.so)", "our compiled code"),
-        ("memcpy (libc.so.6)", "libc"),
+        ("memcpy (libc.so.6)", "libc: copying and memory"),
         ("crc (libcrypto.so.3)", "checksums and TLS"),
     ],
 )

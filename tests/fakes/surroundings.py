@@ -101,6 +101,7 @@ class FailingStore:
         self.memory = MemoryObjectStore(now=clock.now)
         self.away: set[str] = set()
         self.older = timedelta()
+        self.deleted: set[str] = set()  # keys of which servers name the folders all the same: MinIO with versions
         self.calls: Counter[str] = Counter()
         self.asked: list[tuple[str, str]] = []  # operation and key, or prefix
         self.listed = 0  # objects, in all answers
@@ -124,7 +125,8 @@ class FailingStore:
 
     def folders(self, prefix: str) -> Sequence[str]:
         self._called("list", prefix)
-        return self.memory.folders(prefix)
+        emptied = [key.removeprefix(prefix) for key in self.deleted if key.startswith(prefix)]
+        return sorted({*self.memory.folders(prefix), *(rest.partition("/")[0] for rest in emptied if "/" in rest)})
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._called("put_new", key)

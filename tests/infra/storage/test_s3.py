@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
+from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -285,6 +286,20 @@ class TestS3StoreOnServer(S3Contract):
             pytest.raises(StoreRefused, match=r"SignatureDoesNotMatch.*repair the credentials"),
         ):
             S3ObjectStore(client, self.bucket).open(KEY)
+
+
+def test_a_page_that_is_truncated_without_a_token_is_not_the_end() -> None:
+    first = {"IsTruncated": True, "Contents": [{"Key": KEY, "Size": 1, "LastModified": datetime.now(UTC)}]}
+    with closing(client_of("http://localhost:1")) as client, Stubber(client) as stub:
+        store = S3ObjectStore(client, "b")
+        stub.add_response("list_objects_v2", first)
+        found = store.list("")
+        assert next(found).key == KEY
+        with pytest.raises(StoreUnavailable, match="truncated, without a token"):
+            next(found)
+        stub.add_response("list_objects_v2", {"IsTruncated": True, "CommonPrefixes": [{"Prefix": "t/"}]})
+        with pytest.raises(StoreUnavailable, match="truncated, without a token"):
+            store.folders("")
 
 
 def test_a_store_that_cannot_be_reached_names_the_setting() -> None:

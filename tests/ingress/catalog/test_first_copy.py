@@ -82,6 +82,16 @@ def test_an_archive_without_segments_is_asked_about_now_and_then() -> None:
     assert copy.is_through(1)
 
 
+def test_a_partition_whose_objects_are_all_deleted_does_not_hold_it_up() -> None:
+    """Some servers name its folder all the same."""
+    copy = Copy(timedelta())
+    copy.world.put(0, 9)
+    copy.world.objects.deleted.add("data/a/t/7/0/x")
+    assert copy.world.store.partitions(REGION, "t") == [0, 7]
+    copy.delivered(10)
+    assert copy.is_through()
+
+
 def test_an_end_of_transaction_markers_does_not_hold_it_up_for_ever() -> None:
     copy = Copy()
     copy.watermarks(11)  # offset 10 is a marker, which no segment has

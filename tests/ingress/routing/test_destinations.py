@@ -54,6 +54,18 @@ def test_unknown_count_is_refused_with_what_to_do() -> None:
     assert world.admin.asked["create_topic"] == 0
 
 
+def test_a_topic_whose_objects_are_all_deleted_is_created_once_there_is_one() -> None:
+    """Some servers name its folders all the same."""
+    world = World()
+    world.objects.deleted.add("data/a/t/0/0/x")
+    finder_ = finder(world)
+    found = finder_.find()
+    assert found.destinations == {}
+    assert "no segment of a/t is stored any more" in found.refused["a/t"]
+    world.put(0, 9, partitions=2)
+    assert finder_.find().destinations["copy"].facts.partition_count == 2
+
+
 def test_count_may_be_configured() -> None:
     world = World(source_settings(partitions=7))
     world.put(0, 9, partitions=None)
