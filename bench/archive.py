@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from bench import child
 from bench.batches import batch_of
-from bench.data import records
+from bench.data import RecordKind, records
 from compaction.planner import MergePlan, plan_partition
 from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentOrigin
@@ -61,12 +61,20 @@ JOB = CompactionJob(
     name="bench", min_segment_age=timedelta(0), min_segment_count=2, min_segment_size=0, delete_grace=timedelta(0)
 )
 
+CODEC_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "compression_level": FAST,  # of egress, and what the merge finds for these records
+    "use_dictionary": False,
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+    "write_statistics": ["offset", "timestamp"],
+}
+
 Spec = Mapping[str, Any]  # `config`; for a restore also `name`, its target topic
 
 
-def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> int:
+def fill(store: SegmentStore, *, partitions: int, segments: int, count: int, kind: RecordKind = "json") -> int:
     """Store `segments` segments of `count` records for each partition, like egress. Returns the raw bytes of all."""
-    made = records("json", count * segments, 1)
+    made = records(kind, count * segments, 1)
     origin = SegmentOrigin(created_at=datetime.now(UTC), writer="bench", source_partition_count=partitions)
     raw_bytes = 0
     for partition in range(partitions):
@@ -118,15 +126,8 @@ def floor_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]
 
 def _encoded(plan: MergePlan, store: SegmentStore, sink: BinaryIO) -> int:
     """Encode with row groups as large as those of the merge. Returns the number of records."""
-    options: dict[str, Any] = {
-        "compression": "zstd",
-        "compression_level": FAST,  # what the merge finds for these records
-        "use_dictionary": False,
-        "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-        "write_statistics": ["offset", "timestamp"],
-    }
     count = 0
-    with pq.ParquetWriter(sink, SCHEMA, **options) as writer:
+    with pq.ParquetWriter(sink, SCHEMA, **CODEC_OPTIONS) as writer:
         pending: list[pa.Table] = []
 
         def write() -> None:

@@ -44,17 +44,18 @@ def run(
     python: Path = Path(sys.executable),
     folder: Path = ROOT,
     under: Sequence[str] = (),
+    before: str = "",
 ) -> Measurement:
     """Run `python -m module what` with the spec on stdin and the result on stdout. `python` and `folder`: of another
-    version of this project, whose `bench/` is in `folder`. `under`: the command of a profiler that starts it. Raises
-    ChildFailed."""
+    version of this project, whose `bench/` is in `folder`. `under`: the command of a profiler that starts it. `before`:
+    Python code that the process runs first. Raises ChildFailed."""
     # a program as it is installed: modules are compiled once, not by each process
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
     with log.open("wb") as errors, output.open("wb") as results:
         process = subprocess.Popen(
-            [*under, str(python), "-m", module, what],
+            [*under, str(python), *_module(module, before), what],
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,
@@ -80,6 +81,12 @@ def run(
         peak_rss_mib=found.pop("peak_rss_kib") / 1024,
         other=found,
     )
+
+
+def _module(name: str, before: str) -> Sequence[str]:
+    if not before:
+        return ("-m", name)
+    return ("-c", f"{before}\nimport runpy\nrunpy.run_module({name!r}, run_name='__main__', alter_sys=True)")
 
 
 def output(command: Sequence[str], *, folder: Path, timeout_seconds: float = 600.0) -> str:

@@ -1,7 +1,8 @@
 """The benchmark's records: similar to real ones, and the same in every run.
 
 Kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd compresses by a factor of three to five;
-`small`, a value of 100 bytes; `large`, a hundred such documents as one value; `random`, 1 kB that no codec compresses.
+`small`, a value of 100 bytes; `large`, a hundred such documents as one value; `random`, 1 kB that no codec compresses;
+`flights`, the records of the demo, real ones of some 300 bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-RecordKind = Literal["json", "small", "large", "random"]
+RecordKind = Literal["json", "small", "large", "random", "flights"]
 KINDS: tuple[RecordKind, ...] = ("json", "small")  # of `make bench`
 RecordHeaders = list[tuple[str, str | bytes | None]] | None
 
@@ -62,9 +63,7 @@ class GeneratedRecords:
 
 def records(kind: RecordKind, count: int, partitions: int) -> GeneratedRecords:
     """`count` records, the same number for each partition, in runs, which is the fastest order for the client."""
-    one = _MAKERS[kind]
-    chance = random.Random(7)
-    pool = [one(chance) for _ in range(min(POOL if kind != "large" else LARGE_POOL, count))]
+    pool = _pool(kind, count)
     copies = -(-count // len(pool))
     return GeneratedRecords(
         values=([value for _, value, _ in pool] * copies)[:count],
@@ -73,6 +72,13 @@ def records(kind: RecordKind, count: int, partitions: int) -> GeneratedRecords:
         timestamps_ms=list(range(FIRST_TIMESTAMP_MS, FIRST_TIMESTAMP_MS + count)),
         partitions=_distributed(count, partitions),
     )
+
+
+def _pool(kind: RecordKind, count: int) -> list[tuple[bytes | None, bytes, RecordHeaders]]:
+    if kind == "flights":
+        return _flights(count)
+    chance = random.Random(7)
+    return [_MAKERS[kind](chance) for _ in range(min(POOL if kind != "large" else LARGE_POOL, count))]
 
 
 def _distributed(count: int, partitions: int) -> list[int]:
@@ -115,6 +121,14 @@ def _large(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
 
 def _random(chance: random.Random) -> tuple[bytes | None, bytes, RecordHeaders]:
     return f"{chance.getrandbits(64):016x}".encode(), chance.randbytes(JSON_BYTES), None
+
+
+def _flights(count: int) -> list[tuple[bytes | None, bytes, RecordHeaders]]:
+    from replicator.demo.flights import flights  # noqa: PLC0415 -- of one kind only: it loads Arrow
+
+    rows = flights(count)
+    headers = [[(one["key"], one["value"]) for one in row] for row in rows.column("headers").to_pylist()]
+    return list(zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), headers, strict=True))
 
 
 _MAKERS: dict[RecordKind, Callable[[random.Random], tuple[bytes | None, bytes, RecordHeaders]]] = {

@@ -1,6 +1,6 @@
 """This commit beside an earlier one, the floors and the sizes: `make bench-field` writes docs/benchmarks.md.
 
-    python -m bench.field                              all rows, against moto and versitygw
+    python -m bench.field                              all rows, against moto, versitygw and a folder
     python -m bench.field --data json --only egress --server moto --records 200000
 
 Every row runs both versions in turns in each round: `bench.field_suite` says how.
@@ -20,14 +20,19 @@ from pathlib import Path
 from bench.__main__ import commit_of_tree, machine, software
 from bench.child import ROOT, ChildFailed
 from bench.earlier import HERE, Contender, earlier
+from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.field_report import FieldRow, FieldRun, not_compared, page, regressions, table
-from bench.field_suite import COUNTS, PROGRAMS, FieldPlan, FieldSuite
+from bench.field_suite import FieldSuite
 from bench.resources import BenchResources
 from bench.server_log import ServerLog, VersityLog
+from infra.contracts.storage import ObjectStore
+from infra.local.aws import s3_client
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.local.versitygw import VersityGateway
 from infra.runtime.java import JavaMissing
+from infra.storage.memory_and_folder import DirectoryObjectStore
+from infra.storage.s3 import S3ObjectStore
 
 DOCS = ROOT / "docs"
 EARLIER = "548321f"
@@ -107,7 +112,11 @@ def suite(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) -> It
             bootstrap=stack.brokers["a"].bootstrap, endpoint_url=url, run="field", queue_url=stack.moto.endpoint_url
         )
         place.prepare()
-        yield FieldSuite(place, plan, server, contenders, folder, log)
+        objects: ObjectStore = S3ObjectStore(s3_client(url), place.bucket)
+        if server == "folder":
+            (folder / "objects").mkdir()
+            objects = DirectoryObjectStore(folder / "objects")
+        yield FieldSuite(place, plan, server, contenders, folder, objects, log)
 
 
 def _options() -> argparse.ArgumentParser:

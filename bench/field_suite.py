@@ -19,53 +19,26 @@ from bench.child import ChildFailed, Measurement
 from bench.data import GeneratedRecords, RecordKind, records
 from bench.earlier import HERE, Contender
 from bench.fidelity import PartitionDigests
+from bench.field_merge import merge_row
+from bench.field_plan import NAMES, QUARTERS, FieldPlan
 from bench.field_report import FieldRow, SizePair
 from bench.resources import BenchResources
 from bench.server_log import ServerLog, VersityLog
+from infra.contracts.storage import ObjectStore
 from infra.kafka.consumer.source_consumer import BATCH_BYTES, MAX_RECORDS
-from infra.local.aws import s3_client
 
 REGION, TOPIC = "a", "t"  # of the archive: what the earlier commit's own benchmark restores
-QUARTERS = 4  # the topic holds the same records so many times; a small run reads them once
 SEGMENT_BYTES = 95_000_000  # at most
-MERGE_PARTITIONS, MERGE_SEGMENTS = 4, 10
-MERGED = 0.4  # records of a merge, relative to those of the other programs
 TIMEOUT_SECONDS = 900.0
-COUNTS: Mapping[RecordKind, int] = {"json": 480_000, "small": 1_440_000, "large": 5_760, "random": 192_000}
-NAMES: Mapping[RecordKind, str] = {
-    "json": "1 kB JSON, key, 2 headers",
-    "small": "100 B",
-    "large": "100 kB JSON",
-    "random": "1 kB, incompressible",
-}
-PROGRAMS = ("egress", "ingress", "restore", "merge")
-ROWS: Sequence[tuple[RecordKind, int, tuple[str, ...]]] = (
-    ("json", 6, PROGRAMS),
-    ("small", 6, ("egress", "ingress", "restore")),
-    ("large", 6, ("egress", "ingress")),
-    ("random", 6, ("egress", "ingress")),
-    ("json", 1, ("egress", "ingress")),
-    ("json", 200, ("egress", "ingress")),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldPlan:
-    rounds: int = 2
-    share: float = 1.0  # of COUNTS
-    servers: tuple[str, ...] = ("moto", "versitygw")
-    data: tuple[RecordKind, ...] = tuple(NAMES)
-    partitions: tuple[int, ...] = (1, 6, 200)
-    only: tuple[str, ...] = PROGRAMS
-
-    @classmethod
-    def profiled(cls, count: int, programs: tuple[str, ...]) -> FieldPlan:
-        """Each of these programs once with `count` records of 1 kB."""
-        return cls(rounds=1, share=count / COUNTS["json"], data=("json",), partitions=(6,), only=programs)
-
-    def quarter(self, kind: RecordKind, partitions: int) -> int:
-        """Records of a small run: the same number for each partition."""
-        return max(int(COUNTS[kind] * self.share) // QUARTERS // partitions, 1) * partitions
+IN_FOLDER = """
+from {0} import tune
+tune()
+from pathlib import Path
+import {1} as objects, {2} as wiring
+wiring.s3_store = lambda *_, **__: objects.DirectoryObjectStore(Path({3!r}))
+"""  # puts a folder in the place of the bucket, before the service is built
+MODULES = ("infra.runtime.tuning", "infra.storage.memory_and_folder", "replicator.services.wiring")
+EARLIER_MODULES = ("infra.tuning", "infra.objects", "replicator.surroundings")
 
 
 @dataclass(slots=True)
@@ -75,23 +48,21 @@ class FieldSuite:
     server: str
     contenders: tuple[Contender, ...]  # this version first
     folder: Path
+    objects: ObjectStore  # where the archives are
     log: ServerLog | VersityLog
     profiler: Callable[[Path], Sequence[str]] | None = None  # its command, for a file of its own beside each log
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self) -> Iterator[FieldRow]:
-        for kind, partitions, programs in ROWS:
-            chosen = [name for name in programs if name in self.plan.only]
-            if kind in self.plan.data and partitions in self.plan.partitions and chosen:
-                yield from self._flows(kind, partitions, [name for name in chosen if name != "merge"])
-                if "merge" in chosen and self.server == "moto":  # it uses neither server
-                    yield self._merge()
+        for kind, partitions, programs in self.plan.rows(self.server):
+            if programs == ["merge"]:
+                yield merge_row(self, kind)
+            else:
+                yield from self._flows(kind, partitions, programs)
 
     # --- egress, ingress, restore ---
 
     def _flows(self, kind: RecordKind, partitions: int, programs: Sequence[str]) -> Iterator[FieldRow]:
-        if not programs:
-            return
         quarter = self.plan.quarter(kind, partitions)
         made = records(kind, quarter, partitions)
         wanted = {times: fidelity.of_records(made, times=times) for times in (1, QUARTERS)}
@@ -99,10 +70,14 @@ class FieldSuite:
             name="egress", data=NAMES[kind], partitions=partitions, server=self.server, small=quarter,
             records=QUARTERS * quarter, raw_bytes=QUARTERS * made.raw_bytes, floor="bare consume",
         )  # fmt: skip
-        rows = {name: replace(about, name=name, pairs={}, floors=[], stored={}) for name in ("egress", *programs)}
+        codec = self._codec(kind, made, partitions)
+        rows = {
+            name: replace(about, name=name, codec=codec["encode"], pairs={}, floors=[], stored={})
+            for name in ("egress", *programs)
+        }
         for name in ("ingress", "restore"):
             if name in rows:
-                rows[name] = replace(rows[name], floor="bare produce")
+                rows[name] = replace(rows[name], floor="bare produce", codec=codec["decode"])
         with self._topic(TOPIC, partitions):
             small: dict[tuple[int, str], Measurement] = {}
             for times in (1, QUARTERS):
@@ -117,14 +92,14 @@ class FieldSuite:
                             prefix = f"{contender.name.replace(' ', '-')}-{kind}-{partitions}-{number}-{times}"
                             result = self._one(name, contender, prefix, made, wanted[times])
                             if name == "egress" and times > 1:
-                                rows[name].stored[contender.name] = self.place.stored_bytes(f"{prefix}/{REGION}/")
+                                rows[name].stored[contender.name] = self._stored_bytes(f"{prefix}/{REGION}/")
                             if times == 1:
                                 small[number, f"{name} {contender.name}"] = result
                             else:
                                 pair = SizePair(small=small[number, f"{name} {contender.name}"], large=result)
                                 rows[name].pairs.setdefault(contender.name, []).append(pair)
             for contender in self.contenders:
-                self.place.empty(contender.name.replace(" ", "-"))
+                self._empty(contender.name.replace(" ", "-"))
         yield from (row for name, row in rows.items() if name in programs)
 
     def _one(
@@ -134,10 +109,8 @@ class FieldSuite:
         count, partitions = sum(one.values.count for one in wanted.values()), len(wanted)
         match name:
             case "egress":
-                result = self._child(
-                    contender, "bench.service", "egress", self._egress(prefix, made, count, partitions)
-                )
-                self._same(name, fidelity.of_files(self._archived(prefix)), wanted)
+                result = self._service(contender, "egress", self._egress(contender, prefix, made, count, partitions))
+                self.same(name, fidelity.of_files(self._archived(prefix)), wanted)
             case "ingress":
                 target = f"{prefix}.copy"
                 with self._dropped(
@@ -145,16 +118,16 @@ class FieldSuite:
                 ):
                     config = self._ingress(contender, prefix, target)
                     spec = {"config": config, "records": count}
-                    result = self._child(contender, "bench.service", "ingress", spec)
-                    self._same(name, self._of_topic(target, wanted), wanted)
+                    result = self._service(contender, "ingress", spec)
+                    self.same(name, self._of_topic(target, wanted), wanted)
             case _:
                 target = f"{prefix}.restored"
                 with self._dropped(target):
-                    spec = {"config": self._config(self.place.archived(prefix)), "name": target}
+                    spec = {"config": self._config(contender, self.place.archived(prefix)), "name": target}
                     spec |= {"region": REGION, "topic": TOPIC}
                     module = "bench.field_programs" if contender is HERE else "bench.restore"
-                    result = self._child(contender, module, "restore", spec)
-                    self._same(name, self._of_topic(target, wanted), wanted)
+                    result = self.child(contender, module, "restore", spec)
+                    self.same(name, self._of_topic(target, wanted), wanted)
         rate, cpu = count / result.seconds, result.whole_cpu_seconds * 1e6 / count
         print(
             f"{self.server:9} {count:>9,} × {len(made.values[0]):>6,} B {name:8} {contender.name:12} "
@@ -163,41 +136,47 @@ class FieldSuite:
         )
         return result
 
-    def _egress(self, prefix: str, made: GeneratedRecords, count: int, partitions: int) -> dict[str, object]:
+    def _egress(
+        self, contender: Contender, prefix: str, made: GeneratedRecords, count: int, partitions: int
+    ) -> dict[str, object]:
         """Segments are sealed by count only, so that the last one is full once the last record is read."""
-        each = len(made.values) // partitions
-        segments = max(-(-made.raw_bytes // partitions // SEGMENT_BYTES), 1)
-        while each % segments:
-            segments += 1
         config = self.place.egress(
-            TOPIC, prefix=prefix, group=f"{prefix}.egress", topic_settings={"max_segment_messages": each // segments}
+            TOPIC,
+            prefix=prefix,
+            group=f"{prefix}.egress",
+            topic_settings={"max_segment_messages": _of_segment(made, partitions)},
         )
-        return {"config": self._config(config), "records": count}
+        return {"config": self._config(contender, config), "records": count}
 
     def _ingress(self, contender: Contender, prefix: str, target: str) -> dict[str, Any]:
-        config = self._config(self.place.ingress(TOPIC, prefix=prefix, group=target, destination=target))
+        config = self._config(contender, self.place.ingress(TOPIC, prefix=prefix, group=target, destination=target))
         config["ingress"]["sources"][0]["region"] = REGION
         if contender is not HERE:
             del config["ingress"]["replication_factor"]  # which that version takes from the broker
         return config
 
-    def _config(self, config: dict[str, Any]) -> dict[str, Any]:
+    def _config(self, contender: Contender, config: dict[str, Any]) -> dict[str, Any]:
+        if self.server == "folder" and contender is HERE:  # a folder cannot be asked
+            config["s3"]["conditional_writes"] = "assume"
         return config | {"region": REGION}
 
     def _archived(self, prefix: str) -> Iterator[tuple[int, bytes]]:
-        with closing(s3_client(self.place.endpoint_url)) as s3:
-            pages = s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self.place.bucket, Prefix=f"{prefix}/{REGION}/{TOPIC}"
-            )
-            keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-            for key in sorted(keys, key=lambda one: int(one.rpartition("/")[2].partition("-")[0])):
-                partition = key.split("/")[-3]
-                yield int(partition), s3.get_object(Bucket=self.place.bucket, Key=key)["Body"].read()
+        keys = [info.key for info in self.objects.list(f"{prefix}/{REGION}/{TOPIC}")]
+        for key in sorted(keys, key=lambda one: int(one.rpartition("/")[2].partition("-")[0])):
+            with closing(self.objects.open(key)) as file:
+                yield int(key.split("/")[-3]), file.read()
+
+    def _stored_bytes(self, prefix: str) -> int:
+        return sum(info.size_bytes for info in self.objects.list(prefix))
+
+    def _empty(self, prefix: str) -> None:
+        self.objects.delete_many([info.key for info in self.objects.list(prefix)])
 
     def _of_topic(self, topic: str, wanted: PartitionDigests) -> PartitionDigests:
         return fidelity.of_topic(self.place.bootstrap, topic, {p: one.values.count for p, one in wanted.items()})
 
-    def _same(self, name: str, found: PartitionDigests, wanted: PartitionDigests) -> None:
+    def same(self, name: str, found: PartitionDigests, wanted: PartitionDigests) -> None:
+        """Raises ChildFailed when it is not."""
         if found != wanted:
             wrong = [p for p in sorted(wanted) if found.get(p) != wanted[p]]
             raise ChildFailed(f"{name}: partitions {wrong} are not what was sent: {found} instead of {wanted}")
@@ -213,62 +192,36 @@ class FieldSuite:
                 "records": row.records,
                 "batch": max(min(MAX_RECORDS, BATCH_BYTES // max(len(made.values[0]), 1)), 1),
             }
-            return self._child(HERE, "bench.bare", "consume", spec)
+            return self.child(HERE, "bench.bare", "consume", spec)
         with self._topic("bare", row.partitions):
             return self._produce("bare", kind, row.records, row.partitions)
 
     def _produce(self, topic: str, kind: RecordKind, count: int, partitions: int) -> Measurement:
         spec = {"properties": self.place.producer_properties(), "topic": topic, "partitions": partitions}
-        result = self._child(HERE, "bench.bare", "produce", {**spec, "records": count, "kind": kind})
+        result = self.child(HERE, "bench.bare", "produce", {**spec, "records": count, "kind": kind})
         if result.other["unsent"]:
             raise ChildFailed(f"{result.other['unsent']} records were not acknowledged")
         return result
 
-    # --- merging: in a folder, without a server between ---
-
-    def _merge(self) -> FieldRow:
-        segments = MERGE_PARTITIONS * MERGE_SEGMENTS
-        quarter = max(round(COUNTS["json"] * MERGED * self.plan.share) // segments // QUARTERS, 1)  # of a segment
-        row = FieldRow(
-            name="merge", data=NAMES["json"], partitions=MERGE_PARTITIONS, server="folder",
-            small=segments * quarter, records=segments * quarter * QUARTERS, raw_bytes=0, floor="",
-        )  # fmt: skip
-        raw = 0
-        for number in range(self.plan.rounds):
-            order = self.contenders if number % 2 == 0 else self.contenders[::-1]
-            for contender in order:
-                results = []
-                for count in (quarter, quarter * QUARTERS):
-                    root = self.folder / f"merge-{number}-{contender.name.replace(' ', '-')}-{count}"
-                    root.mkdir()
-                    raw = self._fill(contender, root, count)
-                    before = set(_segments(root))
-                    module = "bench.field_programs" if contender is HERE else "bench.merge"
-                    results.append(self._child(contender, module, "merge", {"root": str(root)}))
-                    merged = [one for one in _segments(root) if one not in before]
-                    self._same("merge", fidelity.of_files(_read(merged)), fidelity.of_files(_read(before)))
-                    row.stored[contender.name] = sum(one.stat().st_size for one in merged)
-                pair = SizePair(small=results[0], large=results[1])
-                row.pairs.setdefault(contender.name, []).append(pair)
-                cpu = pair.large.cpu_seconds * 1e6 / row.records
-                print(f"folder    {row.records:>9,} merge {contender.name:12} {cpu:6.1f} CPU-s per million", flush=True)
-        return replace(row, raw_bytes=raw)
-
-    def _fill(self, contender: Contender, root: Path, count: int) -> int:
-        """By the version that merges. Returns the raw bytes."""
-        spec = {"root": str(root), "partitions": MERGE_PARTITIONS, "segments": MERGE_SEGMENTS, "records": count}
-        if contender is HERE:
-            return int(self._child(contender, "bench.field_programs", "fill", spec).other["raw_bytes"])
-        code = (
-            "import sys; from pathlib import Path; from bench.merge import *; "
-            f"print(fill(SegmentStore(DirectoryObjectStore(Path(sys.argv[1])), ''), {MERGE_PARTITIONS}, "
-            f"{MERGE_SEGMENTS}, {count}))"
-        )
-        return int(child.output([str(contender.python), "-c", code, str(root)], folder=contender.folder))
+    def _codec(self, kind: RecordKind, made: GeneratedRecords, partitions: int) -> Mapping[str, float]:
+        """CPU-seconds per million records, of "encode" and "decode"."""
+        count = len(made.values)
+        spec = {"kind": kind, "records": count, "segment_records": _of_segment(made, partitions)}
+        found = self.child(HERE, "bench.field_programs", "codec", spec).other
+        return {what: found[what] * 1e6 / count for what in ("encode", "decode")}
 
     # --- one program ---
 
-    def _child(self, contender: Contender, module: str, what: str, spec: Mapping[str, object]) -> Measurement:
+    def _service(self, contender: Contender, what: str, spec: Mapping[str, object]) -> Measurement:
+        before = ""
+        if self.server == "folder":
+            modules = MODULES if contender is HERE else EARLIER_MODULES
+            before = IN_FOLDER.format(*modules, str(self.folder / "objects"))
+        return self.child(contender, "bench.service", what, spec, before=before)
+
+    def child(
+        self, contender: Contender, module: str, what: str, spec: Mapping[str, object], *, before: str = ""
+    ) -> Measurement:
         log = self.folder / f"{next(self._numbers):03d}-{module.removeprefix('bench.')}-{what}.log"
         since = self.log.position()
         result = child.run(
@@ -280,6 +233,7 @@ class FieldSuite:
             python=contender.python,
             folder=contender.folder,
             under=self.profiler(log) if self.profiler is not None else (),
+            before=before,
         )
         result.other["requests"] = self.log.requests(self.place.bucket, since)
         return result
@@ -298,10 +252,10 @@ class FieldSuite:
             self.place.drop(*topics)
 
 
-def _segments(root: Path) -> list[Path]:
-    return [one for one in root.rglob("*") if one.is_file() and "_control" not in one.parts]
-
-
-def _read(files: Sequence[Path] | set[Path]) -> Iterator[tuple[int, bytes]]:
-    for one in sorted(files, key=lambda file: int(file.name.partition("-")[0])):
-        yield int(one.parts[-3]), one.read_bytes()
+def _of_segment(made: GeneratedRecords, partitions: int) -> int:
+    """Records of a segment: each of a partition has the same number."""
+    each = len(made.values) // partitions
+    segments = max(-(-made.raw_bytes // partitions // SEGMENT_BYTES), 1)
+    while each % segments:
+        segments += 1
+    return each // segments

@@ -20,7 +20,7 @@ from bench.__main__ import commit_of_tree
 from bench.child import ROOT, ChildFailed
 from bench.earlier import HERE, earlier
 from bench.field import EARLIER, suite
-from bench.field_suite import COUNTS, PROGRAMS, FieldPlan
+from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.flame_graph import WIDTH, boxes, stacks_of, svg
 from bench.profile import LIBRARIES
 from bench.report import short

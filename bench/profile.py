@@ -22,7 +22,7 @@ from bench.__main__ import commit_of_tree, machine, software
 from bench.child import ChildFailed
 from bench.earlier import HERE
 from bench.field import suite
-from bench.field_suite import COUNTS, PROGRAMS, FieldPlan
+from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.report import short
 from infra.local.errors import LocalStackError
 from infra.runtime.java import JavaMissing
