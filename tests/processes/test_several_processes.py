@@ -6,15 +6,19 @@ import os
 import secrets
 import signal
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.processes.flow import Flow
 from tests.processes.harness import Site, Worker
+from tests.processes.test_found_later import drafts
 from tests.processes.test_on_spark import is_gone, tasks_of
+from tests.processes.test_reloaded_file import archiving, excluding
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.processes.harness import Tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -30,6 +34,10 @@ def wait_until_ready(site: Site, *workers: Worker) -> None:
 def with_processes(worker: Worker, count: int) -> Tables:
     section = "egress" if "egress" in worker.tables else "ingress"
     return {**worker.tables, section: {**worker.tables[section], "processes": count}}
+
+
+def of_parent(worker: Worker, event: str) -> list[Mapping[str, Any]]:
+    return [line for line in worker.logged(event) if "task" not in line]
 
 
 def test_killed_and_restarted_with_another_number(site: Site) -> None:
@@ -70,3 +78,40 @@ def test_killed_and_restarted_with_another_number(site: Site) -> None:
         site.stop(*site.workers)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
+
+
+def test_a_file_that_changed_reaches_every_process(site: Site) -> None:
+    """SIGHUP goes to the parent alone, as systemd sends it: both children take the settings over, and neither begins
+    again."""
+    with Flow(site, "old", 2) as old, Flow(site, "new", 4) as new:
+        egress = site.egress("egress", {old.topic: {}}, processes=2).start()
+        ingress = site.ingress("ingress", {"topic": f"^{site.name}[.].*"}, processes=2)
+        ingress.write(excluding(ingress, new))
+        ingress.start()
+        old.wait_for(old.produce(drafts(50, [0, 1])), PATIENCE)
+        wait_until_ready(site, egress, ingress)
+        children = {worker: tasks_of(worker) for worker in (egress, ingress)}
+        words = new.produce(drafts(100, range(4)))
+
+        egress.write(archiving(egress, old, new))
+        egress.signal(signal.SIGHUP)
+        new.wait_for_archive(PATIENCE)
+        assert not new.has_arrived(words), "ingress does not deliver it yet"
+        ingress.write(excluding(ingress))
+        ingress.signal(signal.SIGHUP)
+        new.wait_for(words, PATIENCE)
+
+        for worker in (egress, ingress):  # a file that is as before is read again, too
+            read = len(of_parent(worker, "config_reloaded"))
+            worker.signal(signal.SIGHUP)
+            site.wait("read again", lambda: len(of_parent(worker, "config_reloaded")) == read + 1, PATIENCE)  # noqa: B023
+        for worker, pids in children.items():
+            assert {line["task"] for line in worker.logged("config_reloaded") if "task" in line} == {0, 1}
+            assert tasks_of(worker) == pids
+        wait_until_ready(site, egress, ingress)
+        metrics = egress.metrics()
+        assert all(metrics.value("assigned_partitions", task=str(task)) > 0 for task in range(2))
+        site.stop(egress, ingress)
+        for flow in (old, new):
+            flow.judge_target(rewinds=0)
+            flow.judge_archive()
