@@ -118,7 +118,7 @@ class CheckpointLookup:
         )
         if is_known:  # positioned again: the view stays valid, and events keep it current
             return sequencer.changed(self.clock.now())
-        self.lister.begin(assigned, sequencer, full=False, reason="start")
+        self.lister.start(assigned, sequencer)
         return []
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:

@@ -31,6 +31,7 @@ from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log
 from ingress.alarms import Alarms
+from ingress.archive_listing import ArchiveListing
 from ingress.assigned_partition import AssignedPartition, Listed, PendingListing
 from ingress.assignment import Assignment
 from ingress.catalog.sync import CatalogSync
@@ -159,9 +160,7 @@ class IngressController:
             ),
         )
         self._lister = SegmentLister(
-            store=parts.store,
-            control=parts.control,
-            pool=parts.pool,
+            archive=ArchiveListing(parts.store, parts.control, parts.pool),
             clock=parts.clock,
             jitter=parts.jitter,
             interval=parts.relist_interval,
@@ -305,6 +304,7 @@ class IngressController:
             effects = self._checkpoint_lookup.position(chosen, positions, self._succession(chosen).sources)
             if (sequencer := chosen.sequencer) is not None:
                 self._apply(chosen, sequencer, effects)
+        self._lister.ask_started()
         self._checkpoint_lookup.ask(now)
 
     def _park(

@@ -1,27 +1,24 @@
 """Lists the segments and recorded gaps of assigned partitions, on a pool.
 
-begin ──> under way ──> `collect` ──> the view, then the sequencer
-             └─ begun again: the answer of the current one is dropped; the view keeps events that arrive meanwhile
+begin, or start and `ask_started` ──> under way ──> `collect` ──> the view, then the sequencer
+                                        └─ begun again: the answer of the current one is dropped; the view keeps
+                                           events that arrive meanwhile
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.segment import SourcePartition
-from infra.archive.control import ControlStore
-from infra.archive.forward_listing import ahead, all_ahead, covered
-from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
-from infra.runtime.lookups import Answer, Failed, ask
+from infra.runtime.lookups import Answer, Failed, Question
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY
+from ingress.archive_listing import ArchiveListing, FirstListing
 from ingress.assigned_partition import AssignedPartition, Listed, ListedSegments, PendingListing
 from ingress.sequencer import Effect, Sequencer
 
@@ -32,16 +29,15 @@ MAX_PER_TURN = 10_000  # segments in one turn
 
 @dataclass(slots=True, kw_only=True)
 class SegmentLister:
-    """Called on the controller's thread, whose turns begin with `begin_turn`; lists on `pool`."""
+    """Called on the controller's thread, whose turns begin with `begin_turn`."""
 
-    store: SegmentStore
-    control: ControlStore
-    pool: Executor
+    archive: ArchiveListing
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     interval: timedelta  # of the timer
     metrics: Metrics
     _room: int = MAX_PER_TURN  # segments that this turn may still collect
+    _started: list[FirstListing] = field(default_factory=list)
 
     def begin_turn(self) -> None:
         self._room = MAX_PER_TURN
@@ -49,22 +45,41 @@ class SegmentLister:
     def begin(self, assigned: AssignedPartition, sequencer: Sequencer, *, full: bool, reason: str) -> None:
         """`full`: list every key of the partition, which alone proves that a segment is missing. Else list from the
         position on."""
-        self.metrics.count("relists", 1, reason=reason)
-        now = self.clock.now()
-        next_offset = sequencer.next_offset
         token = assigned.view.listing_begun()
-        wants_begin = next_offset is None and assigned.view.begin is None
-        answer = ask(
-            self.pool,
-            self._ask,
+        answer = self.archive.ask(
             assigned.delivery_target.source,
-            next_offset or 0,
+            sequencer.next_offset or 0,
             assigned.reach,
             full=full,
-            wants_begin=wants_begin,
+            wants_begin=_wants_begin(assigned, sequencer),
             begun_at=assigned.delivery_target.begun_at or 0,
             left_behind={source: undelivered.span.start for source, undelivered in assigned.left_behind.items()},
         )
+        self._begun(assigned, answer, token, full=full, reason=reason)
+
+    def start(self, assigned: AssignedPartition, sequencer: Sequencer) -> None:
+        """List a partition that begins from its position on, with the next `ask_started`."""
+        if assigned.left_behind:  # which takes listings of its own
+            self.begin(assigned, sequencer, full=False, reason="start")
+            return
+        token = assigned.view.listing_begun()
+        target = assigned.delivery_target
+        first = FirstListing(
+            target.source, sequencer.next_offset or 0, _wants_begin(assigned, sequencer), target.begun_at or 0
+        )
+        self._started.append(first)
+        self._begun(assigned, Question(first.answer), token, full=False, reason="start")
+
+    def ask_started(self) -> None:
+        """Partitions that have started by now are listed together."""
+        started, self._started = self._started, []
+        self.archive.ask_firsts(started)
+
+    def _begun(
+        self, assigned: AssignedPartition, answer: Question[ListedSegments], token: int, *, full: bool, reason: str
+    ) -> None:
+        self.metrics.count("relists", 1, reason=reason)
+        now = self.clock.now()
         relist_at = now + self.jitter(self.interval)
         assigned.listing_begun(PendingListing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
 
@@ -116,37 +131,6 @@ class SegmentLister:
         assigned.stored(stored)
         return sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
-    def _ask(
-        self,
-        source: SourcePartition,
-        position: int,
-        reach: Mapping[int, int],
-        *,
-        full: bool,
-        wants_begin: bool,
-        begun_at: int,
-        left_behind: Mapping[SourcePartition, int],
-    ) -> ListedSegments:
-        store = self.store
-        # gaps before segments, so that every segment stored before a gap was recorded is seen
-        recorded = self.control.gap_ranges(source)
-        found = all_ahead(store, source, position) if full else ahead(store, source, position, reach=reach)
-        return ListedSegments(
-            recorded=recorded,
-            infos=found.infos,
-            begin=_begin_of(self.control, source) if wants_begin else None,
-            is_cut=found.is_cut,
-            reach=found.reach,
-            passed=covered(store, source, before=begun_at).runs if begun_at else (),
-            left_behind={
-                earlier: [info.segment.offsets for info in ahead(store, earlier, end).infos]
-                for earlier, end in left_behind.items()
-            },
-        )
 
-
-def _begin_of(control: ControlStore, source: SourcePartition) -> int | None:
-    """Where the archive begins. Read after the segments: it was recorded before any of them was stored, so in a bucket
-    that keeps the order of writes it is visible once a segment is."""
-    begin = control.begin(source)
-    return None if begin is None else begin.offset
+def _wants_begin(assigned: AssignedPartition, sequencer: Sequencer) -> bool:
+    return sequencer.next_offset is None and assigned.view.begin is None

@@ -228,6 +228,21 @@ class ControlStore:
         """Ranges of the gaps of one partition, by one listing, in order of start; foreign keys are left out."""
         return list(self._gap_keys(source))
 
+    def few_gap_ranges(self, region: str, path: str, *, most: int) -> Mapping[int, Sequence[OffsetRange]] | None:
+        """As `gap_ranges` of the partitions of an archive path that have any, by one listing; None when it has `most`
+        objects or more."""
+        prefix = f"{control_prefix(self.prefix, region)}gaps/{path}/"
+        names = [item.key[len(prefix) :] for item in self.objects.list(prefix, limit=most)]
+        if len(names) == most:
+            return None
+        found: dict[int, dict[OffsetRange, None]] = {}  # a range may have two records
+        for name in names:
+            number, _, rest = name.partition("/")
+            if number.isdecimal():
+                with contextlib.suppress(MalformedKey):
+                    found.setdefault(int(number), {})[parse_gap_name(rest)] = None
+        return {number: list(ranges) for number, ranges in found.items()}
+
     def _gap_keys(self, source: SourcePartition) -> Mapping[OffsetRange, str]:
         """The key of each gap's record that holds: of the second one, if there are two."""
         prefix = gaps_prefix(self.prefix, source)

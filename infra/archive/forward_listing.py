@@ -15,7 +15,7 @@ sees a gap where there is none. So `ahead` alone never proves that offsets are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -81,6 +81,21 @@ def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, li
         return found
 
     return _joined(_each_level(store, source, list_level), position, {})
+
+
+def all_of_each(
+    store: SegmentStore, region: str, path: str, sources: Collection[SourcePartition], *, most: int
+) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
+    """Every segment of several partitions of one archive path, by one listing of all its objects; None when there are
+    `most` of them or more.
+
+    It reads the levels of a partition one after the other, as `_each_level` does, but none of two digits after the
+    ninth: None, too, where there is a ninth.
+    """
+    found = store.few(region, path, most=most)
+    if found is None or any(info.segment.level >= 9 for infos in found.values() for info in infos):
+        return None
+    return {source: found.get(source, ()) for source in sources}
 
 
 def covered(store: SegmentStore, source: SourcePartition, *, before: int | None = None) -> Extent:

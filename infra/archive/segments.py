@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -20,6 +20,8 @@ from formats.segment import (
 )
 from infra.contracts.encryption import as_stored, decrypted, put_copy
 from infra.contracts.storage import ObjectInfo, ObjectStore
+
+FEW_OBJECTS = 5_000  # of an archive path: five requests, where a listing of each partition takes one at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,19 @@ class SegmentStore:
     def walk(self, region: str, path: str) -> Iterator[SegmentInfo]:
         """Every segment below an archive path, in key order, by one listing; foreign keys are left out."""
         return self._segments(f"{region_prefix(self.prefix, region)}{path}/")
+
+    def few(
+        self, region: str, path: str, *, most: int = FEW_OBJECTS
+    ) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
+        """The segments of each partition of an archive path that has any, by one listing; None when there are `most`
+        objects or more. Foreign keys are left out."""
+        items = list(self.objects.list(f"{region_prefix(self.prefix, region)}{path}/", limit=most))
+        if len(items) == most:
+            return None
+        found: dict[SourcePartition, list[SegmentInfo]] = {}
+        for info in filter(None, map(self._info_or_none, items)):
+            found.setdefault(info.segment.source, []).append(info)
+        return found
 
     def regions(self) -> Sequence[str]:
         """Folders with any object below the prefix: those of regions, and foreign ones."""

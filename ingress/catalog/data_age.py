@@ -1,14 +1,14 @@
 """How far back the archive of a topic goes, as long as its first copy is under way.
 
 A broker deletes by the age of records, so this decides whether the source's retention would delete what was just
-delivered. It is asked once for each topic, of each partition: the first key of each level, and the footer of the first
-segment. Where a footer has no timestamp, or cannot be read now, the time counts when the segment was stored: its
-records are as old as that at least.
+delivered. It is asked once for each topic: the keys of all its objects while they are few, else the first key of each
+level of each partition; and the footer of each partition's first segment. Where a footer has no timestamp, or cannot be
+read now, the time counts when the segment was stored: its records are as old as that at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -52,10 +52,13 @@ class OldestRecords:
         """The first segment of each partition that has any."""
         segments = self.archive.segments
         for region, incarnation in sources:
+            if (few := segments.few(region, incarnation.path)) is not None:
+                yield from map(_first, few.values())
+                continue
             for partition in segments.partitions(region, incarnation.path):
                 source = SourcePartition.of(region, incarnation, partition)
                 if firsts := list(segments.firsts(source)):
-                    yield min(firsts, key=lambda info: (info.segment.offsets.start, -info.segment.level))
+                    yield _first(firsts)
 
     def _written(self, info: SegmentInfo) -> datetime:
         if info.is_frozen:
@@ -70,3 +73,8 @@ class OldestRecords:
             return _EPOCH + timedelta(milliseconds=stamp)
         except OverflowError:
             return _LATEST
+
+
+def _first(infos: Iterable[SegmentInfo]) -> SegmentInfo:
+    """Of one partition."""
+    return min(infos, key=lambda info: (info.segment.offsets.start, -info.segment.level))

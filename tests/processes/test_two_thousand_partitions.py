@@ -1,20 +1,28 @@
-"""Two thousand partitions in two processes of one egress: what their start asks of the store, and what they cost at
-rest. And a thousand in one, of a topic without a record."""
+"""Two thousand partitions: in two processes of one egress, what their start asks of the store, and what they cost at
+rest; the start of an ingress, with positions and without. And a thousand in one egress, of a topic without a record."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
 
 import pytest
 from confluent_kafka import Producer
 
 from bench.server_log import ServerLog
+from formats.footer import SegmentOrigin
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.local.aws import s3_client
 from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
-from tests.processes.harness import A, Site
+from infra.storage.s3 import S3ObjectStore
+from tests.ingress.world import records
+from tests.processes.harness import A, B, Site
 from tests.processes.test_on_spark import tasks_of
 from tests.processes.traffic import create_topic
 from tests.processes.usage import Usage
@@ -24,6 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.cpu]
 TOPICS, EACH, PROCESSES = 20, 100, 2
 PARTITIONS = TOPICS * EACH
 BESIDES = 20  # listings of a process that are not of a topic
+PER_TOPIC = 4  # of ingress: partitions, gaps, segments, begins
 MOST_MIB = 2048
 MOST_IDLE = 0.1  # of a core, of both processes
 IDLE = 1_000  # partitions of one process
@@ -39,7 +48,7 @@ def site(
 ) -> Iterator[Site]:
     """On a stack of its own: a broker that deletes as many partitions is busy for minutes."""
     with (
-        run_stack(regions=(A,)) as stack,
+        run_stack(regions=(A, B)) as stack,
         closing(Supervisor(log=stack.log_dir / "processes.log")) as owner,
         Site(stack, owner, moved_metrics, unique("many")) as site,
     ):
@@ -96,6 +105,51 @@ def test_a_thousand_partitions_without_a_record(site: Site) -> None:
     )
     assert at_rest.cpu_seconds < MOST_IDLE / 2
     egress.stop()
+
+
+def test_a_start_of_ingress(site: Site) -> None:
+    topics = [f"{site.name}.{number}" for number in range(TOPICS)]
+    with closing(s3_client(site.stack.moto.endpoint_url)) as client:
+        store = SegmentStore(S3ObjectStore(client, site.bucket), "data")
+        for topic in topics:
+            create_topic(site.bootstrap(B), f"{topic}.copy", EACH)
+            for partition in range(EACH):
+                fill(store, SourcePartition(A, topic, partition), 0)
+        pattern = {"topic": f"^{site.name}\\..*", "destination_topic": "{topic}.copy"}
+        requests = ServerLog(site.stack.log_dir / "moto.log")
+        listed = {}
+        for what, wanted in (("without positions", PARTITIONS), ("with positions", 1)):
+            since, began = requests.position(), time.monotonic()
+            ingress = site.ingress(
+                f"ingress-{wanted}",
+                pattern,
+                session_ms=30_000,
+                topic_refresh_interval="1m",
+                relist_interval="10m",
+            ).start()
+            site.wait("a segment", lambda: bool(ingress.logged("segment_delivered")), PATIENCE)  # noqa: B023
+            first_after, used = time.monotonic() - began, Usage.of(ingress.pid)
+            site.wait("all", lambda: len(ingress.logged("segment_delivered")) >= wanted, PATIENCE)  # noqa: B023
+            listed[what] = requests.requests(site.bucket, since)["LIST"]
+            print(
+                f"{what}: the first segment is delivered after {first_after:.1f} s and {used.cpu_seconds:.1f} "
+                f"CPU-seconds, all {wanted} after {time.monotonic() - began:.1f} s; {listed[what]} listings, "
+                f"{Usage.of(ingress.pid).rss_mib:.0f} MiB"
+            )
+            ingress.stop()
+            if wanted == PARTITIONS:  # the second start has one segment to deliver
+                fill(store, SourcePartition(A, topics[-1], EACH // 2), 10)
+    assert max(listed.values()) <= PER_TOPIC * TOPICS + BESIDES, listed
+
+
+def fill(store: SegmentStore, source: SourcePartition, start: int) -> None:
+    """With a segment of ten records."""
+    segment = Segment(source, 0, OffsetRange(start, start + 9))
+    with BytesIO() as body:
+        writer = ParquetFormat().create(body)
+        writer.write([records(range(start, start + 10))])
+        writer.close(segment, SegmentOrigin(created_at=datetime.now(UTC), writer="test", source_partition_count=EACH))
+        store.store(segment, body, body.tell())
 
 
 def resting(pids: Collection[int]) -> Usage:

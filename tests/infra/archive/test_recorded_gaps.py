@@ -67,6 +67,21 @@ def test_few_sources_are_all_of_them_or_unknown(objects: Joining) -> None:
     assert control.few_fork_sources("a", most=1) == frozenset()
 
 
+def test_few_ranges_are_those_of_each_partition_or_unknown(objects: Joining) -> None:
+    control = ControlStore(objects, "data")
+    control.record_gap(ACCEPTED)  # a second record of the same range
+    control.record_gap(replace(GAP, source=SourcePartition("a", "t", 7), offsets=OffsetRange(30, 39)))
+    control.record_gap(replace(GAP, source=SourcePartition("a", "t2", 1)))
+    for name in ("t/x/1", "t/7/no range", "t/7"):
+        objects.put_new(f"data/a/_control/v1/gaps/{name}", io.BytesIO(b"{}"), 2)
+    found = control.few_gap_ranges("a", "t", most=100)
+    assert found == {SOURCE.partition: [GAP.offsets], 7: [OffsetRange(30, 39)]}
+    for number, ranges in found.items():
+        assert list(ranges) == list(control.gap_ranges(SourcePartition("a", "t", number)))
+    assert control.few_gap_ranges("a", "t", most=3) is None, "there may be more"
+    assert control.few_gap_ranges("a", "t3", most=1) == {}
+
+
 def test_foreign_keys_are_not_claims(objects: Joining) -> None:
     for name in ("t", "t@id", "t@a@b", "t@", "t t", "tt@id"):
         objects.put_new(f"data/a/_control/v1/places/{name}", io.BytesIO(b"{}"), 2)

@@ -110,6 +110,20 @@ class SegmentStoreContract:
         with closing(store.open(other)) as file:
             assert file.read() == str(other).encode()
 
+    def test_few_are_those_of_each_partition_or_unknown(self, store: SegmentStore) -> None:
+        store_all(store, FIRST, SECOND, LATE, MERGED, *(segment(0, 99, source=source) for source in NEIGHBOURS))
+        put(store.objects, format_key(store.prefix, FIRST) + ".tmp")
+        few = store.few(REGION, TOPIC.path, most=100)
+        assert few is not None
+        assert few[TOPIC] == store.list(TOPIC)
+        here = [source for source in (TOPIC, *NEIGHBOURS) if (source.region, source.path) == (REGION, TOPIC.path)]
+        assert len(here) > 1
+        assert few == {source: store.list(source) for source in here}
+        objects = 1 + sum(len(infos) for infos in few.values())  # a foreign key, too
+        assert store.few(REGION, TOPIC.path, most=objects) is None, "there may be more"
+        assert store.few(REGION, TOPIC.path, most=objects + 1) == few
+        assert store.few(REGION, "absent", most=1) == {}
+
     def test_foreign_keys_are_left_out_of_lists_and_named_by_scans(self, store: SegmentStore) -> None:
         store_all(store, FIRST)
         foreign = [

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from formats.incarnation import Incarnation
 from formats.messages.ledger import OwnedTopic
+from infra.archive.segments import SegmentStore
 from ingress.catalog.data_age import ASK_AGAIN, OldestRecords
 from tests.ingress.world import REGION, World
 
@@ -38,6 +41,21 @@ def test_the_first_segment_of_each_partition_counts() -> None:
     aged.world.put(0, 9, stamp=700_000, partition=1)
     aged.world.put(0, 9, stamp=1, topic="other")
     assert aged.oldest == at(700_000)
+
+
+def test_many_objects_are_asked_about_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SegmentStore.few, "__kwdefaults__", {"most": 2})
+    test_the_first_segment_of_each_partition_counts()
+    test_it_is_asked_once_and_again_only_when_forgotten()
+
+
+def test_the_segments_of_many_partitions_are_one_listing() -> None:
+    aged = Aged()
+    for partition in range(50):
+        aged.world.put(0, 9, stamp=5_000, partition=partition, partitions=50)
+    aged.world.objects.calls.clear()
+    assert aged.oldest == at(5_000)
+    assert aged.world.objects.calls["list"] == 1
 
 
 def test_it_is_asked_once_and_again_only_when_forgotten() -> None:

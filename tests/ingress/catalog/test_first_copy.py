@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from infra.archive.last_good import watermarks_in
+from infra.archive.segments import SegmentStore
 from ingress.catalog.first_copy import ASK_AGAIN, CopiedTopic, FirstCopies
 from tests.ingress.world import REGION, World, key
 
@@ -69,6 +72,20 @@ def test_without_watermarks_the_archives_ends_count_once_the_delay_has_passed() 
     assert not copy.is_through(2)
     copy.delivered(20)
     assert copy.is_through()
+
+
+def test_many_objects_are_listed_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SegmentStore.few, "__kwdefaults__", {"most": 2})
+    test_without_watermarks_the_archives_ends_count_once_the_delay_has_passed()
+
+
+def test_the_ends_of_many_partitions_are_one_listing() -> None:
+    copy = Copy(timedelta())
+    for partition in range(50):
+        copy.world.put(0, 9, partition=partition, partitions=50)
+    copy.world.objects.asked.clear()
+    assert len(copy.copies.stored_ends(copy.topic)) == 50
+    assert copy.world.objects.asked == [("list", "data/a/t/")]
 
 
 def test_an_archive_without_segments_is_asked_about_now_and_then() -> None:

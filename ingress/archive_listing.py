@@ -1,0 +1,197 @@
+"""What ingress asks of the archive about assigned partitions: their segments, recorded gaps and begins, on a pool.
+
+    ask           one partition:                   gaps ──> segments of each level ──> where the archive begins
+    ask_firsts    partitions that begin together:  the same of their topic, by one listing each
+                                                     └── it has many objects: each partition by itself
+
+So a start takes three listings of a topic, where it took five of each partition. Such a listing serves where `ahead`
+does: it never proves that offsets are missing, which takes a full listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from formats.control.archive_begin import ArchiveBegin
+from formats.coverage import joined
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.forward_listing import ahead, all_ahead, all_of_each, covered
+from infra.archive.segments import SegmentStore
+from infra.runtime.lookups import Question, ask
+from ingress.assigned_partition import ListedSegments
+
+PAGE = 1_000  # objects
+MOST_PAGES = 5  # of a topic's listing, which are requested one after the other
+SHARING = 4  # partitions for each of these pages; the first one is tried for any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstListing:
+    """Of a partition that begins: `answer` gets its outcome. `position`: the first offset of interest. `begun_at`:
+    where its delivery began once."""
+
+    source: SourcePartition
+    position: int
+    wants_begin: bool
+    begun_at: int
+    answer: Future[ListedSegments] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveListing:
+    """Called on the controller's thread."""
+
+    store: SegmentStore
+    control: ControlStore
+    pool: Executor
+
+    def ask(
+        self,
+        source: SourcePartition,
+        position: int,
+        reach: Mapping[int, int],
+        *,
+        full: bool,
+        wants_begin: bool,
+        begun_at: int,
+        left_behind: Mapping[SourcePartition, int],
+    ) -> Question[ListedSegments]:
+        """`full`: list every key of the partition. `begun_at`: where its delivery began. `left_behind`: where that of
+        earlier incarnations ended."""
+        return ask(
+            self.pool,
+            self.listed,
+            source,
+            position,
+            reach,
+            full=full,
+            wants_begin=wants_begin,
+            begun_at=begun_at,
+            left_behind=left_behind,
+        )
+
+    def ask_firsts(self, firsts: Sequence[FirstListing]) -> None:
+        """List these partitions; those of one topic together, if it has few objects."""
+        topics: dict[tuple[str, str], list[FirstListing]] = {}
+        for one in firsts:
+            topics.setdefault((one.source.region, one.source.path), []).append(one)
+        for some in topics.values():
+            self.pool.submit(self._answer_together, some)
+
+    # --- on the pool ---
+
+    def listed(
+        self,
+        source: SourcePartition,
+        position: int,
+        reach: Mapping[int, int],
+        *,
+        full: bool,
+        wants_begin: bool,
+        begun_at: int,
+        left_behind: Mapping[SourcePartition, int],
+    ) -> ListedSegments:
+        store = self.store
+        # gaps before segments, so that every segment stored before a gap was recorded is seen
+        recorded = self.control.gap_ranges(source)
+        found = all_ahead(store, source, position) if full else ahead(store, source, position, reach=reach)
+        return ListedSegments(
+            recorded=recorded,
+            infos=found.infos,
+            begin=_offset(self.control.begin(source)) if wants_begin else None,  # after segments: see `_offset`
+            is_cut=found.is_cut,
+            reach=found.reach,
+            passed=covered(store, source, before=begun_at).runs if begun_at else (),
+            left_behind={
+                earlier: [info.segment.offsets for info in ahead(store, earlier, end).infos]
+                for earlier, end in left_behind.items()
+            },
+        )
+
+    def listed_together(self, firsts: Sequence[FirstListing]) -> Mapping[SourcePartition, ListedSegments] | None:
+        """Of several partitions of one topic, without their begins; None when it has too many objects."""
+        ((region, path),) = {(one.source.region, one.source.path) for one in firsts}
+        pages = max(min(len(firsts) // SHARING, MOST_PAGES), 1)
+        recorded = self.control.few_gap_ranges(region, path, most=PAGE)  # before segments, as of one partition
+        if recorded is None:
+            return None
+        found = all_of_each(self.store, region, path, [one.source for one in firsts], most=pages * PAGE)
+        if found is None:
+            return None
+        return {
+            one.source: ListedSegments(
+                recorded=recorded.get(one.source.partition, ()),
+                infos=[info for info in found[one.source] if info.segment.offsets.end >= one.position],
+                passed=_covered(found[one.source], before=one.begun_at) if one.begun_at else (),
+            )
+            for one in firsts
+        }
+
+    def _answer_together(self, firsts: Sequence[FirstListing]) -> None:
+        wanting = [one for one in firsts if one.wants_begin]
+        try:
+            found = self.listed_together(firsts)
+            if found is not None and wanting:  # after segments: see `_offset`
+                begins = self.control.begins_of(wanting[0].source.region, wanting[0].source.path)
+        except Exception as error:  # raised again where each answer is collected
+            for one in firsts:
+                one.answer.set_exception(error)
+            return
+        if found is None:
+            self._list_each(firsts)
+            return
+        for one in firsts:
+            listed, number = found[one.source], one.source.partition
+            if one.wants_begin and number in begins.partitions | begins.lowered:
+                read = self.control.begin if number in begins.lowered else self.control.first_begin
+                self._submit(one, partial(_with_begin, listed, read, one.source))
+            else:
+                one.answer.set_result(listed)
+
+    def _list_each(self, firsts: Sequence[FirstListing]) -> None:
+        for one in firsts:
+            self._submit(one, partial(self._listed_alone, one))
+
+    def _listed_alone(self, one: FirstListing) -> ListedSegments:
+        return self.listed(
+            one.source,
+            one.position,
+            {},
+            full=False,
+            wants_begin=one.wants_begin,
+            begun_at=one.begun_at,
+            left_behind={},
+        )
+
+    def _submit(self, one: FirstListing, question: Callable[[], ListedSegments]) -> None:
+        def answer() -> None:
+            try:
+                listed = question()
+            except Exception as error:  # raised again where the answer is collected
+                one.answer.set_exception(error)
+            else:
+                one.answer.set_result(listed)
+
+        with suppress(RuntimeError):  # the pool is shut down: nobody collects any more
+            self.pool.submit(answer)
+
+
+def _covered(infos: Iterable[SegmentInfo], *, before: int) -> Sequence[OffsetRange]:
+    return joined(info.segment.offsets for info in infos if info.segment.offsets.start < before).runs
+
+
+def _with_begin(
+    listed: ListedSegments, read: Callable[[SourcePartition], ArchiveBegin | None], source: SourcePartition
+) -> ListedSegments:
+    return replace(listed, begin=_offset(read(source)))
+
+
+def _offset(begin: ArchiveBegin | None) -> int | None:
+    """Where the archive begins, read after the segments: it was recorded before any of them was stored, so in a bucket
+    that keeps the order of writes it is visible once a segment is."""
+    return None if begin is None else begin.offset
