@@ -21,7 +21,7 @@ from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import MOMENT
 from tests.faults.points import points_of
-from tests.faults.restoring import PARTITIONS, SEGMENTS, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.history import REGION
 from tests.replicator.restore.large import ROWS, fill, rows
@@ -53,7 +53,8 @@ def restoring(
         groups = {names[group]: {"orders": offsets} for group, offsets in COMMITTED.items()}
         publish_groups(place.objects, 1, snapshot(AT, **groups))
         options = ("--at", (AT + timedelta(seconds=30)).isoformat(), "--groups")
-        yield Restoring(place, unique("restored"), Orders(tmp_path / "orders"), options=options)
+        orders = Orders(tmp_path / "orders")
+        yield Restoring(place, unique("restored"), orders, rate=SLOWER, options=options)  # in several transactions
 
 
 @pytest.mark.parametrize("point", points_of(MOMENT, SAMPLE))

@@ -58,11 +58,11 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
     assert restoring.orders.carried_out(CrashPoint) == point
     left = len(restoring.place.restored(restoring.topic, PARTITION_OF_THEIRS))
     assert left == (THEIRS if (point.step, point.when) == (Step.DELETE_RECORDS, BEFORE) else 0)
-    ends = _ends(restoring)
+    firsts = _firsts(restoring)
     restoring.finish()
     restoring.judge()
     if point.step is Step.COMMIT_TRANSACTION:
-        assert _begins(restoring) <= ends, "what the first one restored was not deleted"
+        assert firsts.items() <= _firsts(restoring).items(), "what the first one restored was deleted"
     assert restoring.place.restored(restoring.topic, PARTITION_OF_THEIRS) == []
 
 
@@ -88,15 +88,10 @@ def _is_begun(restoring: Restoring) -> bool:
     )
 
 
-def _begins(restoring: Restoring) -> list[int]:
-    return [_messages(restoring, partition)[0] for partition in range(PARTITIONS)]
-
-
-def _ends(restoring: Restoring) -> list[int]:
-    return [(_messages(restoring, partition) or [THEIRS])[-1] for partition in range(PARTITIONS)]
-
-
-def _messages(restoring: Restoring, partition: int) -> list[int]:
-    """Offsets."""
-    found = restoring.place.cluster.messages(TopicPartition(restoring.topic, partition))
-    return [offset for message in found if (offset := message.offset()) is not None]
+def _firsts(restoring: Restoring) -> dict[int, int | None]:
+    """The offset of the first record that consumers see, by partition that has one."""
+    found = {
+        partition: restoring.place.cluster.messages(TopicPartition(restoring.topic, partition))
+        for partition in range(PARTITIONS)
+    }
+    return {partition: messages[0].offset() for partition, messages in found.items() if messages}

@@ -422,6 +422,7 @@ def _flat(cluster: MockCluster, place: Place, times: int) -> None:
     seen = []
     _churn(cluster, place(), times, lambda n: seen.append(_resident_kb()))
     early, late = max(seen[times // 5 : times // 2]), max(seen[-times // 5 :])
+    print(f"RSS of {times} turns: {early / 1024:.1f} MiB at most in the first half, {late / 1024:.1f} MiB at the end")
     # half of it is what the mock cluster stores of it: 5 MiB for a partition, then the oldest goes
     assert late - early < 12 * 1024, f"grew from {early} to {late} kB"
     assert pa.total_allocated_bytes() < 8 * MIB

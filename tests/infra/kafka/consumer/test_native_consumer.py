@@ -298,6 +298,7 @@ def test_nothing_is_kept_of_what_was_read(world: BrokerWorld) -> None:
         for number in range(600):
             churn.turn(number)
         kept, limit = (rss_mib() - before) * 2**20, max(churn.read_bytes / 20, 24 << 20)
+        print(f"{kept / 2**20:.1f} MiB more than {rss_mib():.0f}, {churn.read_bytes / 2**20:.0f} MiB were read")
         assert kept < limit, f"{kept} bytes are kept of {churn.read_bytes} that were read"
 
 
