@@ -177,7 +177,7 @@ class ArchiveListing:
             else:
                 one.answer.set_result(listed)
 
-        with suppress(RuntimeError):  # the pool is shut down: nobody collects any more
+        with suppress(RuntimeError):  # the pool is shut down: no answer is collected any more
             self.pool.submit(answer)
 
 

@@ -35,12 +35,15 @@ from infra.kafka.client.connect import connect
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.client.properties import lookup_properties
+from infra.kafka.consumer.group_metadata import group_metadata, names_member
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT, REASON
 from infra.runtime.metrics import Metrics
 
 PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
 POLL_TIMEOUT = timedelta(milliseconds=100)
+TURN = timedelta(milliseconds=10)
+LEFT_WITHIN = timedelta(seconds=2)  # else the session ends by itself
 PROBLEM_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
 
 log = logging.getLogger(__name__)
@@ -212,6 +215,7 @@ class Membership:
             # `consume` serves revocations. Its result is not used: no records are read after this.
             while self._assigned and not deadline.expired and self._fatal is None:
                 self.consume(1000, min(POLL_TIMEOUT, deadline.left))
+            self._wait_until_left(Deadline(min(LEFT_WITHIN, deadline.left)))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
         self.before_close()
@@ -225,6 +229,14 @@ class Membership:
             log.warning("consumer_close_unfinished", extra={NEXT: "the broker drops this member by session timeout"})
         for disturbed in self.disturbances():
             log.warning("listener_failed_while_closing", extra={ERROR: disturbed.reason})
+
+    def _wait_until_left(self, deadline: Deadline) -> None:
+        """A client that is closed while its own thread still gives up thousands of partitions may end without leaving
+        the group, which then keeps them from others until the session ends (seen with 2,000)."""
+        if "group.instance.id" in self._properties or self._fatal is not None:  # a static member does not leave
+            return
+        while names_member(self.client, group_metadata(self.client)) and not deadline.expired:
+            self.consume(1000, min(TURN, deadline.left))
 
     def _close_client(self, client: Consumer) -> None:
         try:
