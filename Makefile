@@ -65,7 +65,7 @@ docs: $(STAMP)  # writes what is generated of docs/, and the pages as a site int
 bench: java  # writes docs/bench.json, docs/bench.md and the table of docs/performance.md; "Error 3" when a target is missed, "Error 1" when it failed
 	$(BIN)/python -m bench
 
-bench-field: java  # beside an earlier commit, against moto and versitygw (needs Go and git); writes docs/benchmarks.md; "Error 3" when a ratio became worse
+bench-field: java  # beside an earlier commit, against moto, versitygw and a folder (needs Go and git); writes docs/benchmarks.md; "Error 3" when a ratio became worse
 	$(BIN)/python -m bench.field --output docs
 
 bench-latency: java  # from the producer until a record can be read, and what that costs (needs Go); writes the table of docs/latency.md

@@ -67,7 +67,7 @@ TARGETS = (
     FieldTarget(name="merge", data=_JSON, rate=3.0, cpu=0.35, stored=1.05),
 )
 PARTITIONS = {"merge": 4}  # of the row that a target is for; 6 of the others
-RATES = {("egress", "moto"): 1.9, ("ingress", "folder"): 1.5}  # where another one is wanted: moto shares the cores
+RATES = {("egress", "moto"): 1.9, ("ingress", "folder"): 1.5}  # where it is another one, since moto shares the cores
 RSS_MB = 600.0
 
 
@@ -302,8 +302,9 @@ METHOD = """\
 - A target for the rate that is missed has its own share of the floor's rate beside it: one near or above 1 is out of
   reach for a program that also reads and proves, since the floor only produces, or only consumes.
 - **CPU ÷ earlier**: marginal CPU relative to the earlier commit: below 1 is cheaper.
-- **floor, CPU-s/M**: processor time of the same. **codec alone**: to encode the records of egress, or to decode those
-  of ingress and restore, by pyarrow alone, in memory: no program does with less than both.
+- **floor, CPU-s/M**: processor time of that floor. **codec alone**: what encoding the records of egress takes, or
+  decoding those of ingress and restore, by pyarrow alone in memory, once for each row. A program that moves and encodes
+  them cannot take less than the sum; in the floor of a merge the codec is included.
 - Against `folder` there is no server: both versions store objects as files. Merges always do.
 - What each program wrote is compared with what was sent: keys, values, and their boundaries, in their order, by the
   plain client and by pyarrow alone. A run with a difference ends with an error.

@@ -20,7 +20,7 @@ from bench.data import GeneratedRecords, RecordKind, records
 from bench.earlier import HERE, Contender
 from bench.fidelity import PartitionDigests
 from bench.field_merge import merge_row
-from bench.field_plan import NAMES, QUARTERS, FieldPlan
+from bench.field_plan import NAMES, PROGRAMS, QUARTERS, FieldPlan
 from bench.field_report import FieldRow, SizePair
 from bench.resources import BenchResources
 from bench.server_log import ServerLog, VersityLog
@@ -232,7 +232,7 @@ class FieldSuite:
             timeout_seconds=TIMEOUT_SECONDS + 60,
             python=contender.python,
             folder=contender.folder,
-            under=self.profiler(log) if self.profiler is not None else (),
+            under=self.profiler(log) if self.profiler is not None and what in PROGRAMS else (),  # floors are not
             before=before,
         )
         result.other["requests"] = self.log.requests(self.place.bucket, since)

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,17 +93,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def profiles(count: int, programs: tuple[str, ...]) -> Mapping[str, Mapping[str, Counter[str]]]:
     """CPU-seconds per million records by program, by grouping, by group. Raises ChildFailed, LocalStackError."""
-    plan = FieldPlan.profiled(count, programs)
-    with suite(plan, "moto", (HERE,)) as opened:
-        opened.profiler = _recorder
-        rows = list(opened.run())
-        return {
-            row.name: {
-                grouping.sort: _marginal(opened.folder, row.name, row.records - row.small, grouping)
-                for grouping in (LIBRARIES, THREADS)
-            }
-            for row in rows
-        }
+    found: dict[str, Mapping[str, Counter[str]]] = {}
+    for server, plan in plans(count, programs):
+        with suite(plan, server, (HERE,)) as opened:
+            opened.profiler = _recorder
+            for row in opened.run():
+                found[row.name] = {
+                    grouping.sort: _marginal(opened.folder, row.name, row.records - row.small, grouping)
+                    for grouping in (LIBRARIES, THREADS)
+                }
+    return found
+
+
+def plans(count: int, programs: Collection[str]) -> Iterator[tuple[str, FieldPlan]]:
+    """With the server of each: a merge has none."""
+    for server, ours in (("moto", ("egress", "ingress", "restore")), ("folder", ("merge",))):
+        if chosen := tuple(name for name in ours if name in programs):
+            yield server, FieldPlan.profiled(count, chosen)
 
 
 def _recorder(log: Path) -> Sequence[str]:

@@ -4,8 +4,9 @@
     ask_firsts    partitions that begin together:  the same of their topic, by one listing each
                                                      └── it has many objects: each partition by itself
 
-So a start takes three listings of a topic, where it took five of each partition. Such a listing serves where `ahead`
-does: it never proves that offsets are missing, which takes a full listing.
+So partitions that begin in one turn take a request for the gaps of their topic, one for each thousand of its objects
+and one for its begins, where each of them took five. Such a listing serves where `ahead` does: it never proves that
+offsets are missing, which takes a full listing.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ SHARING = 4  # partitions for each of these pages; the first one is tried for an
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstListing:
-    """Of a partition that begins: `answer` gets its outcome. `position`: the first offset of interest. `begun_at`:
-    where its delivery began once."""
+    """The first listing of a partition; `answer` gets its outcome. `position`: the first offset of interest.
+    `begun_at`: where its delivery began once."""
 
     source: SourcePartition
     position: int

@@ -238,7 +238,7 @@ class ControlStore:
         found: dict[int, dict[OffsetRange, None]] = {}  # a range may have two records
         for name in names:
             number, _, rest = name.partition("/")
-            if number.isdecimal():
+            if number.isdecimal() and number == str(int(number)):  # as in a key of ours
                 with contextlib.suppress(MalformedKey):
                     found.setdefault(int(number), {})[parse_gap_name(rest)] = None
         return {number: list(ranges) for number, ranges in found.items()}

@@ -372,7 +372,7 @@ class DestinationFinder:
         footer has one. 0: nothing is stored."""
         partitions = self.archive.segments.partitions(region, incarnation.path)
         newest = [
-            max((info.segment for info in infos), key=lambda segment: segment.offsets.end)
+            max((info.segment for info in infos), key=lambda segment: (segment.offsets.end, segment.level))
             for partition in partitions
             if (infos := self.archive.segments.list(incarnation.source(region, partition)))
         ]

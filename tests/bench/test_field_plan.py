@@ -7,8 +7,9 @@ from pathlib import Path
 from bench import child
 from bench.data import records
 from bench.fidelity import of_records
-from bench.field_plan import COUNTS, NAMES, SERVERS, FieldPlan
+from bench.field_plan import COUNTS, NAMES, PROGRAMS, SERVERS, FieldPlan
 from bench.field_report import TARGETS
+from bench.profile import plans
 
 
 def rows(plan: FieldPlan) -> set[tuple[str, str, int, str]]:
@@ -54,10 +55,19 @@ def test_flights_are_those_of_the_demo() -> None:
 
 
 def test_code_before_a_program_runs_in_its_process(tmp_path: Path) -> None:
-    before = (
-        "import json, sys\n"
-        "found = {'seconds': 1, 'cpu_seconds': 1, 'peak_rss_kib': 1024, 'folder': sys.path[0], 'given': sys.argv[1:]}\n"
-        "print(json.dumps(found))"
-    )
-    found = child.run("keyword", "what", {}, log=tmp_path / "log", timeout_seconds=60, before=before)
-    assert found.other == {"folder": "", "given": ["what"]}
+    log, spec = tmp_path / "log", {"kind": "small", "records": 100, "segment_records": 100}
+    before = "import sys; print('first', sys.argv[1:], file=sys.stderr)"
+    found = child.run("bench.field_programs", "codec", spec, log=log, timeout_seconds=60, before=before)
+    assert found.other["records"] == 100
+    assert log.read_text().startswith("first ['codec']")
+
+
+def test_each_program_has_a_profile() -> None:
+    found = [
+        (server, kind, name)
+        for server, plan in plans(1000, PROGRAMS)
+        for kind, _, names in plan.rows(server)
+        for name in names
+    ]
+    assert found == [("moto", "json", name) for name in PROGRAMS[:3]] + [("folder", "json", "merge")]
+    assert [server for server, _ in plans(1000, ["merge"])] == ["folder"]

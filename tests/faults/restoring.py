@@ -17,6 +17,7 @@ from tests.replicator.restore.place import Place
 
 PARTITIONS, SEGMENTS = 2, 3
 SLOWLY = "3MiB"  # a second: so that there are many rounds
+SLOWEST = "512KiB"  # so that it still runs when a reader has seen its first records
 SLOWER = "1MiB"  # a second: a process spends most of its time in rounds
 
 

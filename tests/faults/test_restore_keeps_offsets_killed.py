@@ -16,7 +16,7 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from tests.faults.crash_points import KEEPING
 from tests.faults.points import points_of
-from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWLY, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWEST, SLOWLY, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.holes import AT, COMMITTED, fill_with_holes, judge
 from tests.replicator.restore.large import ROWS, fill
@@ -59,7 +59,7 @@ def test_frozen_until_another_one_is_through(stack: LocalStack, unique: Callable
     with closing(Place(stack, unique, tmp_path)) as place:
         fill(place.objects, "orders", PARTITIONS, SEGMENTS)
         orders = Orders(tmp_path / "orders")
-        restoring = Restoring(place, unique("restored"), orders, rate="512KiB", options=("--preserve-offsets",))
+        restoring = Restoring(place, unique("restored"), orders, rate=SLOWEST, options=("--preserve-offsets",))
         with restoring.start() as frozen:
             assert wait_until(lambda: restoring.restored() > 0, PATIENCE)
             frozen.send_signal(signal.SIGSTOP)

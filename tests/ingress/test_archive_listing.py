@@ -138,7 +138,10 @@ def test_together_is_what_each_is_alone(
     sources = [SourcePartition(REGION, "t", partition) for partition in (0, 1, 2, 10)]
     listing = ArchiveListing(world.store, world.control, HandExecutor())
     firsts = [FirstListing(source, position, wants_begin=True, begun_at=begun_at) for source in sources]
-    for source, shared in first_listings(world, firsts).items():
+    world.objects.asked.clear()
+    listed = first_listings(world, firsts)
+    assert asked(world, "list")[f"{region_prefix('data', REGION)}t/"] == 1
+    for source, shared in listed.items():
         wanted = listing.listed(source, position, {}, full=True, wants_begin=True, begun_at=begun_at, left_behind={})
         assert sorted(info.segment for info in shared.infos) == sorted(info.segment for info in wanted.infos)
         assert (list(shared.recorded), shared.begin) == (list(wanted.recorded), wanted.begin)

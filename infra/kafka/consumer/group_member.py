@@ -207,7 +207,7 @@ class Membership:
         """Leave the group and release the client, in bounded time. The listener is called on this thread."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._subscribe_later = True, False
         self._lost_brokers.close()
         deadline = Deadline(timeout)
         try:
@@ -215,7 +215,7 @@ class Membership:
             # `consume` serves revocations. Its result is not used: no records are read after this.
             while self._assigned and not deadline.expired and self._fatal is None:
                 self.consume(1000, min(POLL_TIMEOUT, deadline.left))
-            self._wait_until_left(Deadline(min(LEFT_WITHIN, deadline.left)))
+            self._wait_until_left(Deadline(min(LEFT_WITHIN, deadline.left / 2)))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
         self.before_close()
@@ -235,7 +235,7 @@ class Membership:
         the group, which then keeps them from others until the session ends (seen with 2,000)."""
         if "group.instance.id" in self._properties or self._fatal is not None:  # a static member does not leave
             return
-        while names_member(self.client, group_metadata(self.client)) and not deadline.expired:
+        while not deadline.expired and names_member(self.client, group_metadata(self.client)):
             self.consume(1000, min(TURN, deadline.left))
 
     def _close_client(self, client: Consumer) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed
 from infra.kafka.client.librdkafka import is_fit, is_open
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer import group_member
+from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.group_metadata import (
     FIRST_GENERATION,
     MAGIC,
@@ -27,6 +30,7 @@ from infra.kafka.consumer.group_metadata import (
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.local.stack import LocalStack
 from infra.runtime.lifecycle import Deadline
+from infra.runtime.metrics import NoMetrics
 from tests.infra.lost_client import first_client_of_a_member
 from tests.infra.principal import DESCRIBE, GROUP, READ, TOPIC, Principal
 
@@ -190,6 +194,38 @@ def test_a_member_without_a_generation_has_no_fence(
     placement._member.client.unsubscribe()  # the client leaves the group by itself
     # under KIP-848 a member keeps its id as long as it exists, with an epoch that is no generation
     drive(placement, until=lambda: owner.owned == set() and placement.fence() is None)
+
+
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": "0"}
+
+
+def membership(**properties: str) -> Membership:
+    return Membership(UNREACHABLE | properties, group_id="g", metrics=NoMetrics())
+
+
+def test_a_client_is_closed_once_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed while it gives up thousands of partitions, it may not leave, and others wait for the end of its
+    session."""
+    answers = [True, True, False]
+    monkeypatch.setattr(group_member, "names_member", lambda *_: answers.pop(0))
+    member, left = membership(), list[bool]()
+    member.before_close = lambda: left.append(not answers)
+    member.close(PATIENCE)
+    assert left == [True]
+
+
+def test_a_static_member_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_member, "names_member", lambda *_: pytest.fail("it was asked"))
+    membership(**{"group.instance.id": "one"}).close(PATIENCE)
+
+
+def test_a_client_that_does_not_leave_has_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_member, "names_member", lambda *_: True)
+    member, left_after = membership(), list[float]()
+    began = time.monotonic()
+    member.before_close = lambda: left_after.append(time.monotonic() - began)
+    member.close(timedelta(seconds=1))
+    assert 0.4 < left_after[0] < 0.9
 
 
 @pytest.mark.integration
