@@ -425,12 +425,12 @@ def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
     world.put(0, 4)
 
     def after_the_gaps() -> None:
-        world.objects.after_listing["data/a/t/0/"] = stored
+        world.objects.after_listing["data/a/t/"] = stored
 
     def stored() -> None:
         world.put(5, 9)
 
-    world.objects.after_listing["data/a/_control/v1/gaps/t/0/"] = after_the_gaps  # asked first
+    world.objects.after_listing["data/a/_control/v1/gaps/t/"] = after_the_gaps  # asked first
     process = Process(world, log_started=False)
     process.placement.assign(C)
     running = threading.Thread(target=process.controller.run)
