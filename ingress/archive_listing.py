@@ -31,16 +31,31 @@ MOST_PAGES = 5  # of a topic's listing, which are requested one after the other
 SHARING = 4  # partitions for each of these pages; the first one is tried for any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FirstListing:
-    """The first listing of a partition; `answer` gets its outcome. `position`: the first offset of interest.
-    `begun_at`: where its delivery began once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingRequest:
+    """What is asked of one partition. `position`: the first offset of interest; `reach`: of its last listing; `full`:
+    list every key; `begun_at`: where its delivery began once; `left_behind`: where that of earlier incarnations
+    ended."""
 
     source: SourcePartition
     position: int
+    reach: Mapping[int, int] = field(default_factory=dict)
+    full: bool = False
     wants_begin: bool
-    begun_at: int
+    begun_at: int = 0
+    left_behind: Mapping[SourcePartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstListing:
+    """The first listing of a partition; `answer` gets its outcome."""
+
+    request: ListingRequest
     answer: Future[ListedSegments] = field(default_factory=Future)
+
+    @property
+    def source(self) -> SourcePartition:
+        return self.request.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,66 +66,40 @@ class ArchiveListing:
     control: ControlStore
     pool: Executor
 
-    def ask(
-        self,
-        source: SourcePartition,
-        position: int,
-        reach: Mapping[int, int],
-        *,
-        full: bool,
-        wants_begin: bool,
-        begun_at: int,
-        left_behind: Mapping[SourcePartition, int],
-    ) -> Question[ListedSegments]:
-        """`full`: list every key of the partition. `begun_at`: where its delivery began. `left_behind`: where that of
-        earlier incarnations ended."""
-        return ask(
-            self.pool,
-            self.listed,
-            source,
-            position,
-            reach,
-            full=full,
-            wants_begin=wants_begin,
-            begun_at=begun_at,
-            left_behind=left_behind,
-        )
+    def ask(self, request: ListingRequest) -> Question[ListedSegments]:
+        return ask(self.pool, self.listed, request)
 
     def ask_firsts(self, firsts: Sequence[FirstListing]) -> None:
-        """List these partitions; those of one topic together, if it has few objects."""
+        """List these partitions; those of one topic together, if it has few objects. Those with earlier incarnations,
+        whose segments lie elsewhere, by themselves."""
         topics: dict[tuple[str, str], list[FirstListing]] = {}
         for one in firsts:
-            topics.setdefault((one.source.region, one.source.path), []).append(one)
+            if one.request.left_behind:
+                self._submit(one, partial(self.listed, one.request))
+            else:
+                topics.setdefault((one.source.region, one.source.path), []).append(one)
         for some in topics.values():
             self.pool.submit(self._answer_together, some)
 
     # --- on the pool ---
 
-    def listed(
-        self,
-        source: SourcePartition,
-        position: int,
-        reach: Mapping[int, int],
-        *,
-        full: bool,
-        wants_begin: bool,
-        begun_at: int,
-        left_behind: Mapping[SourcePartition, int],
-    ) -> ListedSegments:
-        store = self.store
+    def listed(self, request: ListingRequest) -> ListedSegments:
+        store, source, position = self.store, request.source, request.position
         # gaps before segments, so that every segment stored before a gap was recorded is seen
         recorded = self.control.gap_ranges(source)
-        found = all_ahead(store, source, position) if full else ahead(store, source, position, reach=reach)
+        found = (
+            all_ahead(store, source, position) if request.full else ahead(store, source, position, reach=request.reach)
+        )
         return ListedSegments(
             recorded=recorded,
             infos=found.infos,
-            begin=_offset(self.control.begin(source)) if wants_begin else None,  # after segments: see `_offset`
+            begin=_offset(self.control.begin(source)) if request.wants_begin else None,  # after segments: see `_offset`
             is_cut=found.is_cut,
             reach=found.reach,
-            passed=covered(store, source, before=begun_at).runs if begun_at else (),
+            passed=covered(store, source, before=request.begun_at).runs if request.begun_at else (),
             left_behind={
                 earlier: [info.segment.offsets for info in ahead(store, earlier, end).infos]
-                for earlier, end in left_behind.items()
+                for earlier, end in request.left_behind.items()
             },
         )
 
@@ -127,14 +116,14 @@ class ArchiveListing:
         return {
             one.source: ListedSegments(
                 recorded=recorded.get(one.source.partition, ()),
-                infos=[info for info in found[one.source] if info.segment.offsets.end >= one.position],
-                passed=_covered(found[one.source], before=one.begun_at) if one.begun_at else (),
+                infos=[info for info in found[one.source] if info.segment.offsets.end >= one.request.position],
+                passed=_covered(found[one.source], before=one.request.begun_at) if one.request.begun_at else (),
             )
             for one in firsts
         }
 
     def _answer_together(self, firsts: Sequence[FirstListing]) -> None:
-        wanting = [one for one in firsts if one.wants_begin]
+        wanting = [one for one in firsts if one.request.wants_begin]
         try:
             found = self.listed_together(firsts)
             if found is not None and wanting:  # after segments: see `_offset`
@@ -148,7 +137,7 @@ class ArchiveListing:
             return
         for one in firsts:
             listed, number = found[one.source], one.source.partition
-            if one.wants_begin and number in begins.partitions | begins.lowered:
+            if one.request.wants_begin and number in begins.partitions | begins.lowered:
                 read = self.control.begin if number in begins.lowered else self.control.first_begin
                 self._submit(one, partial(_with_begin, listed, read, one.source))
             else:
@@ -156,18 +145,7 @@ class ArchiveListing:
 
     def _list_each(self, firsts: Sequence[FirstListing]) -> None:
         for one in firsts:
-            self._submit(one, partial(self._listed_alone, one))
-
-    def _listed_alone(self, one: FirstListing) -> ListedSegments:
-        return self.listed(
-            one.source,
-            one.position,
-            {},
-            full=False,
-            wants_begin=one.wants_begin,
-            begun_at=one.begun_at,
-            left_behind={},
-        )
+            self._submit(one, partial(self.listed, one.request))
 
     def _submit(self, one: FirstListing, question: Callable[[], ListedSegments]) -> None:
         def answer() -> None:

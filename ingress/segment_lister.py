@@ -18,7 +18,7 @@ from infra.runtime.lifecycle import Clock
 from infra.runtime.lookups import Answer, Failed, Question
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY
-from ingress.archive_listing import ArchiveListing, FirstListing
+from ingress.archive_listing import ArchiveListing, FirstListing, ListingRequest
 from ingress.assigned_partition import AssignedPartition, Listed, ListedSegments, PendingListing
 from ingress.sequencer import Effect, Sequencer
 
@@ -46,27 +46,12 @@ class SegmentLister:
         """`full`: list every key of the partition, which alone proves that a segment is missing. Else list from the
         position on."""
         token = assigned.view.listing_begun()
-        answer = self.archive.ask(
-            assigned.delivery_target.source,
-            sequencer.next_offset or 0,
-            assigned.reach,
-            full=full,
-            wants_begin=_wants_begin(assigned, sequencer),
-            begun_at=assigned.delivery_target.begun_at or 0,
-            left_behind={source: undelivered.span.start for source, undelivered in assigned.left_behind.items()},
-        )
+        answer = self.archive.ask(_request(assigned, sequencer, full=full))
         self._begun(assigned, answer, token, full=full, reason=reason)
 
     def start(self, assigned: AssignedPartition, sequencer: Sequencer) -> None:
         """List a partition that begins from its position on, with the next `ask_started`."""
-        if assigned.left_behind:  # which takes listings of its own
-            self.begin(assigned, sequencer, full=False, reason="start")
-            return
-        token = assigned.view.listing_begun()
-        target = assigned.delivery_target
-        first = FirstListing(
-            target.source, sequencer.next_offset or 0, _wants_begin(assigned, sequencer), target.begun_at or 0
-        )
+        token, first = assigned.view.listing_begun(), FirstListing(_request(assigned, sequencer, full=False))
         self._started.append(first)
         self._begun(assigned, Question(first.answer), token, full=False, reason="start")
 
@@ -132,5 +117,13 @@ class SegmentLister:
         return sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
 
-def _wants_begin(assigned: AssignedPartition, sequencer: Sequencer) -> bool:
-    return sequencer.next_offset is None and assigned.view.begin is None
+def _request(assigned: AssignedPartition, sequencer: Sequencer, *, full: bool) -> ListingRequest:
+    return ListingRequest(
+        source=assigned.delivery_target.source,
+        position=sequencer.next_offset or 0,
+        reach=assigned.reach,
+        full=full,
+        wants_begin=sequencer.next_offset is None and assigned.view.begin is None,
+        begun_at=assigned.delivery_target.begun_at or 0,
+        left_behind={source: undelivered.span.start for source, undelivered in assigned.left_behind.items()},
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -103,6 +103,16 @@ class SegmentStore:
         for info in filter(None, map(self._info_or_none, items)):
             found.setdefault(info.segment.source, []).append(info)
         return found
+
+    def of_each_partition(self, region: str, path: str) -> Iterable[tuple[SourcePartition, Sequence[SegmentInfo]]]:
+        """The segments of each partition of an archive path that has any: by one listing while they are few, else by
+        one of each partition."""
+        if (few := self.few(region, path)) is not None:
+            return few.items()
+        incarnation = parse_incarnation(path)
+        sources = [SourcePartition.of(region, incarnation, number) for number in self.partitions(region, path)]
+        # a partition without any: removed since, or of a server that names empty folders
+        return ((source, infos) for source in sources if (infos := self.list(source)))
 
     def regions(self) -> Sequence[str]:
         """Folders with any object below the prefix: those of regions, and foreign ones."""

@@ -11,7 +11,7 @@ Until then the oldest records may still have to be delivered, and the target wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from formats.errors import DataError
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
-from formats.segment import SegmentInfo, SourcePartition
+from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 
@@ -108,17 +108,9 @@ class FirstCopies:
         """Empty when nothing is stored: its retention may not begin before its first records."""
         ends: dict[CheckpointKey, int] = {}
         for region, incarnation in topic.sources:
-            for source, infos in self._stored(region, incarnation):
+            for source, infos in self.store.of_each_partition(region, incarnation.path):
                 ends[CheckpointKey(source, topic.owned.name)] = end_of(info.segment.offsets for info in infos)
         return ends
-
-    def _stored(self, region: str, incarnation: Incarnation) -> Iterable[tuple[SourcePartition, Sequence[SegmentInfo]]]:
-        """Segments of each partition that has any: by one listing while they are few."""
-        if (few := self.store.few(region, incarnation.path)) is not None:
-            return few.items()
-        sources = [SourcePartition.of(region, incarnation, p) for p in self.store.partitions(region, incarnation.path)]
-        # a partition without any: removed since, or of a server that names empty folders
-        return ((source, infos) for source in sources if (infos := self.store.list(source)))
 
 
 def _stable(topic: TopicWatermarks) -> Sequence[int] | None:

@@ -370,17 +370,15 @@ class DestinationFinder:
     def _source_partition_count(self, region: str, incarnation: ArchivedIncarnation) -> int | None:
         """The largest count in the footers of the partitions' newest segments; a topic never loses partitions. None: no
         footer has one. 0: nothing is stored."""
-        partitions = self.archive.segments.partitions(region, incarnation.path)
         newest = [
             max((info.segment for info in infos), key=lambda segment: (segment.offsets.end, segment.level))
-            for partition in partitions
-            if (infos := self.archive.segments.list(incarnation.source(region, partition)))
+            for _, infos in self.archive.segments.of_each_partition(region, incarnation.path)
         ]
         if not newest:
             return 0
         counts = [self.archive.footer(segment).origin.source_partition_count for segment in newest]
         known = [count for count in counts if count is not None]
-        return max(*known, max(partitions) + 1) if known else None
+        return max(*known, *(segment.source.partition + 1 for segment in newest)) if known else None
 
     def _partitions(self, region: str, incarnation: ArchivedIncarnation) -> Sequence[int]:
         where = (region, incarnation.path)

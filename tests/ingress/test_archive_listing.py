@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from formats.errors import StoreUnavailable
 from formats.segment import OffsetRange, SourcePartition, partition_prefix, region_prefix
 from infra.contracts.cluster import TopicPartition
 from ingress import archive_listing
-from ingress.archive_listing import ArchiveListing, FirstListing
+from ingress.archive_listing import ArchiveListing, FirstListing, ListingRequest
 from ingress.assigned_partition import ListedSegments
 from tests.fakes.executors import HandExecutor
 from tests.ingress.process import Process
@@ -23,15 +25,21 @@ from tests.ingress.world import REGION, World
 
 SOURCE = SourcePartition(REGION, "t", 0)
 List = Callable[[World], ListedSegments]
+T = TypeVar("T")
 
 
 def alone(world: World) -> ListedSegments:
     listing = ArchiveListing(world.store, world.control, HandExecutor())
-    return listing.listed(SOURCE, 2, {}, full=True, wants_begin=True, begun_at=0, left_behind={})
+    return listing.listed(ListingRequest(source=SOURCE, position=2, full=True, wants_begin=True))
 
 
 def together(world: World) -> ListedSegments:
-    return first_listings(world, [FirstListing(SOURCE, 2, wants_begin=True, begun_at=0)])[SOURCE]
+    return first_listings(world, [first(SOURCE, 2, wants_begin=True)])[SOURCE]
+
+
+def first(source: SourcePartition, position: int = 0, *, wants_begin: bool = False, begun_at: int = 0) -> FirstListing:
+    request = ListingRequest(source=source, position=position, wants_begin=wants_begin, begun_at=begun_at)
+    return FirstListing(request)
 
 
 def first_listings(world: World, firsts: list[FirstListing]) -> dict[SourcePartition, ListedSegments]:
@@ -137,12 +145,13 @@ def test_together_is_what_each_is_alone(
     world.put(0, 3, incarnation="id", topic_id="id", notify=False)
     sources = [SourcePartition(REGION, "t", partition) for partition in (0, 1, 2, 10)]
     listing = ArchiveListing(world.store, world.control, HandExecutor())
-    firsts = [FirstListing(source, position, wants_begin=True, begun_at=begun_at) for source in sources]
+    firsts = [first(source, position, wants_begin=True, begun_at=begun_at) for source in sources]
     world.objects.asked.clear()
     listed = first_listings(world, firsts)
     assert asked(world, "list")[f"{region_prefix('data', REGION)}t/"] == 1
     for source, shared in listed.items():
-        wanted = listing.listed(source, position, {}, full=True, wants_begin=True, begun_at=begun_at, left_behind={})
+        whole = ListingRequest(source=source, position=position, full=True, wants_begin=True, begun_at=begun_at)
+        wanted = listing.listed(whole)
         assert sorted(info.segment for info in shared.infos) == sorted(info.segment for info in wanted.infos)
         assert (list(shared.recorded), shared.begin) == (list(wanted.recorded), wanted.begin)
         assert shared.passed == wanted.passed
@@ -195,7 +204,7 @@ def test_a_topic_with_many_gaps_is_listed_by_partition(monkeypatch: pytest.Monke
     world = World()
     for start in (0, 10, 20, 30):
         world.record_gap(start, start + 5)
-    found = first_listings(world, [FirstListing(SOURCE, 0, wants_begin=False, begun_at=0)])
+    found = first_listings(world, [first(SOURCE)])
     assert [gap.start for gap in found[SOURCE].recorded] == [0, 10, 20, 30]
 
 
@@ -203,7 +212,7 @@ def test_a_ninth_level_is_listed_by_partition() -> None:
     """A tenth one sorts before the second: what is merged into it meanwhile is not missed."""
     world = World()
     world.put(0, 9, level=9, notify=False)
-    found = first_listings(world, [FirstListing(SOURCE, 0, wants_begin=False, begun_at=0)])
+    found = first_listings(world, [first(SOURCE)])
     assert [info.segment.level for info in found[SOURCE].infos] == [9]
     assert asked(world, "list")[gaps_prefix("data", SOURCE)] == 1
 
@@ -248,13 +257,13 @@ def test_one_begin_that_cannot_be_read_holds_up_its_own_partition_only() -> None
 
 def test_a_pool_that_is_shut_down_meanwhile_answers_nothing() -> None:
     class Ended(HandExecutor):
-        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
+        def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
             if self.waiting:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self.holding = True
             return super().submit(fn, *args, **kwargs)
 
     world = with_partitions(2)
-    firsts = [FirstListing(SOURCE, 0, wants_begin=True, begun_at=0) for _ in range(2)]
+    firsts = [first(SOURCE) for _ in range(2)]
     ArchiveListing(world.store, world.control, Ended())._list_each(firsts)
     assert not any(one.answer.done() for one in firsts)
