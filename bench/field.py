@@ -3,7 +3,7 @@
     python -m bench.field                              all rows, against moto, versitygw and a folder
     python -m bench.field --data json --only egress --server moto --records 200000
 
-Every row runs both versions in turns in each round: `bench.field_suite` says how.
+Every row runs both versions in turns in each round: `bench.field_flows` and `bench.field_merge` say how.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from bench.__main__ import commit_of_tree, machine, software
 from bench.child import ROOT, ChildFailed
 from bench.earlier import HERE, Contender, earlier
+from bench.field_flows import FieldFlows
+from bench.field_merge import merge_row
 from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.field_report import FieldRow, FieldRun, not_compared, page, regressions, table
 from bench.field_suite import FieldSuite
@@ -77,7 +79,7 @@ def measure(options: argparse.Namespace) -> FieldRun:
     commit, is_clean = commit_of_tree()
     began = time.monotonic()
     contenders = (HERE, *([] if options.alone else [earlier(EARLIER)]))
-    rows = [row for server in plan.servers for row in _of_server(plan, server, contenders)]
+    measured = [row for server in plan.servers for row in _of_server(plan, server, contenders)]
     return FieldRun(
         commit=commit,
         is_clean=is_clean,
@@ -87,13 +89,22 @@ def measure(options: argparse.Namespace) -> FieldRun:
         software=software(),
         command=f"python -m bench.field {' '.join(sys.argv[1:])}".strip(),
         contenders=[one.name for one in contenders],
-        rows=rows,
+        rows=measured,
     )
 
 
 def _of_server(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) -> list[FieldRow]:
     with suite(plan, server, contenders) as opened:
-        return list(opened.run())
+        return list(rows(opened))
+
+
+def rows(opened: FieldSuite) -> Iterator[FieldRow]:
+    """What its plan has for its server, as they are measured. Raises ChildFailed."""
+    for kind, partitions, programs in opened.plan.rows(opened.server):
+        if programs == ["merge"]:
+            yield merge_row(opened, kind)
+        else:
+            yield from FieldFlows(opened).rows(kind, partitions, programs)
 
 
 @contextmanager

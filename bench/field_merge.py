@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench import child, fidelity
 from bench.child import Measurement
@@ -14,9 +13,7 @@ from bench.data import RecordKind, records
 from bench.earlier import HERE, Contender
 from bench.field_plan import MERGE_PARTITIONS, MERGE_SEGMENTS, NAMES, QUARTERS
 from bench.field_report import FieldRow, SizePair
-
-if TYPE_CHECKING:
-    from bench.field_suite import FieldSuite
+from bench.field_suite import FieldSuite, same
 
 FILL = f"""
 import pickle, sys
@@ -39,8 +36,7 @@ def merge_row(suite: FieldSuite, kind: RecordKind) -> FieldRow:
     )  # fmt: skip
     raw = 0
     for number in range(suite.plan.rounds):
-        order = suite.contenders if number % 2 == 0 else suite.contenders[::-1]
-        for contender in order:
+        for contender in suite.order(number):
             results: list[Measurement] = []
             for count in (quarter, quarter * QUARTERS):
                 root = suite.folder / f"merge-{kind}-{number}-{contender.name.replace(' ', '-')}-{count}"
@@ -52,7 +48,7 @@ def merge_row(suite: FieldSuite, kind: RecordKind) -> FieldRow:
                 module = "bench.field_programs" if contender is HERE else "bench.merge"
                 results.append(suite.child(contender, module, "merge", {"root": str(root)}))
                 merged = [one for one in _segments(root) if one not in set(before)]
-                suite.same("merge", fidelity.of_files(_read(merged)), fidelity.of_files(_read(before)))
+                same("merge", fidelity.of_files(_read(merged)), fidelity.of_files(_read(before)))
                 row.stored[contender.name] = sum(one.stat().st_size for one in merged)
             pair = SizePair(small=results[0], large=results[1])
             row.pairs.setdefault(contender.name, []).append(pair)

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.__main__ import commit_of_tree
 from bench.child import ROOT, ChildFailed
 from bench.earlier import HERE, earlier
-from bench.field import EARLIER, suite
+from bench.field import EARLIER, rows, suite
 from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.flame_graph import WIDTH, boxes, stacks_of, svg
 from bench.profile import LIBRARIES
@@ -66,7 +66,7 @@ def record(count: int, programs: tuple[str, ...], output: Path) -> None:
     plan = FieldPlan.profiled(count, programs)
     with suite(plan, "moto", contenders) as opened:
         opened.profiler = _recorder
-        for row in opened.run():
+        for row in rows(opened):
             files = sorted(opened.folder.glob(f"*-{row.name}.raw"))[-len(contenders) :]  # of all records
             trees = [boxes(stacks_of(file.read_text(encoding="utf-8"))) for file in files]
             if not all(tree.samples for tree in trees):

@@ -21,7 +21,7 @@ from bench import child
 from bench.__main__ import commit_of_tree, machine, software
 from bench.child import ChildFailed
 from bench.earlier import HERE
-from bench.field import suite
+from bench.field import rows, suite
 from bench.field_plan import COUNTS, PROGRAMS, FieldPlan
 from bench.report import short
 from infra.local.errors import LocalStackError
@@ -97,7 +97,7 @@ def profiles(count: int, programs: tuple[str, ...]) -> Mapping[str, Mapping[str,
     for server, plan in plans(count, programs):
         with suite(plan, server, (HERE,)) as opened:
             opened.profiler = _recorder
-            for row in opened.run():
+            for row in rows(opened):
                 found[row.name] = {
                     grouping.sort: _marginal(opened.folder, row.name, row.records - row.small, grouping)
                     for grouping in (LIBRARIES, THREADS)

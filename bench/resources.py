@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from infra.archive.segments import SegmentStore
+from infra.contracts.storage import ObjectStore
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.client.properties import source_properties
 from infra.local.aws import CREDENTIALS, s3_client, sqs_client
@@ -47,14 +48,11 @@ class BenchResources:
 
     def empty(self, prefix: str) -> None:
         with closing(s3_client(self.endpoint_url)) as s3:
-            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
-                for item in page.get("Contents", ()):
-                    s3.delete_object(Bucket=self.bucket, Key=item["Key"])
+            empty(S3ObjectStore(s3, self.bucket), prefix)
 
     def stored_bytes(self, prefix: str) -> int:
         with closing(s3_client(self.endpoint_url)) as s3:
-            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-            return sum(item["Size"] for page in pages for item in page.get("Contents", ()))
+            return stored_bytes(S3ObjectStore(s3, self.bucket), prefix)
 
     @contextmanager
     def topic(self, name: str, partitions: int) -> Iterator[str]:
@@ -153,3 +151,11 @@ class BenchResources:
     def producer_properties(self) -> dict[str, Any]:
         """As `build_ingress` derives them."""
         return producer_properties({"bootstrap.servers": self.bootstrap}, memory_bytes=PRODUCER_BYTES)
+
+
+def stored_bytes(objects: ObjectStore, prefix: str) -> int:
+    return sum(info.size_bytes for info in objects.list(prefix))
+
+
+def empty(objects: ObjectStore, prefix: str) -> None:
+    objects.delete_many([info.key for info in objects.list(prefix)])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import child
-from bench.data import records
+from bench.data import RecordKind, records
 from bench.fidelity import of_records
 from bench.field_plan import COUNTS, NAMES, PROGRAMS, SERVERS, FieldPlan
 from bench.field_report import TARGETS
 from bench.profile import plans
 
 
-def rows(plan: FieldPlan) -> set[tuple[str, str, int, str]]:
+def rows(plan: FieldPlan) -> set[tuple[str, RecordKind, int, str]]:
     return {
         (server, kind, partitions, program)
         for server in plan.servers
@@ -31,7 +31,7 @@ def test_by_default_every_kind_of_records_and_every_number_of_partitions_has_row
 
 
 def test_every_target_has_a_row() -> None:
-    measured = {(NAMES[kind], program) for _, kind, _, program in rows(FieldPlan())}  # type: ignore[index]
+    measured = {(NAMES[kind], program) for _, kind, _, program in rows(FieldPlan())}
     assert {(target.data, target.name) for target in TARGETS} <= measured
     assert ("folder", "json", 6, "egress") in rows(FieldPlan())
     assert ("folder", "json", 6, "ingress") in rows(FieldPlan())
