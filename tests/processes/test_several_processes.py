@@ -6,7 +6,8 @@ import os
 import secrets
 import signal
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,8 +18,6 @@ from tests.processes.test_on_spark import is_gone, tasks_of
 from tests.processes.test_reloaded_file import archiving, excluding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tests.processes.harness import Tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -36,8 +35,13 @@ def with_processes(worker: Worker, count: int) -> Tables:
     return {**worker.tables, section: {**worker.tables[section], "processes": count}}
 
 
-def of_parent(worker: Worker, event: str) -> list[Mapping[str, Any]]:
-    return [line for line in worker.logged(event) if "task" not in line]
+def times_read(worker: Worker) -> int:
+    """By the parent."""
+    return sum("task" not in line for line in worker.logged("config_reloaded"))
+
+
+def has_read(worker: Worker, times: int) -> bool:
+    return times_read(worker) == times
 
 
 def test_killed_and_restarted_with_another_number(site: Site) -> None:
@@ -102,9 +106,9 @@ def test_a_file_that_changed_reaches_every_process(site: Site) -> None:
         new.wait_for(words, PATIENCE)
 
         for worker in (egress, ingress):  # a file that is as before is read again, too
-            read = len(of_parent(worker, "config_reloaded"))
+            read = times_read(worker)
             worker.signal(signal.SIGHUP)
-            site.wait("read again", lambda: len(of_parent(worker, "config_reloaded")) == read + 1, PATIENCE)  # noqa: B023
+            site.wait("read again", partial(has_read, worker, read + 1), PATIENCE)
         for worker, pids in children.items():
             assert {line["task"] for line in worker.logged("config_reloaded") if "task" in line} == {0, 1}
             assert tasks_of(worker) == pids

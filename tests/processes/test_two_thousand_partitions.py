@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BytesIO
 
 import pytest
@@ -22,7 +23,7 @@ from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
 from infra.storage.s3 import S3ObjectStore
 from tests.ingress.world import records
-from tests.processes.harness import A, B, Site
+from tests.processes.harness import A, B, Site, Worker
 from tests.processes.test_on_spark import tasks_of
 from tests.processes.traffic import create_topic
 from tests.processes.usage import Usage
@@ -128,9 +129,9 @@ def test_a_start_of_ingress(site: Site) -> None:
                 topic_refresh_interval="1m",
                 relist_interval="10m",
             ).start()
-            site.wait("a segment", lambda: bool(ingress.logged("segment_delivered")), PATIENCE)  # noqa: B023
+            site.wait("a segment", partial(has_delivered, ingress, 1), PATIENCE)
             first_after, used = time.monotonic() - began, Usage.of(ingress.pid)
-            site.wait("all", lambda: len(ingress.logged("segment_delivered")) >= wanted, PATIENCE)  # noqa: B023
+            site.wait("all", partial(has_delivered, ingress, wanted), PATIENCE)
             listed[what] = requests.requests(site.bucket, since)["LIST"]
             print(
                 f"{what}: the first segment is delivered after {first_after:.1f} s and {used.cpu_seconds:.1f} "
@@ -143,6 +144,10 @@ def test_a_start_of_ingress(site: Site) -> None:
             if wanted == PARTITIONS:  # the second start has one segment to deliver
                 fill(store, SourcePartition(A, topics[-1], EACH // 2), 10)
     assert max(listed.values()) <= PER_TOPIC * TOPICS + BESIDES, listed
+
+
+def has_delivered(ingress: Worker, segments: int) -> bool:
+    return len(ingress.logged("segment_delivered")) >= segments
 
 
 def fill(store: SegmentStore, source: SourcePartition, start: int) -> None:
