@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -84,7 +85,8 @@ class Drill:
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are reported as differences: they must not prevent the rest from being restored
         target_options = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
-        options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
+        # an id of its own: drills that cron starts in the same second would share, or refuse, each other's checkpoints
+        options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}-{uuid.uuid4().hex[:8]}", spark=self.spark)
         began = time.monotonic()
         with Restore(into, selection, target_options, options, stop=stop) as restore:
             plan = restore.plan()

@@ -142,6 +142,31 @@ def test_there_is_no_rpo_where_a_partition_is_not_back(
     assert (drilled.behind_seconds, drilled.behind_unknown, drilled.is_good) == (behind, unknown, behind is not None)
 
 
+def test_drills_of_the_same_moment_are_restores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into one cluster, by cron: with one id, each would go on with the other's checkpoints, or refuse its selection."""
+    ids = list[str]()
+
+    class NamedRestore(Restore):
+        def plan(self) -> RestorePlan:
+            ids.append(self.id)
+            return RestorePlan(id=self.id, checkpoint_topic="", topics=[])
+
+        def run(self, *_: object) -> Sequence[RestoreOutcome]:
+            return [outcome(0)]
+
+    class SameMoment:
+        def now(self) -> datetime:
+            return AT
+
+    without_clients(World(), monkeypatch)
+    monkeypatch.setattr("replicator.drill.Restore", NamedRestore)
+    monkeypatch.setattr("replicator.drill.SystemClock", SameMoment)
+    drill = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION)
+    assert [drill.run(Stop()).at, drill.run(Stop()).at] == [AT, AT]
+    assert ids[0] != ids[1]
+    assert [name.startswith("drill-20260101000000-") for name in ids] == [True, True]
+
+
 def test_the_metrics_of_a_drill_hold_the_time_of_its_end(tmp_path: Path) -> None:
     drilled = Drilled(
         region=REGION,
