@@ -159,14 +159,14 @@ class AssignedPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it waits for an event, a report or a decision of an operator, for the timer of its listing, or for
-        the time of a later incarnation."""
+        """Whether it waits for an event, the report of a delivery or a decision of an operator, for the timer of its
+        listing, or for the time of a later incarnation."""
         sequencer = self.sequencer
         return (
             sequencer is not None
             and isinstance(self.listing, Listed)
-            and not sequencer.is_busy
-            and sequencer.wake_at is None
+            and not sequencer.beginning
+            and (sequencer.is_busy or sequencer.wake_at is None)
             and not self.failures.are_any
         )
 

@@ -39,6 +39,7 @@ class Assignment:
     metrics: Metrics
     health: Health
     _assigned: BusyValues[SourcePartition, AssignedPartition] = field(default_factory=BusyValues)
+    _stopped: set[SourcePartition] = field(default_factory=set)
     _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
 
@@ -86,6 +87,7 @@ class Assignment:
         for assigned in partitions:
             source = assigned.delivery_target.source
             self._assigned.remove(source)
+            self._stopped.discard(source)
             self.notes.revoked(assigned.delivery_target.key)
             for before in assigned.left_behind:
                 self._after.pop(before, None)
@@ -133,6 +135,7 @@ class Assignment:
         if assigned.stopped != reason:
             log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
         assigned.stop(reason, by_failures=by_failures)
+        self._stopped.add(assigned.delivery_target.source)
         next_offset = offset if offset is not None else assigned.sequencer.next_offset if assigned.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
         self.notes.parked(assigned.delivery_target.key, parked)
@@ -142,6 +145,7 @@ class Assignment:
     def resume(self, assigned: AssignedPartition) -> None:
         if assigned.stop_reason is not None:
             assigned.resume()
+            self._stopped.discard(assigned.delivery_target.source)
             self.notes.progressed(assigned.delivery_target.key)
             self.health.resumed(str(assigned.delivery_target.source))
             log.info("partition_resumed", extra=assigned.fields)
@@ -149,8 +153,7 @@ class Assignment:
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._assigned.all))
-        stopped = sum(1 for assigned in self._assigned.all.values() if assigned.stop_reason is not None)
-        self.metrics.gauge("stopped_partitions", stopped, held="true")
+        self.metrics.gauge("stopped_partitions", len(self._stopped), held="true")
 
 
 def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:

@@ -5,16 +5,18 @@ begin ──> waiting ──> open (read one run ahead) ──> taken, run by ru
 
 Memory is bounded by `width` reads of any size and, besides, `small_width` of at most `SMALL_BYTES`: a round takes what
 is open, and a commit for every few partitions would take most of the time of short segments. How large a read is,
-follows from its offsets and from the last run of the same partition; without one, it is of any size.
+follows from its offsets and from the last run of the same partition; without one, it is of any size. First checkpoints
+are read from nowhere: up to `FIRST_WIDTH` of them are open besides, so that many new partitions begin in one round.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from enum import StrEnum, auto
 
 from formats.coverage import SegmentSlice, remaining
 from formats.messages.delivery_checkpoint import Skipped
@@ -26,6 +28,15 @@ from ingress.delivery.events import DeliveryTarget
 from ingress.delivery.record_metrics import RunMeasures, measures_of
 
 SMALL_BYTES = 256 << 10  # of records: what a partition of a few hundred records a second has in a second
+FIRST_WIDTH = 1000  # first checkpoints, of some hundred bytes each, in one transaction
+
+
+class _Place(StrEnum):
+    """What an open read takes up."""
+
+    ANY = auto()
+    SMALL = auto()
+    FIRST = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ class SegmentRead:
     begin: ReadPosition
     position: ReadPosition  # of the next run to take
     skipped: Sequence[Skipped]  # recorded with the first run
-    is_small: bool  # takes a place of `small_width`
+    place: _Place
 
     @property
     def next_offset(self) -> int:
@@ -97,6 +108,7 @@ class ReadAhead:
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked
     _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
+    _places: Counter[_Place] = field(default_factory=Counter)  # taken
     _record_bytes: dict[int, float] = field(default_factory=dict)  # of an average record of the last run, by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may make a round fail
@@ -124,10 +136,10 @@ class ReadAhead:
             self.drop(epoch)
         for epoch in self._released.intersection(self._record_bytes):
             del self._record_bytes[epoch]
-        while self._waiting and self._has_place(self._waiting[0]):
+        while self._waiting and (place := self._free_place(self._waiting[0])) is not None:
             waiting = self._waiting.popleft()
             if waiting.delivery_target.epoch not in self._released:
-                self._begin_reading(waiting)
+                self._begin_reading(waiting, place)
         groups: dict[Hashable, list[SegmentRead]] = {}
         for reading in self._open.values():
             target = reading.delivery_target.target
@@ -171,22 +183,20 @@ class ReadAhead:
     def drop(self, epoch: int) -> None:
         reading = self._open.pop(epoch, None)
         if reading is not None:
+            self._places[reading.place] -= 1
             reading.ahead.add_done_callback(lambda _: reading.runs.close())
 
     def close(self) -> None:
         for epoch in list(self._open):
             self.drop(epoch)
 
-    def _has_place(self, waiting: _Waiting) -> bool:
-        """Whether it may be opened now. The order of those that wait is kept."""
-        return self._takes_small_place(waiting) or len(self._open) - self._small_count < self.width
-
-    def _takes_small_place(self, waiting: _Waiting) -> bool:
-        return self._small_count < self.small_width and self._is_small(waiting)
-
-    @property
-    def _small_count(self) -> int:
-        return sum(reading.is_small for reading in self._open.values())
+    def _free_place(self, waiting: _Waiting) -> _Place | None:
+        """Where it may be opened now; None: nowhere. The order of those that wait is kept."""
+        if not waiting.slices:
+            return _Place.FIRST if self._places[_Place.FIRST] < FIRST_WIDTH else None
+        if self._places[_Place.SMALL] < self.small_width and self._is_small(waiting):
+            return _Place.SMALL
+        return _Place.ANY if self._places[_Place.ANY] < self.width else None
 
     def _is_small(self, waiting: _Waiting) -> bool:
         record_bytes = self._record_bytes.get(waiting.delivery_target.epoch)
@@ -195,7 +205,7 @@ class ReadAhead:
         most = sum(one.offsets.next_offset - one.offsets.start for one in waiting.slices)  # holes count, too
         return most * record_bytes <= SMALL_BYTES
 
-    def _begin_reading(self, waiting: _Waiting) -> None:
+    def _begin_reading(self, waiting: _Waiting, place: _Place) -> None:
         delivery_target, narrow, slices = waiting.delivery_target, waiting.narrow, waiting.slices
         if slices:
             at = slices[0].offsets.start
@@ -206,13 +216,15 @@ class ReadAhead:
                 transform=delivery_target.transform,
                 lineage_header=delivery_target.lineage_header,
             )
+            ahead = self._read_ahead(runs)
         else:
             at = delivery_target.begun_at or 0
-            runs = _first_run(at)
-        ahead, is_small = self._read_ahead(runs), self._takes_small_place(waiting)
+            runs, ahead = _first_run(at), Future()
+            ahead.set_result(self._read(runs))  # reads nothing: needs no thread
         begin = ReadPosition(at, waiting.dropped)
+        self._places[place] += 1
         self._open[delivery_target.epoch] = SegmentRead(
-            delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped, is_small
+            delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped, place
         )
 
     def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[RunAhead]:

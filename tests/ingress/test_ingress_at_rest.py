@@ -45,14 +45,16 @@ def process(world: World) -> Process:
     return process
 
 
-def test_a_partition_is_busy_from_the_event_of_its_segment_until_that_is_delivered(
-    world: World, process: Process
-) -> None:
-    world.put(5, 9)
+def test_partitions_whose_segments_wait_for_the_target_are_at_rest(world: World, process: Process) -> None:
+    """A turn for each round of eight partitions would else visit all that wait for theirs."""
+    for partition in range(MANY):
+        world.put(5, 9, partition=partition, partitions=MANY)
     process.control()
-    assert busy(process) == {FIRST}
-    process.turn(3)
-    assert world.checkpoint() == 10
+    assert busy(process) == set()
+    for _ in range(MANY):
+        process.later(0.1, turns=1)
+    assert [world.checkpoint(partition) for partition in range(MANY)] == [10] * MANY
+    process.control()
     assert busy(process) == set()
 
 

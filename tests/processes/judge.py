@@ -178,10 +178,11 @@ def read_topic(
         reader.close()
 
 
-def ends(bootstrap: str, topic: str, partitions: int) -> Mapping[int, int]:
-    """Where a reader of the whole topic would come to, without reading it: behind the last stable record."""
+def ends(bootstrap: str, topic: str, partitions: int, settles_within: float = ASK_SECONDS) -> Mapping[int, int]:
+    """Where a reader of the whole topic would come to, without reading it: behind the last stable record. Waits until
+    each partition has its leader, for so many seconds."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.monotonic() + ASK_SECONDS
+    deadline = time.monotonic() + settles_within
     while True:
         asked = admin.list_offsets(
             {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)},  # type: ignore[no-untyped-call]

@@ -11,19 +11,20 @@ from functools import partial
 from io import BytesIO
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.server_log import ServerLog
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.local.aws import s3_client
+from infra.local.aws import s3_client, sqs_client
 from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
 from infra.storage.s3 import S3ObjectStore
 from tests.ingress.world import records
 from tests.processes.harness import A, B, Site, Worker
+from tests.processes.judge import ends
 from tests.processes.test_on_spark import tasks_of
 from tests.processes.traffic import create_topic
 from tests.processes.usage import Usage
@@ -61,6 +62,7 @@ def test_their_start_and_their_rest(site: Site) -> None:
     topics = [f"{site.name}.{number}" for number in range(TOPICS)]
     for topic in topics:
         create_topic(site.bootstrap(A), topic, EACH)
+    settle(site, A, topics, EACH)
     producer = Producer({"bootstrap.servers": site.bootstrap(A)})
     for topic in topics:
         producer.produce(topic, b"x" * 100, partition=EACH // 2)
@@ -94,6 +96,7 @@ def test_their_start_and_their_rest(site: Site) -> None:
 
 def test_a_thousand_partitions_without_a_record(site: Site) -> None:
     create_topic(site.bootstrap(A), site.name, IDLE)
+    settle(site, A, [site.name], IDLE)
     began = time.monotonic()
     egress = site.egress("egress", {site.name: {}}, topic_refresh_interval="1m", lag_interval="10s").start()
     site.wait("a partition", lambda: bool(egress.logged("partition_begins")), PATIENCE)
@@ -117,6 +120,10 @@ def test_a_start_of_ingress(site: Site) -> None:
             create_topic(site.bootstrap(B), f"{topic}.copy", EACH)
             for partition in range(EACH):
                 fill(store, SourcePartition(A, topic, partition), 0)
+        settle(site, B, [f"{topic}.copy" for topic in topics], EACH)
+        # they are of long ago: moto takes most of its time to look for one that is visible among thousands
+        with closing(sqs_client(site.stack.moto.endpoint_url)) as queue:
+            queue.purge_queue(QueueUrl=site.queue_url)
         pattern = {"topic": f"^{site.name}\\..*", "destination_topic": "{topic}.copy"}
         requests = ServerLog(site.stack.log_dir / "moto.log")
         listed = {}
@@ -144,6 +151,16 @@ def test_a_start_of_ingress(site: Site) -> None:
             if wanted == PARTITIONS:  # the second start has one segment to deliver
                 fill(store, SourcePartition(A, topics[-1], EACH // 2), 10)
     assert max(listed.values()) <= PER_TOPIC * TOPICS + BESIDES, listed
+
+
+def settle(site: Site, region: str, topics: Collection[str], each: int) -> None:
+    """Until the cluster is as users find it: each partition has its leader, groups and transactions their coordinators.
+    A broker works on that for seconds after thousands of partitions were created, which is no start of ours."""
+    with closing(Consumer({"bootstrap.servers": site.bootstrap(region), "group.id": f"{site.name}.first"})) as first:
+        first.commit(offsets=[TopicPartition(next(iter(topics)), 0, 0)], asynchronous=False)
+    Producer({"bootstrap.servers": site.bootstrap(region), "transactional.id": f"{site.name}.first"}).init_transactions()
+    for topic in topics:
+        ends(site.bootstrap(region), topic, each, settles_within=PATIENCE.total_seconds())
 
 
 def has_delivered(ingress: Worker, segments: int) -> bool:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaCheckpointStore:
-    """A CheckpointStore. Calls from several threads are serialised."""
+    """A CheckpointStore. Reads by several threads are serialised; what the last complete one found is known meanwhile."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class KafkaCheckpointStore:
         )
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
         self._notes = CheckpointNotes()
-        self._complete = CheckpointNotes()  # a copy from the end of the last complete read
+        # from the end of the last complete read: replaced then, and never changed, so that no thread has to wait for a
+        # read that is under way, which may take as long as a transaction is open
+        self._complete = CheckpointNotes()
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call continues where this one stopped."""
@@ -68,37 +70,31 @@ class KafkaCheckpointStore:
             return dict(self._table)
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
-        with self._lock:
-            return dict(self._complete.parked)
+        return dict(self._complete.parked)
 
     def skipped(self) -> Sequence[Skipped]:
-        with self._lock:
-            return self._complete.skipped
+        return self._complete.skipped
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
-        with self._lock:
-            return dict(self._complete.waiting)
+        return dict(self._complete.waiting)
 
     def claims(self) -> Sequence[GroupClaim]:
-        with self._lock:
-            return self._complete.claims
+        return self._complete.claims
 
     def owner(self, transactional_id: str) -> str | None:
         """As of the last `read`."""
-        with self._lock:
-            return self._complete.owners.get(transactional_id)
+        return self._complete.owners.get(transactional_id)
 
     def left_at(self, transactional_id: str) -> int | None:
         """Where the log ended when the last owner left it for certain, as of the last `read`; None: not known."""
-        with self._lock:
-            notes = self._complete
-            return left_at(notes.owners.get(transactional_id), notes.departures.get(transactional_id))
+        notes = self._complete
+        return left_at(notes.owners.get(transactional_id), notes.departures.get(transactional_id))
 
     def cut(self) -> Cut | None:
         """Of a restore to a moment, as of the last `read`; None before it has begun. Raises MalformedEvent, also for
         that of a newer version."""
-        with self._lock:
-            return None if self._complete.cut is None else decode_cut(self._complete.cut)
+        cut = self._complete.cut
+        return None if cut is None else decode_cut(cut)
 
     def close(self) -> None:
         with self._lock:

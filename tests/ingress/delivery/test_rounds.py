@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
 from threading import Timer
@@ -24,7 +25,7 @@ from ingress.delivery import read_ahead
 from ingress.delivery.events import Corrupt, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from tests.ingress.delivery.hand import C, D, Hand
-from tests.ingress.world import World, numbers
+from tests.ingress.world import REGION, World, numbers
 
 
 def test_piece_is_delivered_run_by_run() -> None:
@@ -110,6 +111,24 @@ def test_a_partition_of_which_nothing_was_read_may_have_much() -> None:
     hand.pool.holding = True
     assert not hand.delivery.run_round()
     assert hand.pool.waiting == 2
+
+
+def test_first_checkpoints_take_no_place_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the first records of many new partitions do not wait for the first checkpoints of all others."""
+    monkeypatch.setattr(read_ahead, "FIRST_WIDTH", 5)
+    world = World()
+    hand = Hand(world, width=2)
+    for partition in range(8):
+        source = SourcePartition(REGION, "t", partition)
+        given = DeliveryTarget(source, TopicPartition("copy", partition), "id", partition, clamp_timestamps=False)
+        hand.delivery.begin(replace(given, begun_at=7), ())
+    hand.begin(world.put(0, 3, partition=7), epoch=8)
+    assert hand.delivery.run_round()
+    assert [type(report) for report in hand.reports()] == [Progressed] * 5
+    assert [world.checkpoint(partition) for partition in range(8)] == [7] * 5 + [None] * 3
+    assert hand.delivery.run_round()
+    assert len(hand.reports()) == 4, "the other three, and the segment behind them"
+    assert world.offsets(TopicPartition("copy", 7)) == [0, 1, 2, 3]
 
 
 def deliver(hand: Hand, world: World, partitions: Iterable[int], start: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 
@@ -26,6 +27,7 @@ from infra.contracts.internal_topics import CheckpointStore
 from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
 from tests.contracts.checkpoints import AT, CheckpointContract, checkpoint, key
 from tests.fakes.kafka_target import FakeTarget
 from tests.infra.cluster import Cluster
@@ -80,6 +82,18 @@ class TestKafkaCheckpointStore(CheckpointContract):
         )
         yield store
         store.close()
+
+    @pytest.fixture
+    def patient(self, cluster: Cluster, topic: str) -> Iterator[KafkaCheckpointStore]:
+        properties = cluster.properties | {"log_level": 0, "fetch.wait.max.ms": 50}
+        with closing(KafkaCheckpointStore(properties, topic)) as store:
+            yield store
+
+    @pytest.fixture
+    def patient(self, cluster: Cluster, topic: str) -> Iterator[KafkaCheckpointStore]:
+        properties = cluster.properties | {"log_level": 0, "fetch.wait.max.ms": 50}
+        with closing(KafkaCheckpointStore(properties, topic)) as store:
+            yield store
 
     def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
         self._cluster.put(self._topic, encode_key(key), None if checkpoint is None else encode(checkpoint))
@@ -145,6 +159,27 @@ class TestKafkaCheckpointStore(CheckpointContract):
             producer.abort_transaction()
         store.read()
         assert store.parked() == {}
+
+    def test_notes_are_known_while_a_read_waits_for_a_transaction(
+        self, patient: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        """A loop asks for them while a read runs on a pool, which waits for as long as a transaction may be open."""
+        store = patient
+        cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
+        store.read()
+        with cluster.producer(**{"transactional.id": unique("tx")}) as producer, ThreadPoolExecutor(1) as pool:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce(topic, b"anything", b"anything", 0)
+            producer.flush()
+            reading = pool.submit(store.read)
+            assert wait_until(lambda: store._lock.locked(), timedelta(seconds=10))
+            assert store.parked() == {key(0): PARKED}
+            assert (store.waiting(), store.claims(), store.owner("x"), store.cut()) == ({}, [], None, None)
+            assert len(store.skipped()) == 0
+            assert not reading.done(), "the read still waits"
+            producer.abort_transaction()
+            wait([reading])
 
     def test_only_committed_transactions_count(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
