@@ -121,7 +121,7 @@ def test_a_start_of_ingress(site: Site) -> None:
             for partition in range(EACH):
                 fill(store, SourcePartition(A, topic, partition), 0)
         settle(site, B, [f"{topic}.copy" for topic in topics], EACH)
-        # they are of long ago: moto takes most of its time to look for one that is visible among thousands
+        # they are of long ago: moto takes most of its time to find one that is visible among thousands
         with closing(sqs_client(site.stack.moto.endpoint_url)) as queue:
             queue.purge_queue(QueueUrl=site.queue_url)
         pattern = {"topic": f"^{site.name}\\..*", "destination_topic": "{topic}.copy"}
@@ -156,11 +156,12 @@ def test_a_start_of_ingress(site: Site) -> None:
 def settle(site: Site, region: str, topics: Collection[str], each: int) -> None:
     """Until the cluster is as users find it: each partition has its leader, groups and transactions their coordinators.
     A broker works on that for seconds after thousands of partitions were created, which is no start of ours."""
-    with closing(Consumer({"bootstrap.servers": site.bootstrap(region), "group.id": f"{site.name}.first"})) as first:
+    bootstrap, name = site.bootstrap(region), f"{site.name}.first"
+    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": name})) as first:
         first.commit(offsets=[TopicPartition(next(iter(topics)), 0, 0)], asynchronous=False)
-    Producer({"bootstrap.servers": site.bootstrap(region), "transactional.id": f"{site.name}.first"}).init_transactions()
+    Producer({"bootstrap.servers": bootstrap, "transactional.id": name}).init_transactions()
     for topic in topics:
-        ends(site.bootstrap(region), topic, each, settles_within=PATIENCE.total_seconds())
+        ends(bootstrap, topic, each, settles_within=PATIENCE.total_seconds())
 
 
 def has_delivered(ingress: Worker, segments: int) -> bool:

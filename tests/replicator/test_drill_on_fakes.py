@@ -143,7 +143,7 @@ def test_there_is_no_rpo_where_a_partition_is_not_back(
 
 
 def test_drills_of_the_same_moment_are_restores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into one cluster, by cron: with one id, each would go on with the other's checkpoints, or refuse its selection."""
+    """Into one cluster, by cron: with one id, each would go on with the other's checkpoints, or refuse to."""
     ids = list[str]()
 
     class NamedRestore(Restore):

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaCheckpointStore:
-    """A CheckpointStore. Reads by several threads are serialised; what the last complete one found is known meanwhile."""
+    """A CheckpointStore. Reads by several threads are serialised; notes are known while one is under way."""
 
     def __init__(
         self,

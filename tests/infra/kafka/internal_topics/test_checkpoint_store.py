@@ -89,12 +89,6 @@ class TestKafkaCheckpointStore(CheckpointContract):
         with closing(KafkaCheckpointStore(properties, topic)) as store:
             yield store
 
-    @pytest.fixture
-    def patient(self, cluster: Cluster, topic: str) -> Iterator[KafkaCheckpointStore]:
-        properties = cluster.properties | {"log_level": 0, "fetch.wait.max.ms": 50}
-        with closing(KafkaCheckpointStore(properties, topic)) as store:
-            yield store
-
     def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
         self._cluster.put(self._topic, encode_key(key), None if checkpoint is None else encode(checkpoint))
 
@@ -173,7 +167,7 @@ class TestKafkaCheckpointStore(CheckpointContract):
             producer.produce(topic, b"anything", b"anything", 0)
             producer.flush()
             reading = pool.submit(store.read)
-            assert wait_until(lambda: store._lock.locked(), timedelta(seconds=10))
+            assert wait_until(store._lock.locked, timedelta(seconds=10))
             assert store.parked() == {key(0): PARKED}
             assert (store.waiting(), store.claims(), store.owner("x"), store.cut()) == ({}, [], None, None)
             assert len(store.skipped()) == 0
