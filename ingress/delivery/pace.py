@@ -27,7 +27,9 @@ class Pace:
         return self.limit < self.most
 
     def took(self, seconds: float, records: int) -> None:
-        """Adapt the limit to the last round, successful or not."""
+        """Adapt the limit to the last round, successful or not. One without a record says nothing about records."""
+        if not records:
+            return
         if seconds > SLOW.total_seconds():
             self.limit = max(min(self.limit, records) // 2, 1)
         elif seconds < QUICK.total_seconds():

@@ -6,7 +6,7 @@ begin ──> waiting ──> open (read one run ahead) ──> taken, run by ru
 Memory is bounded by `width` reads of any size and, besides, `small_width` of at most `SMALL_BYTES`: a round takes what
 is open, and a commit for every few partitions would take most of the time of short segments. How large a read is,
 follows from its offsets and from the last run of the same partition; without one, it is of any size. First checkpoints
-are read from nowhere: up to `FIRST_WIDTH` of them are open besides, so that many new partitions begin in one round.
+are read from nowhere: up to `FIRST_WIDTH` of them are open besides, so that many new partitions begin in few rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ingress.delivery.events import DeliveryTarget
 from ingress.delivery.record_metrics import RunMeasures, measures_of
 
 SMALL_BYTES = 256 << 10  # of records: what a partition of a few hundred records a second has in a second
-FIRST_WIDTH = 1000  # first checkpoints, of some hundred bytes each, in one transaction
+FIRST_WIDTH = 100  # not more: an abort without a named cause gives the topics of a round separate ones
 
 
 class _Place(StrEnum):
@@ -192,7 +192,7 @@ class ReadAhead:
 
     def _free_place(self, waiting: _Waiting) -> _Place | None:
         """Where it may be opened now; None: nowhere. The order of those that wait is kept."""
-        if not waiting.slices:
+        if not waiting.slices and not waiting.delivery_target.preserves_offsets:  # those take over a log first
             return _Place.FIRST if self._places[_Place.FIRST] < FIRST_WIDTH else None
         if self._places[_Place.SMALL] < self.small_width and self._is_small(waiting):
             return _Place.SMALL
@@ -233,7 +233,7 @@ class ReadAhead:
         return future
 
     def _read(self, runs: Generator[SegmentRun, None, None]) -> RunAhead:
-        """On the pool."""
+        """On the pool; of a first checkpoint on the delivery thread, since nothing is read."""
         run = next(runs)
         return RunAhead(run, measures_of(run.batches, self.clock.now()))
 

@@ -5,7 +5,8 @@
 
 Runs on one thread, each round with one TargetWriter. At most `width` partitions are read at a time, one object of each,
 so memory is bounded by width × (two runs + two row groups), however many partitions and segments there are; and
-`small_width` more that have little to read, so that a round of short segments takes many partitions.
+`small_width` more that have little to read, so that a round of short segments takes many partitions; and some that have
+only their first checkpoint to write.
 
 A refusal does not hold up other partitions. When a record is refused, its partition gets separate rounds, with runs
 halved until the record is alone; the records before it are delivered then, and the position is its offset. So is a

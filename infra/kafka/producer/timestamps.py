@@ -43,6 +43,8 @@ class TargetTimestamps:
     _limits: dict[str, _Limits] = field(default_factory=dict)
 
     def check(self, topic: str, batches: Sequence[pa.RecordBatch], *, clamp: bool) -> Checked:
+        if not batches:  # a first checkpoint: no request for each topic within a transaction
+            return Checked(batches, 0)
         limits = self._of(topic)
         if not limits.keeps_timestamps:
             return Checked(batches, 0)

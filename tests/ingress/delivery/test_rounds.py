@@ -131,6 +131,21 @@ def test_first_checkpoints_take_no_place_of_a_segment(monkeypatch: pytest.Monkey
     assert world.offsets(TopicPartition("copy", 7)) == [0, 1, 2, 3]
 
 
+def test_a_slow_round_without_a_record_says_nothing_about_records() -> None:
+    pace = Pace(1_000)
+    before = pace.limit
+    pace.took(60.0, 0)
+    assert pace.limit == before
+
+
+def test_the_first_checkpoint_of_a_partition_that_keeps_offsets_takes_a_place() -> None:
+    hand = Hand(World(), width=2)
+    waiting = read_ahead._Waiting(
+        DeliveryTarget(SourcePartition(REGION, "t", 0), C, "id", 1, clamp_timestamps=False, preserves_offsets=True), ()
+    )
+    assert hand.delivery._read_ahead._free_place(waiting) is read_ahead._Place.ANY
+
+
 def deliver(hand: Hand, world: World, partitions: Iterable[int], start: int, end: int) -> None:
     """Of each partition a segment with these offsets, until all are delivered."""
     for partition in partitions:
