@@ -39,7 +39,6 @@ class Assignment:
     metrics: Metrics
     health: Health
     _assigned: BusyValues[SourcePartition, AssignedPartition] = field(default_factory=BusyValues)
-    _stopped: set[SourcePartition] = field(default_factory=set)
     _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
 
@@ -66,6 +65,7 @@ class Assignment:
     def add(
         self, source: SourcePartition, target: TopicPartition, route: ArchivedTopic, topic_id: str
     ) -> AssignedPartition:
+        """Call `count` when all are added: with thousands of partitions, counting at each takes long."""
         self._epochs += 1
         delivery_target = DeliveryTarget(
             source,
@@ -80,14 +80,12 @@ class Assignment:
         assigned = AssignedPartition(delivery_target, late_policy(route.settings))
         self._assigned.put(source, assigned)
         self.health.resumed(str(source))  # it may have been refused until now
-        self._count()
         return assigned
 
     def forget(self, partitions: Iterable[AssignedPartition]) -> None:
         for assigned in partitions:
             source = assigned.delivery_target.source
             self._assigned.remove(source)
-            self._stopped.discard(source)
             self.notes.revoked(assigned.delivery_target.key)
             for before in assigned.left_behind:
                 self._after.pop(before, None)
@@ -98,7 +96,7 @@ class Assignment:
                 self.metrics.forget("undelivered_offsets", **labels_of(about))
             self.metrics.forget("ingress_lag_records", **assigned.labels)
             self.metrics.forget("ingress_lag_seconds", **assigned.labels)
-        self._count()
+        self.count()
 
     def switch_incarnation(
         self,
@@ -115,6 +113,7 @@ class Assignment:
             before: Undelivered(behind_end(next_offset)) for before, next_offset in finished.items()
         }
         self._after |= dict.fromkeys(new.left_behind, new)
+        self.count()
         return new
 
     def after(self, source: SourcePartition) -> AssignedPartition | None:
@@ -135,25 +134,24 @@ class Assignment:
         if assigned.stopped != reason:
             log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
         assigned.stop(reason, by_failures=by_failures)
-        self._stopped.add(assigned.delivery_target.source)
         next_offset = offset if offset is not None else assigned.sequencer.next_offset if assigned.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
         self.notes.parked(assigned.delivery_target.key, parked)
         self.health.stopped(str(assigned.delivery_target.source), reason)
-        self._count()
+        self.count()
 
     def resume(self, assigned: AssignedPartition) -> None:
         if assigned.stop_reason is not None:
             assigned.resume()
-            self._stopped.discard(assigned.delivery_target.source)
             self.notes.progressed(assigned.delivery_target.key)
             self.health.resumed(str(assigned.delivery_target.source))
             log.info("partition_resumed", extra=assigned.fields)
-            self._count()
+            self.count()
 
-    def _count(self) -> None:
+    def count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._assigned.all))
-        self.metrics.gauge("stopped_partitions", len(self._stopped), held="true")
+        stopped = sum(1 for assigned in self._assigned.all.values() if assigned.stop_reason is not None)
+        self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 
 def is_configured(assigned: AssignedPartition, settings: IngressSource) -> bool:

@@ -49,6 +49,7 @@ class TargetPartitions:
             for partition in confirmed:
                 if partition in self._assigned:
                     self._add_sources(partition)
+            self.assignment.count()
 
     @property
     def kept_topics(self) -> frozenset[str]:

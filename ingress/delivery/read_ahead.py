@@ -12,7 +12,7 @@ are read from nowhere: up to `FIRST_WIDTH` of them are open besides, so that man
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -108,7 +108,6 @@ class ReadAhead:
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked
     _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
-    _places: Counter[_Place] = field(default_factory=Counter)  # taken
     _record_bytes: dict[int, float] = field(default_factory=dict)  # of an average record of the last run, by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may make a round fail
@@ -183,7 +182,6 @@ class ReadAhead:
     def drop(self, epoch: int) -> None:
         reading = self._open.pop(epoch, None)
         if reading is not None:
-            self._places[reading.place] -= 1
             reading.ahead.add_done_callback(lambda _: reading.runs.close())
 
     def close(self) -> None:
@@ -193,10 +191,13 @@ class ReadAhead:
     def _free_place(self, waiting: _Waiting) -> _Place | None:
         """Where it may be opened now; None: nowhere. The order of those that wait is kept."""
         if not waiting.slices and not waiting.delivery_target.preserves_offsets:  # those take over a log first
-            return _Place.FIRST if self._places[_Place.FIRST] < FIRST_WIDTH else None
-        if self._places[_Place.SMALL] < self.small_width and self._is_small(waiting):
+            return _Place.FIRST if self._taken(_Place.FIRST) < FIRST_WIDTH else None
+        if self._taken(_Place.SMALL) < self.small_width and self._is_small(waiting):
             return _Place.SMALL
-        return _Place.ANY if self._places[_Place.ANY] < self.width else None
+        return _Place.ANY if self._taken(_Place.ANY) < self.width else None
+
+    def _taken(self, place: _Place) -> int:
+        return sum(reading.place is place for reading in self._open.values())
 
     def _is_small(self, waiting: _Waiting) -> bool:
         record_bytes = self._record_bytes.get(waiting.delivery_target.epoch)
@@ -222,7 +223,6 @@ class ReadAhead:
             runs, ahead = _first_run(at), Future()
             ahead.set_result(self._read(runs))  # reads nothing: needs no thread
         begin = ReadPosition(at, waiting.dropped)
-        self._places[place] += 1
         self._open[delivery_target.epoch] = SegmentRead(
             delivery_target, slices, narrow, runs, ahead, begin, begin, waiting.skipped, place
         )

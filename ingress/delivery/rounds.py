@@ -271,10 +271,11 @@ class Delivery:
     ) -> Generator[TargetRun, None, None]:
         """The available runs of every member, repeatedly until the round is full."""
 
-        records = size_bytes = 0
-
         def is_full() -> bool:
-            return records >= self._pace.limit or size_bytes >= self.round_bytes
+            return (
+                sum(part.read for part in parts.values()) >= self._pace.limit
+                or sum(part.size_bytes for part in parts.values()) >= self.round_bytes
+            )
 
         while True:
             for reading in members:
@@ -283,10 +284,7 @@ class Delivery:
                 part = parts.get(reading.delivery_target.epoch)
                 if reading.ahead.done() and (part is None or not part.ended):
                     part = parts.setdefault(reading.delivery_target.epoch, _Part(reading, reading.position))
-                    records_before, bytes_before = part.read, part.size_bytes
                     run = self._take(reading, part)
-                    records += part.read - records_before
-                    size_bytes += part.size_bytes - bytes_before
                     if run is not None:
                         yield run
                     part.ended |= reading.narrow is not None

@@ -70,13 +70,13 @@ class KafkaCheckpointStore:
             return dict(self._table)
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
-        return dict(self._complete.parked)
+        return self._complete.parked
 
     def skipped(self) -> Sequence[Skipped]:
         return self._complete.skipped
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
-        return dict(self._complete.waiting)
+        return self._complete.waiting
 
     def claims(self) -> Sequence[GroupClaim]:
         return self._complete.claims
