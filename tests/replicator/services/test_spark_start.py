@@ -238,8 +238,8 @@ def test_workers_that_are_lost_while_tasks_begin_do_not_end_the_command(
 
 @contextmanager
 def submitted(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The Java of an egress that spark-submit runs in client mode, and the process id of its Python driver, once a task
-    works. Their log is the file `log` of the folder."""
+    """The Java of an egress that spark-submit runs in client mode, and the process id of its Python driver, once both
+    tasks have worked. Their log is the file `log` of the folder."""
     kafka, port = free_ports(2)
     file = folder / "submitted.toml"
     file.write_text(
@@ -251,11 +251,17 @@ def submitted(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         *(str(ROOT / "replicator" / "__main__.py"), "egress", "--spark", "--config", str(file)),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+
+    def both_have_worked() -> bool:
+        """On the two cores of the command, not on the one of the file. One of them says what it misses: Spark kills the
+        other one when the first fails, and which one that is, is not known."""
+        problems = readiness(port).get("problems", {})
+        says_why = any("127.0.0.1" in problems.get(f"task {number}", "") for number in range(2))
+        return says_why and "Running task 1.0 in stage" in (folder / "log").read_text()
+
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log, env=environment) as java:
         try:
-            assert wait_until(lambda: "127.0.0.1" in readiness(port).get("problems", {}).get("task 1", ""), PATIENCE), (
-                folder / "log"
-            ).read_text()
+            assert wait_until(both_have_worked, PATIENCE), (folder / "log").read_text()
             yield java, _python_of(str(file))
         finally:
             java.kill()
