@@ -152,10 +152,10 @@ class SegmentStore:
         """As `store`, of the bytes that are stored in a copy."""
         put_copy(self.objects, format_key(self.prefix, segment), body, size_bytes)
 
-    def open(self, segment: Segment) -> BinaryIO:
-        """Seekable; the caller closes it. Raises SegmentNotFound."""
+    def open(self, segment: Segment, *, tail_bytes: int | None = None) -> BinaryIO:
+        """Seekable; the caller closes it. `tail_bytes`: see `ObjectStore.open`. Raises SegmentNotFound."""
         try:
-            return self.objects.open(format_key(self.prefix, segment))
+            return self.objects.open(format_key(self.prefix, segment), tail_bytes=tail_bytes)
         except SegmentNotFound as error:
             raise SegmentNotFound(segment) from error
 

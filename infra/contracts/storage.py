@@ -39,9 +39,10 @@ class ObjectStore(Protocol):
         """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).
         Raises SegmentExists, and changes nothing, when the key is taken."""
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         """Open a seekable file over one version of the object, even if it is replaced meanwhile; the caller closes it.
-        Raises SegmentNotFound."""
+        `tail_bytes`: the caller probably reads no more than these last bytes, so that no others are fetched before they
+        are read; None: it reads all. Raises SegmentNotFound."""
 
     def stat(self, key: str) -> ObjectInfo | None:
         """None when, and only when, the store reports that there is no object at the key."""

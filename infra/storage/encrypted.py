@@ -61,8 +61,8 @@ class EncryptedObjectStore(PassingObjectStore):
         sealed = encrypting(body, size_bytes, data_key, name)
         self._store.put_new(key, cast(BinaryIO, sealed), len(sealed))
 
-    def open(self, key: str) -> BinaryIO:
-        return self.decrypted(key, self._store.open(key))
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        return self.decrypted(key, self._store.open(key, tail_bytes=tail_bytes))
 
     def decrypted(self, key: str, file: BinaryIO) -> BinaryIO:
         """See `EncryptedObjects`."""

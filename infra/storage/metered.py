@@ -32,9 +32,9 @@ class MeteredObjectStore:
         with self._counted("put_new"):
             self._store.put_new(key, body, size_bytes)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         with self._counted("open"):
-            return self._store.open(key)
+            return self._store.open(key, tail_bytes=tail_bytes)
 
     def stat(self, key: str) -> ObjectInfo | None:
         with self._counted("stat"):

@@ -17,8 +17,8 @@ class PassingObjectStore:
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._store.put_new(key, body, size_bytes)
 
-    def open(self, key: str) -> BinaryIO:
-        return self._store.open(key)
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        return self._store.open(key, tail_bytes=tail_bytes)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         return self._store.list(prefix, start_after=start_after, limit=limit)

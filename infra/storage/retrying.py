@@ -66,8 +66,8 @@ class RetryingObjectStore:
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._retries.call("put_new", lambda: self._store.put_new(key, body, size_bytes))
 
-    def open(self, key: str) -> BinaryIO:
-        return self._retries.call("open", lambda: self._store.open(key))
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        return self._retries.call("open", lambda: self._store.open(key, tail_bytes=tail_bytes))
 
     def stat(self, key: str) -> ObjectInfo | None:
         return self._retries.call("stat", lambda: self._store.stat(key))

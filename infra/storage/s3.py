@@ -38,7 +38,7 @@ from infra.storage.aws import (
 from infra.storage.clients import create_client
 from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_errors import FAILURES, translate, translated, translated_pages
-from infra.storage.s3_reader import open_object
+from infra.storage.s3_reader import SMALL_BYTES, open_object
 
 if TYPE_CHECKING:
     import boto3
@@ -237,8 +237,8 @@ class S3ObjectStore:
             f"put s3://{self._bucket}/{key}: a conflicting write was in progress, {CONFLICT_ATTEMPTS} times in a row"
         ) from last
 
-    def open(self, key: str) -> BinaryIO:
-        return open_object(self._client, self._bucket, key)
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        return open_object(self._client, self._bucket, key, tail_bytes=tail_bytes or SMALL_BYTES)
 
     def stat(self, key: str) -> ObjectInfo | None:
         with translated("HeadObject", self._bucket, key):

@@ -1,7 +1,7 @@
 """Reads an S3 object: with one GET when it is small, else ranges of one pinned version, fetched on demand.
 
 The first request fetches the end of the object. That is the whole of a small object, and the part of a large one that a
-Parquet reader needs first. Later requests carry `If-Match`, so that every byte is of the version first seen. Every
+Parquet reader needs first. Who only wants a footer asks for less. Later requests carry `If-Match`, so that every byte is of the version first seen. Every
 range is read to its end, which keeps the connection for the next request; a truncated body is resumed where it stopped.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from mypy_boto3_s3.client import S3Client
 
-SMALL_BYTES = 8 * 1024 * 1024  # up to this size an object is read by one request and held in memory
+SMALL_BYTES = 8 * 1024 * 1024  # up to this size an object is read by one request and held in memory, by default
 READ_AHEAD_MIN_BYTES = 128 * 1024  # after a seek
 READ_AHEAD_MAX_BYTES = 8 * 1024 * 1024  # after several sequential reads
 BUFFER_BYTES = 64 * 1024  # of the buffered reader, for small reads
@@ -34,19 +34,20 @@ ATTEMPTS = 5  # consecutive ones without a byte; the client makes attempts of it
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
-def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = SMALL_BYTES) -> BinaryIO:
-    """Open the object as a seekable file. Opening and reading raise SegmentNotFound and StoreUnavailable."""
+def open_object(client: S3Client, bucket: str, key: str, *, tail_bytes: int = SMALL_BYTES) -> BinaryIO:
+    """Open the object as a seekable file. `tail_bytes`: how much of its end the first request fetches. Opening and
+    reading raise SegmentNotFound and StoreUnavailable."""
     for attempt in range(1, ATTEMPTS + 1):
         with translated("GetObject", bucket, key):
             try:
-                response: Any = client.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{small_bytes}")
+                response: Any = client.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{tail_bytes}")
             except ClientError as error:
                 if status(error) != 416:
                     raise
                 response = client.get_object(Bucket=bucket, Key=key)
         start, size_bytes = _content_range(response)
         tail = bytearray(int(response["ContentLength"]))
-        if len(tail) > small_bytes:
+        if len(tail) > tail_bytes:
             response["Body"].close()
             raise StoreUnavailable(
                 f"GetObject s3://{bucket}/{key}: the store ignores the Range header; it cannot be used"

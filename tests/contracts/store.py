@@ -50,6 +50,17 @@ class StoreContract:
             file.seek(0)
             assert file.read(100) == b"one two"
 
+    def test_an_object_whose_end_was_asked_for_is_read_whole(self, store: ObjectStore) -> None:
+        put(store, KEY, b"one two three")
+        for tail_bytes in (1, 5, 13, 100):
+            with closing(store.open(KEY, tail_bytes=tail_bytes)) as file:
+                file.seek(-5, 2)
+                assert file.read() == b"three"
+                file.seek(0)
+                assert file.read() == b"one two three"
+        with pytest.raises(SegmentNotFound):
+            store.open(f"{KEY}-not", tail_bytes=5)
+
     def test_an_empty_object_is_an_object(self, store: ObjectStore) -> None:
         put(store, KEY, b"")
         assert get(store, KEY) == b""

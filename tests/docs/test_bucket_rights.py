@@ -105,9 +105,9 @@ class Asked:
         self.found.add(action("put_new", key))
         self.store.put_new(key, body, size_bytes)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.found.add(action("open", key))
-        return self.store.open(key)
+        return self.store.open(key, tail_bytes=tail_bytes)
 
     def stat(self, key: str) -> ObjectInfo | None:
         self.found |= {action("stat", key), action("list", "")}  # where there is none, the bucket is asked for

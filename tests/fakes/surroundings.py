@@ -132,9 +132,9 @@ class FailingStore:
         self._called("put_new", key)
         self.memory.put_new(key, body, size_bytes)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self._called("open", key)
-        return self.memory.open(key)
+        return self.memory.open(key, tail_bytes=tail_bytes)
 
     def stat(self, key: str) -> ObjectInfo | None:
         self._called("stat", key)

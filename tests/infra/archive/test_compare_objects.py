@@ -53,8 +53,8 @@ class Short(BytesIO):
 
 
 class ShortReads(MemoryObjectStore):
-    def open(self, key: str) -> BinaryIO:
-        return Short(super().open(key).read())
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        return Short(super().open(key, tail_bytes=tail_bytes).read())
 
 
 def located(objects: MemoryObjectStore, key: str, body: bytes | None) -> Located:

@@ -43,11 +43,11 @@ class Bucket(MemoryObjectStore):
     def add(self, index: int, data: bytes) -> None:
         self.put_new(key(index), io.BytesIO(data), len(data))
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.reads += 1
         if key in self.gone:
             raise SegmentNotFound(key)
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
     @property
     def history(self) -> GenerationHistory[Catalog]:

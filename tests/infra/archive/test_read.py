@@ -38,11 +38,11 @@ class Opened(MemoryObjectStore):
         self.keys: list[str] = []
         self.fails = False
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.keys.append(key)
         if self.fails:
             raise StoreUnavailable(key)
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
 
 class Archive:

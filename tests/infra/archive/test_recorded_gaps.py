@@ -32,11 +32,11 @@ class Joining(MemoryObjectStore):
     gone = 0
     opened = 0
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.opened += 1
         if self.opened <= self.gone:
             raise SegmentNotFound(key)
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
 
 @pytest.fixture

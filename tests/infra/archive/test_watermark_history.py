@@ -26,9 +26,9 @@ Ends = Sequence[int | None]  # by partition
 class Counting(MemoryObjectStore):
     opened = 0
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.opened += 1
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
 
 class Source:

@@ -88,9 +88,9 @@ class FlakyStore(MemoryObjectStore):
         self._fail()
         super().put_new(key, body, size_bytes)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self._fail()
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
     def stat(self, key: str) -> ObjectInfo | None:
         self._fail()

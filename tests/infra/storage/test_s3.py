@@ -145,14 +145,14 @@ class S3Contract(StoreContract):
 
     def test_a_large_object_is_read_anywhere(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             assert read_anywhere(file, LARGE, random.Random(2), rounds=40)
             file.seek(0)
             assert file.read() == LARGE
 
     def test_a_large_object_that_is_replaced_is_not_mixed(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             assert file.read(10) == LARGE[:10]
             self.client.put_object(Bucket=self.bucket, Key=KEY, Body=bytes(len(LARGE)))
             file.seek(PART)
@@ -161,7 +161,7 @@ class S3Contract(StoreContract):
 
     def test_a_large_object_that_is_deleted_is_not_found(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             store.delete_many([KEY])
             with pytest.raises(SegmentNotFound, match=KEY):
                 file.read(10)
@@ -513,7 +513,7 @@ class TestFaults:
 
     def test_a_large_truncated_body_is_resumed(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
-        with closing(open_object(self.impatient, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.impatient, self.bucket, KEY, tail_bytes=MIB)) as file:
             slow_down = Answer(503, "SlowDown")
             wire.fail("GetObject", Cut(0), Cut(1), Cut(100_000), Hang(), slow_down, Cut(70_000), None, Lose())
             assert file.read() == LARGE
@@ -526,7 +526,7 @@ class TestFaults:
     )
     def test_a_large_body_that_never_arrives(self, wire: FaultyS3, fault: Fault) -> None:
         put(self.through(self.direct), KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             wire.fail("GetObject", *[fault] * 30)
             with pytest.raises(StoreUnavailable, match=KEY):
                 file.read(10)
@@ -535,7 +535,7 @@ class TestFaults:
 
     def test_connections_are_reused(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             while file.read(100_000):
                 pass
         assert wire.requests.count("GetObject") > 5
@@ -543,7 +543,7 @@ class TestFaults:
 
     def test_sequential_reads_take_fewer_and_fewer_requests(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
-        with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
+        with closing(open_object(self.client, self.bucket, KEY, tail_bytes=MIB)) as file:
             while file.read(1000):
                 pass
         assert wire.requests.count("GetObject") <= 9

@@ -356,9 +356,9 @@ class OpenedStore(FailingStore):
         super().__init__(clock)
         self.opened: set[str] = set()
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.opened.add(key)
-        return super().open(key)
+        return super().open(key, tail_bytes=tail_bytes)
 
 
 def test_segments_outside_the_range_are_not_opened() -> None:

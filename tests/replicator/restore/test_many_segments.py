@@ -39,9 +39,9 @@ class Many(MemoryObjectStore):
         self.listed[prefix] += 1
         return super().list(prefix, start_after=start_after, limit=limit)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         if key.startswith("data/a/_control/"):
-            return super().open(key)
+            return super().open(key, tail_bytes=tail_bytes)
         began = time.thread_time()
         segment, made = parse_key("data", key), World()
         made.put(segment.offsets.start, segment.offsets.end, partition=segment.source.partition, notify=False)
