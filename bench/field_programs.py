@@ -18,6 +18,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def fill(spec: Spec) -> dict[str, Any]:
 
 
 def merge(spec: Spec) -> dict[str, Any]:
-    """`spec`: root."""
+    """`spec`: root, and perhaps threads."""
     config = _without_servers()
     merged = Archive.of(DirectoryObjectStore(Path(spec["root"])), "", merged_format(config, archive.JOB))
     merger = Merger(
@@ -59,7 +60,8 @@ def merge(spec: Spec) -> dict[str, Any]:
         row_group_bytes=archive.JOB.row_group_size,
         writer="bench",
     )
-    outcomes = [merger.merge(plan) for plan in archive.plans(merged.segments)]
+    with ThreadPoolExecutor(spec.get("threads", 1)) as pool:
+        outcomes = list(pool.map(merger.merge, archive.plans(merged.segments)))
     return {"records": sum(one.footer.count for one in outcomes)}
 
 

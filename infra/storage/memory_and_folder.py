@@ -53,7 +53,7 @@ class MemoryObjectStore:
                 raise SegmentExists(key)
             self._set(key, data)
 
-    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:  # noqa: ARG002
         with self._lock:
             stored = self._objects.get(key)
         if stored is None:
@@ -123,7 +123,7 @@ class DirectoryObjectStore:
                 temporary.unlink(missing_ok=True)
             self._sync_folders(path.parent)
 
-    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:  # noqa: ARG002
         with self._translated(key):
             try:
                 return self._path(key).open("rb")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import field_report, report
+from bench import field_report, merge_threads, report
 from bench.bare_segments import STEPS
 from bench.child import ROOT
 from bench.data import records
@@ -178,3 +178,11 @@ def test_a_small_run_of_latency(server: str, tmp_path: Path) -> None:
 def _module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", name, *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+
+
+def test_merges_by_threads_and_by_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert merge_threads.main(["--records", "200", "--rounds", "1"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("merges by")
+    assert [row.partition("|")[0].strip() for row in rows] == list(merge_threads.WAYS)
+    assert all(int(row.split("|")[1].replace(",", "")) > 0 for row in rows)

@@ -383,8 +383,8 @@ def test_given_up_pieces_close_what_they_opened() -> None:
     opened: list[BinaryIO] = []
     real = world.objects.open
 
-    def counted(key: str) -> BinaryIO:
-        opened.append(body := real(key))
+    def counted(key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        opened.append(body := real(key, tail_bytes=tail_bytes))
         return body
 
     world.objects.open = counted  # type: ignore[method-assign]
