@@ -23,7 +23,7 @@ WAYS = {"one thread": (1, 1), "two threads": (1, 2), "two processes": (2, 1)}  #
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeCost:
     """`rss_mib`: the processes' peaks, together."""
 
     records: int
@@ -37,7 +37,7 @@ class Merged:
         return f"{self.records / self.seconds:>10,.0f} | {cpu:>16.1f} | {self.rss_mib:>8.0f}"
 
 
-def measured(folder: Path, way: str, count: int, kind: str) -> Merged:
+def measured(folder: Path, way: str, count: int, kind: str) -> MergeCost:
     """Raises ChildFailed."""
     processes, threads = WAYS[way]
     roots = [folder / str(number) for number in range(processes)]
@@ -47,7 +47,7 @@ def measured(folder: Path, way: str, count: int, kind: str) -> Merged:
         _run(folder, "fill", spec | {"records": count})
     with ThreadPoolExecutor(processes) as pool:
         found = list(pool.map(lambda root: _run(root, "merge", {"root": str(root), "threads": threads}), roots))
-    return Merged(
+    return MergeCost(
         records=sum(one.other["records"] for one in found),
         seconds=max(one.seconds for one in found),
         cpu_seconds=sum(one.cpu_seconds for one in found),
@@ -61,14 +61,14 @@ def _run(folder: Path, what: str, spec: dict[str, object]) -> Measurement:
 
 def table(rounds: int, count: int, kind: str) -> Iterator[str]:
     """Medians by way. Raises ChildFailed."""
-    found: dict[str, list[Merged]] = {way: [] for way in WAYS}
+    found: dict[str, list[MergeCost]] = {way: [] for way in WAYS}
     for number in range(rounds):
         for way in list(WAYS)[:: 1 if number % 2 == 0 else -1]:
             with tempfile.TemporaryDirectory(prefix="replicator-merge-") as folder:
                 found[way].append(measured(Path(folder), way, count, kind))
     yield f"{'merges by':<13} | {'records/s':>10} | CPU-s per million | RSS, MiB"
     for way, those in found.items():
-        middle = Merged(
+        middle = MergeCost(
             records=those[0].records,
             seconds=median(one.seconds for one in those),
             cpu_seconds=median(one.cpu_seconds for one in those),
