@@ -44,7 +44,7 @@ def measured(folder: Path, way: str, count: int, kind: str) -> MergeCost:
     for root in roots:
         root.mkdir(parents=True)
         spec = {"root": str(root), "kind": kind, "partitions": PARTITIONS // processes, "segments": SEGMENTS}
-        _run(folder, "fill", spec | {"records": count})
+        _run(root, "fill", spec | {"records": count})
     with ThreadPoolExecutor(processes) as pool:
         found = list(pool.map(lambda root: _run(root, "merge", {"root": str(root), "threads": threads}), roots))
     return MergeCost(
@@ -55,8 +55,8 @@ def measured(folder: Path, way: str, count: int, kind: str) -> MergeCost:
     )
 
 
-def _run(folder: Path, what: str, spec: dict[str, object]) -> Measurement:
-    return child.run("bench.field_programs", what, spec, log=folder / f"{what}.log", timeout_seconds=600)
+def _run(root: Path, what: str, spec: dict[str, object]) -> Measurement:
+    return child.run("bench.field_programs", what, spec, log=root.with_suffix(f".{what}.log"), timeout_seconds=600)
 
 
 def table(rounds: int, count: int, kind: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ from infra.contracts.storage import ObjectStore
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-FOOTER_BYTES = 64 * 1024  # of a segment's end: the footer takes some kilobytes, and half a kilobyte for each row group
+FOOTER_BYTES = 64 * 1024  # of a segment's end: a footer takes one or two kilobytes for each row group
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Archive:
         return closing(self.format.open(self.segments.open(segment), segment))
 
     def footer(self, segment: Segment) -> SegmentFooter:
-        """Fetches FOOTER_BYTES, and more of a longer footer; the records stay where they are."""
+        """Fetches FOOTER_BYTES, and more of a longer footer, but no records."""
         file = self.segments.open(segment, tail_bytes=FOOTER_BYTES)
         with closing(self.format.open(file, segment)) as reader:
             return reader.footer

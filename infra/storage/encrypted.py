@@ -18,7 +18,7 @@ from formats.control.keys import is_control_key
 from formats.errors import CorruptSegment, KeyRefused, MalformedEvent, StoreUnavailable
 from infra.contracts.encryption import KeyProvider
 from infra.contracts.storage import ObjectStore
-from infra.storage.encryption_mark import is_marked, tail_of
+from infra.storage.encryption_mark import CHUNK_BYTES, TAIL_BYTES, is_marked, tail_of
 from infra.storage.passing_store import PassingObjectStore
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class EncryptedObjectStore(PassingObjectStore):
         self._store.put_new(key, cast(BinaryIO, sealed), len(sealed))
 
     def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
+        if tail_bytes is not None:  # the chunk that they begin in, and what follows the last one
+            tail_bytes += CHUNK_BYTES + TAIL_BYTES
         return self.decrypted(key, self._store.open(key, tail_bytes=tail_bytes))
 
     def decrypted(self, key: str, file: BinaryIO) -> BinaryIO:

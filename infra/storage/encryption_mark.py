@@ -6,6 +6,7 @@ import io
 from typing import BinaryIO
 
 MARK = b"KSRCRYPT"
+CHUNK_BYTES = 64 * 1024  # of the content, encrypted one by one
 TAIL_BYTES = 4096  # read at once: longer than any trailer of the program
 
 

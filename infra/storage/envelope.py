@@ -23,10 +23,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from infra.storage.encryption_mark import MARK
+from infra.storage.encryption_mark import CHUNK_BYTES, MARK
 
 VERSION = 1
-CHUNK_BYTES = 64 * 1024  # of the content
 TAG_BYTES = 16
 SALT_BYTES = 32
 MAX_CHUNK_BYTES = 16 * 1024 * 1024  # more is a damaged length

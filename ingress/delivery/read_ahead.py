@@ -28,7 +28,7 @@ from ingress.delivery.events import DeliveryTarget
 from ingress.delivery.record_metrics import RunMeasures, measures_of
 
 SMALL_BYTES = 256 << 10  # of records: what a partition of a few hundred records a second has in a second
-FIRST_WIDTH = 100  # not more: an abort without a named cause gives the topics of a round separate ones
+FIRST_WIDTH = 100  # not more: after an abort without a named cause each topic of the round gets rounds of its own
 
 
 class _Place(StrEnum):

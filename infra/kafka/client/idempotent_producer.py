@@ -84,8 +84,10 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
     ]
     if problems:
         raise ConfigError(problems, source="Kafka producer properties")
+    # a record above the queue's limit would never be taken, however long it waits for room; `send` bounds memory itself
+    largest = _text(user.get("message.max.bytes", DEFAULTS["message.max.bytes"]))
     limits = {
-        "queue.buffering.max.kbytes": max(memory_bytes // 1024, 1),
+        "queue.buffering.max.kbytes": max(memory_bytes, int(largest) if largest.isdigit() else 0) // 1024 + 1,
         "queue.buffering.max.messages": max(memory_bytes // RECORD_OVERHEAD_BYTES, 1),
     }
     return {**DEFAULTS, **limits, **user, **PINNED}

@@ -85,7 +85,14 @@ def test_pinned_properties_cannot_be_overridden() -> None:
         producer_properties({"acks": "1", "enable.idempotence": False, "linger.ms": 5}, memory_bytes=MIB)
     made = producer_properties({"acks": "all", "enable.idempotence": "true", "linger.ms": 5}, memory_bytes=64 * MIB)
     assert made["linger.ms"] == 5
-    assert made["queue.buffering.max.kbytes"] == 64 * 1024
+
+
+@pytest.mark.parametrize("largest", [100_000_000, 2_000_000, "200000000"])
+def test_the_queue_takes_the_largest_record_that_the_client_takes(largest: int | str) -> None:
+    """A larger one than the queue would wait for room for ever."""
+    given = {} if largest == 100_000_000 else {"message.max.bytes": largest}
+    made = producer_properties(given, memory_bytes=16 * MIB)
+    assert made["queue.buffering.max.kbytes"] * 1024 >= max(int(largest), 16 * MIB)
 
 
 def test_an_unknown_property_is_a_configuration_error() -> None:
@@ -167,6 +174,14 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         run = run_of(partitions[0], [row(o, os.urandom(20_000)) for o in range(200)])
         assert make(memory_bytes=100_000, linger_ms=0).deliver([run], should_stop=never) == []
         assert cluster.records(partitions[0]) == expected(run)
+
+    def test_a_record_larger_than_the_memory_is_delivered(
+        self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        large = cluster.create(unique("large"), 1, {"max.message.bytes": "8000000", "retention.ms": "-1"})[0]
+        run = run_of(large, [row(0), row(1, os.urandom(5_000_000)), row(2)])
+        assert make(memory_bytes=MIB).deliver([run], should_stop=never) == []
+        assert cluster.records(large) == expected(run)
 
     def test_batches_shrink_to_the_limit_of_the_topic(
         self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
