@@ -57,14 +57,14 @@ class Archive:
         """`on_malformed`: see `SegmentStore`."""
         return cls(SegmentStore(objects, prefix, on_malformed), ControlStore(objects, prefix), segment_format)
 
-    def open(self, segment: Segment) -> AbstractContextManager[SegmentReader]:
-        """Opens the segment at once, before the `with` block; closes it at the end of the block."""
-        return closing(self.format.open(self.segments.open(segment), segment))
+    def open(self, segment: Segment, *, tail_bytes: int | None = None) -> AbstractContextManager[SegmentReader]:
+        """Opens the segment at once, before the `with` block; closes it at the end of the block. `tail_bytes`: see
+        `ObjectStore.open`."""
+        return closing(self.format.open(self.segments.open(segment, tail_bytes=tail_bytes), segment))
 
     def footer(self, segment: Segment) -> SegmentFooter:
         """Fetches FOOTER_BYTES, and more of a longer footer, but no records."""
-        file = self.segments.open(segment, tail_bytes=FOOTER_BYTES)
-        with closing(self.format.open(file, segment)) as reader:
+        with self.open(segment, tail_bytes=FOOTER_BYTES) as reader:
             return reader.footer
 
     def batches(self, part: SegmentSlice) -> Iterator[RecordBatch]:

@@ -1,9 +1,9 @@
 """Reads an S3 object: with one GET when it is small, else ranges of one pinned version, fetched on demand.
 
 The first request fetches the end of the object. That is the whole of a small object, and the part of a large one that a
-Parquet reader needs first; a reader of a footer asks for less. Later requests carry `If-Match`, so that every
-byte is of the version first seen. Every range is read to its end, which keeps the connection for the next request; a
-truncated body is resumed where it stopped.
+Parquet reader needs first; a reader of a footer asks for less. Later requests carry `If-Match`, so that every byte is
+of the version first seen. Every range is read to its end, which keeps the connection for the next request; a truncated
+body is resumed where it stopped.
 """
 
 from __future__ import annotations

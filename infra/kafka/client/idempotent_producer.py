@@ -86,8 +86,9 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
         raise ConfigError(problems, source="Kafka producer properties")
     # a record above the queue's limit would never be taken, however long it waits for room; `send` bounds memory itself
     largest = _text(user.get("message.max.bytes", DEFAULTS["message.max.bytes"]))
+    queue_bytes = max(memory_bytes, int(largest) if largest.isdigit() else 0)
     limits = {
-        "queue.buffering.max.kbytes": max(memory_bytes, int(largest) if largest.isdigit() else 0) // 1024 + 1,
+        "queue.buffering.max.kbytes": -(-queue_bytes // 1024),
         "queue.buffering.max.messages": max(memory_bytes // RECORD_OVERHEAD_BYTES, 1),
     }
     return {**DEFAULTS, **limits, **user, **PINNED}

@@ -83,8 +83,10 @@ class TestFakeTargetWithTransactions(TestFakeTarget):
 def test_pinned_properties_cannot_be_overridden() -> None:
     with pytest.raises(ConfigError, match=r'"acks"(.|\n)*|"enable.idempotence"'):
         producer_properties({"acks": "1", "enable.idempotence": False, "linger.ms": 5}, memory_bytes=MIB)
-    made = producer_properties({"acks": "all", "enable.idempotence": "true", "linger.ms": 5}, memory_bytes=64 * MIB)
+    kept = {"acks": "all", "enable.idempotence": "true", "linger.ms": 5, "message.max.bytes": 1_000_000}
+    made = producer_properties(kept, memory_bytes=64 * MIB)
     assert made["linger.ms"] == 5
+    assert made["queue.buffering.max.kbytes"] == 64 * 1024
 
 
 @pytest.mark.parametrize("largest", [100_000_000, 2_000_000, "200000000"])
