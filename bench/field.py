@@ -29,6 +29,7 @@ from bench.resources import BenchResources
 from bench.server_log import ServerLog, VersityLog
 from infra.contracts.storage import ObjectStore
 from infra.local.aws import s3_client
+from infra.local.coordinators import wait_for_coordinators
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.local.versitygw import VersityGateway
@@ -123,6 +124,7 @@ def suite(plan: FieldPlan, server: str, contenders: tuple[Contender, ...]) -> It
             bootstrap=stack.brokers["a"].bootstrap, endpoint_url=url, run="field", queue_url=stack.moto.endpoint_url
         )
         place.prepare()
+        wait_for_coordinators(place.bootstrap, "field.first")
         objects: ObjectStore = S3ObjectStore(s3_client(url), place.bucket)
         if server == "folder":
             (folder / "objects").mkdir()

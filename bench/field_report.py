@@ -292,7 +292,7 @@ def page(run: FieldRun) -> str:
 METHOD = """\
 - The earlier version is a wheel, built from its commit, in a virtual environment of its own with the versions of its
   own `constraints.txt`. Both have the same broker, S3 server and topic, each an archive of its own; they take turns, in
-  changing order.
+  changing order. Groups and transactions of the broker have their coordinators before the first one starts.
 - **records/s, MB/s**: median of the rounds with all records, lowest and highest in brackets; from the first fetch or
   delivery to the last record stored or acknowledged, as in the [benchmark](bench.md#how-it-is-measured).
 - **CPU-s/M, marginal**: user and system time of the whole process with all records, less that with a quarter of them,

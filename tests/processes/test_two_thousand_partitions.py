@@ -11,7 +11,7 @@ from functools import partial
 from io import BytesIO
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from bench.server_log import ServerLog
 from formats.footer import SegmentOrigin
@@ -19,6 +19,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from infra.local.aws import s3_client, sqs_client
+from infra.local.coordinators import wait_for_coordinators
 from infra.local.process import Supervisor
 from infra.local.stack import LocalStack
 from infra.storage.s3 import S3ObjectStore
@@ -156,10 +157,8 @@ def test_a_start_of_ingress(site: Site) -> None:
 def settle(site: Site, region: str, topics: Collection[str], each: int) -> None:
     """Until the cluster is as users find it: each partition has its leader, groups and transactions their coordinators.
     A broker works on that for seconds after thousands of partitions were created, which is no start of ours."""
-    bootstrap, name = site.bootstrap(region), f"{site.name}.first"
-    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": name})) as first:
-        first.commit(offsets=[TopicPartition(next(iter(topics)), 0, 0)], asynchronous=False)
-    Producer({"bootstrap.servers": bootstrap, "transactional.id": name}).init_transactions()
+    bootstrap = site.bootstrap(region)
+    wait_for_coordinators(bootstrap, f"{site.name}.first")
     for topic in topics:
         ends(bootstrap, topic, each, settles_within=PATIENCE.total_seconds())
 
