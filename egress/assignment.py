@@ -64,9 +64,6 @@ class Assignment:
     def partitions(self) -> Mapping[TopicPartition, AssignedPartition]:
         return self._assigned.all
 
-    def sources(self) -> Mapping[TopicPartition, SourcePartition]:
-        return {partition: assigned.source for partition, assigned in self.partitions.items()}
-
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
         return self._assigned.get(partition)
 

@@ -156,8 +156,8 @@ class EgressController:
         for assigned, session in self._pressure.poll():
             self._apply(assigned, session, session.core.seal_early(), now)
         self._alarms.poll(now, topics=parts.watcher.alarm(now))
-        parts.lag.committed(self._commits.poll(self._assignment.get, now))
-        parts.lag.poll(now, self._assignment.sources)
+        self._commits.poll(self._assignment.get, now)
+        parts.lag.poll(now, self._assignment.partitions)
         parts.metrics.gauge("egress_memory_bytes", parts.builder.buffered_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.builder.spool_bytes)
         parts.metrics.gauge("egress_spool_limit_bytes", parts.builder.spool_limit)

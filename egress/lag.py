@@ -4,11 +4,13 @@ pool."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from egress.assigned_partition import AssignedPartition
+from egress.end_history import EndHistory
 from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from formats.segment import SourcePartition
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
+    asked_at: datetime
     highs: Mapping[TopicPartition, int]
     stable: Mapping[TopicPartition, int]
 
@@ -36,17 +39,16 @@ class LagGauge:
     interval: timedelta
     pool: Executor
     stuck: StuckTransactions | None  # None: `read_uncommitted`, which waits for no transaction
-    _committed: dict[TopicPartition, int] = field(default_factory=dict)
+    _stored: dict[TopicPartition, int] = field(default_factory=dict)  # everything below is archived
+    _histories: dict[TopicPartition, EndHistory] = field(default_factory=dict)
     _lookup: Lookup[_Ends] = field(init=False)
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
-    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._committed.update(offsets)
-
     def forget(self, partition: TopicPartition) -> None:
-        self._committed.pop(partition, None)
+        self._stored.pop(partition, None)
+        self._histories.pop(partition, None)
         labels = _labels(partition)
         self.metrics.forget("egress_lag_records", **labels)
         self.metrics.forget("egress_lag_seconds", **labels)
@@ -54,40 +56,62 @@ class LagGauge:
             self.stuck.forget(partition)
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
-    def poll(self, now: datetime, sources: Callable[[], Mapping[TopicPartition, SourcePartition]]) -> None:
-        """`sources`: of the assigned partitions."""
+    def poll(self, now: datetime, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """`partitions`: those assigned to this process."""
         match self._lookup.collect():
             case Answer(value=ends):
-                self._report(ends, sources(), now)
+                self._note(partitions)
+                self._report(ends, partitions, now)
             case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
-        if self._lookup.is_due(now) and (partitions := list(sources())):
+        if self._lookup.is_due(now) and partitions:
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self._ask, partitions, dict(self._committed))
+            self._note(partitions)
+            self._lookup.ask(self._ask, now, list(partitions), dict(self._stored))
 
-    def _ask(self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, int]) -> _Ends:
+    def _note(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """What is stored of each, as far as it is known: where a partition stops, the last that was."""
+        for partition, assigned in partitions.items():
+            if (session := assigned.session) is not None:
+                self._stored[partition] = session.core.committable
+
+    def _ask(
+        self, now: datetime, partitions: Collection[TopicPartition], stored: Mapping[TopicPartition, int]
+    ) -> _Ends:
         highs = self.admin.high_watermarks(partitions)
         if self.stuck is None:
-            return _Ends(highs, {})
-        # Where all is committed, no transaction is open, which saves a request for each partition at rest. A stable
-        # offset beyond an end that was read before it says the same.
-        at_rest = {partition: high for partition, high in highs.items() if committed.get(partition) == high}
+            return _Ends(now, highs, {})
+        # Where all is stored, no transaction is open, which saves a request for each partition at rest. A stable offset
+        # beyond an end that was read before it says the same.
+        at_rest = {partition: high for partition, high in highs.items() if stored.get(partition) == high}
         behind = [partition for partition in highs if partition not in at_rest]
-        return _Ends(highs, {**at_rest, **self.admin.stable_offsets(behind)})
+        return _Ends(now, highs, {**at_rest, **self.admin.stable_offsets(behind)})
 
-    def _report(self, ends: _Ends, sources: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
-        for partition, source in sources.items():
-            if partition not in ends.highs or partition not in self._committed:
+    def _report(self, ends: _Ends, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
+        for partition, high in ends.highs.items():
+            if (assigned := partitions.get(partition)) is None:
                 continue
-            labels = _labels(partition)
-            oldest_ms = self.builder.oldest_ms(source)
-            seconds = 0.0 if oldest_ms is None else max(now.timestamp() - oldest_ms / 1000, 0.0)
-            lag = max(ends.highs[partition] - self._committed[partition], 0)
-            self.metrics.gauge("egress_lag_records", lag, **labels)
+            labels, stored = _labels(partition), self._stored.get(partition)
+            history = self._histories.setdefault(partition, EndHistory())
+            history.saw(high, ends.asked_at)
+            if stored is not None:
+                self.metrics.gauge("egress_lag_records", max(high - stored, 0), **labels)
+            seconds = self._waiting(assigned.source, history, stored, now).total_seconds()
             self.metrics.gauge("egress_lag_seconds", seconds, **labels)
         if self.stuck is not None:
-            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in sources}, ends.highs, now):
+            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in partitions}, ends.highs, now):
                 self._report_tail(tail, is_news=self.stuck.is_news(tail))
+
+    def _waiting(self, source: SourcePartition, history: EndHistory, stored: int | None, now: datetime) -> timedelta:
+        """Age of the oldest record that is not archived. By its timestamp when egress has read it, which a producer may
+        have set to any time: so no more than since when records wait, if that is known."""
+        behind, oldest_ms = history.behind(stored, now), self.builder.oldest_ms(source)
+        if oldest_ms is None:
+            return behind
+        age = timedelta(seconds=now.timestamp() - oldest_ms / 1000)
+        if age < timedelta():  # its producer's clock is ahead
+            return behind
+        return min(age, behind) if history.knows(stored) else age
 
     def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:
         self.metrics.gauge("stuck_transaction_seconds", tail.age.total_seconds(), **_labels(tail.partition))

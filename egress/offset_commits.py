@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -37,10 +37,8 @@ class Commits:
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 
-    def poll(
-        self, assigned_to: Callable[[TopicPartition], AssignedPartition | None], now: datetime
-    ) -> Mapping[TopicPartition, int]:
-        """Send the waiting offsets, and return those that were sent."""
+    def poll(self, assigned_to: Callable[[TopicPartition], AssignedPartition | None], now: datetime) -> None:
+        """Send the waiting offsets."""
         for partition, refused in self.consumer.commit_answers().items():
             assigned = assigned_to(partition)
             if assigned is not None and not refused:
@@ -52,7 +50,7 @@ class Commits:
                 self._waiting.setdefault(partition, session.position(session.core.committable))
                 self._not_before = now + RETRY
         if not self._waiting or (self._not_before is not None and now < self._not_before):
-            return {}
+            return
         try:
             with durable(Step.COMMIT_OFFSETS):  # only sent here: `commit_answers` returns the result
                 self.consumer.commit(self._waiting)
@@ -62,10 +60,8 @@ class Commits:
                 if (assigned := assigned_to(partition)) is not None:
                     assigned.failing.failed(Attempt.COMMIT, str(error), now)
             self._not_before = now + RETRY
-            return {}
-        sent = {p: c.next_offset for p, c in self._waiting.items()}
+            return
         self._waiting, self._not_before = {}, None
-        return sent
 
     def commit_and_wait(self, partitions: Collection[TopicPartition], timeout: timedelta) -> None:
         """Commit before `partitions` are revoked: wait at most `timeout` for the answer, and log a failure."""

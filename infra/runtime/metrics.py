@@ -216,8 +216,12 @@ TABLE: dict[MetricName, Metric] = {
     "store_requests": Metric(("operation",), "requests to the object store; label operation"),
     "store_errors": Metric(("operation",), "failed requests; label operation; growing = the object store has problems"),
     "broker_errors": Metric(NONE, "errors reported by the Kafka client"),
-    "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
-    "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
+    "egress_lag_records": Metric(PARTITION, "high watermark − first offset that is not archived"),
+    "egress_lag_seconds": Metric(
+        PARTITION,
+        "RPO of the archive: it holds everything that the topic held so many seconds ago; where egress does not know "
+        "since when records wait, how long it has seen them wait at least; 0 when none waits",
+    ),
     "stuck_transaction_seconds": Metric(
         PARTITION,
         "how long an open source transaction has blocked the archive; beyond `stuck_transaction_after`: find its "

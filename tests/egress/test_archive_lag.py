@@ -1,0 +1,148 @@
+"""How far the archive is behind its topics: every record that waits is counted, read by egress or not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egress.end_history import MOST, EndHistory
+from formats.records.milliseconds import ms_at_or_before
+from infra.contracts.cluster import TopicPartition
+from tests.egress.two_partitions import LABELS, P, joined
+from tests.egress.world import Process, World
+from tests.fakes.kafka_consumer import FakeRecord
+from tests.fakes.surroundings import T0
+
+
+def at(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def lag(process: Process) -> float | None:
+    return process.metrics.value("egress_lag_seconds", **LABELS)
+
+
+def measured(process: Process, seconds: float = 30) -> float:
+    """After so many seconds."""
+    process.later(seconds, turns=4)
+    found = lag(process)
+    assert found is not None
+    return found
+
+
+# --- pure -------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_waits_longer_than_since_everything_was_stored() -> None:
+    seen = EndHistory()
+    for end, second in ((10, 0), (10, 10), (20, 20), (35, 30)):
+        seen.saw(end, T0 + at(second))
+    assert seen.behind(35, T0 + at(40)) == at(0)
+    assert seen.behind(34, T0 + at(40)) == at(20), "up to 20, it held all at 20 seconds"
+    assert [seen.knows(offset) for offset in (34, 9, None)] == [True, False, False]
+
+
+def test_what_waits_from_the_first_moment_on_waits_so_long_at_least() -> None:
+    seen = EndHistory()
+    seen.saw(10, T0)
+    assert seen.behind(9, T0 + at(40)) == at(40)
+    assert seen.behind(None, T0 + at(40)) == at(40)
+
+
+def test_a_log_that_was_cut_is_another_end() -> None:
+    seen = EndHistory()
+    for end, second in ((10, 0), (30, 10), (12, 20)):
+        seen.saw(end, T0 + at(second))
+    assert seen.end == 12
+    assert seen.behind(12, T0 + at(20)) == at(0)
+    assert seen.behind(11, T0 + at(20)) == at(20)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3 * MOST))
+def test_it_is_never_less_than_since_everything_was_stored(steps: list[tuple[int, int]]) -> None:
+    """Each step: so many records are produced, and so many stored. Exact as long as no moment is left out."""
+    seen, ends, stored = EndHistory(), list[int](), 0
+    for second, (produced, done) in enumerate(steps):
+        ends.append((ends[-1] if ends else 0) + produced)
+        seen.saw(ends[-1], T0 + at(second))
+        stored = min(stored + done, ends[-1])
+        held = [moment for moment, end in enumerate(ends) if end <= stored]
+        wanted = at(0) if stored == ends[-1] else at(second - max(held, default=0))
+        found = seen.behind(stored, T0 + at(second))
+        assert seen.knows(stored) is bool(held)
+        assert found == wanted if len(ends) <= MOST else found >= wanted
+    assert len(seen._seen) <= MOST
+
+
+# --- of a process -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("away", ["put_new", "list"])
+def test_records_that_wait_since_before_the_start_are_counted_while_the_store_is_away(world: World, away: str) -> None:
+    """Nothing is committed by this process, and without an answer of the store nothing is read."""
+    joined(world).stop()
+    world.broker.append(P, FakeRecord(timestamp_ms=ms_at_or_before(world.clock.at)))
+    world.objects.away = {away}
+    process = joined(world)
+    grows = [measured(process) for _ in range(40)]
+    assert grows == sorted(grows)
+    assert grows[-1] > 1000, "ReplicatorArchiveBehind fires"
+    world.objects.away = set()
+    for _ in range(20):
+        process.later(30)
+    assert lag(process) == 0
+    world.expect(P)
+
+
+def test_records_behind_an_open_transaction_are_counted(world: World) -> None:
+    process = world.process()
+    process.join()
+    transaction = world.broker.begin(P, b"open")
+    assert measured(process) <= 30
+    assert measured(process, 600) > 600
+    transaction.abort()
+    measured(process)
+    assert measured(process) == 0
+
+
+def test_records_of_an_earlier_time_wait_only_since_they_were_produced(world: World) -> None:
+    process = joined(world)
+    measured(process)
+    world.produce(P, 1)  # their timestamps are years old
+    process.uploads.holding = True
+    assert 0 < measured(process) <= 60
+    process.uploads.holding = False
+    process.uploads.run_all()
+    measured(process)
+    assert measured(process) == 0
+
+
+def test_the_age_of_what_egress_has_read_is_exact(world: World) -> None:
+    process = joined(world)
+    measured(process)
+    process.later(20)
+    world.broker.append(P, FakeRecord(timestamp_ms=ms_at_or_before(world.clock.at)))
+    process.uploads.holding = True
+    assert measured(process, 11) == pytest.approx(11, abs=0.01)
+
+
+def test_a_clock_that_is_ahead_hides_nothing(world: World) -> None:
+    process = joined(world)
+    measured(process)
+    world.broker.append(P, FakeRecord(timestamp_ms=ms_at_or_before(world.clock.at + timedelta(days=1))))
+    process.uploads.holding = True
+    assert measured(process, 600) >= 600
+
+
+def test_a_partition_at_rest_has_no_lag_after_a_start(world: World) -> None:
+    world.produce(P, 5)
+    joined(world).stop()
+    process = joined(world)
+    assert measured(process) == 0
+    assert process.metrics.value("egress_lag_records", **LABELS) == 0
+    process.consumer.revoke(TopicPartition(P.topic, P.partition))
+    process.turn()
+    assert lag(process) is None
