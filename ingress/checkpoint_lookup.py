@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,6 +42,7 @@ class CheckpointLookup:
     lister: SegmentLister
     notes: ParkedReporter
     clock: Clock
+    may_still_write: Callable[[TopicPartition], bool]  # `Delivery.may_still_write`
     _lookups: Lookups[AssignedPartition, Positions] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,9 +71,11 @@ class CheckpointLookup:
         return assigned in self._lookups.keys
 
     def ask(self, now: datetime) -> None:
-        """Read the checkpoints of all waiting partitions, in one request."""
+        """Read the checkpoints of all waiting partitions, in one request. Those wait that a round of this process may
+        still move: what it delivers would be delivered again."""
         asked = self._lookups.keys
-        waiting = [h for h in self.assignment.busy() if h not in asked and h.is_due(now)]
+        due = [h for h in self.assignment.busy() if h not in asked and h.is_due(now)]
+        waiting = [h for h in due if not self.may_still_write(h.delivery_target.target)]
         if waiting:
             targets = list(dict.fromkeys(h.delivery_target.target for h in waiting))  # several sources may share one
             self._lookups.ask(waiting, self._read, targets)

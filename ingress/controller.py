@@ -175,6 +175,7 @@ class IngressController:
             lister=self._lister,
             notes=parts.notes,
             clock=parts.clock,
+            may_still_write=parts.delivery.may_still_write,
         )
 
     def run(self) -> None:

@@ -130,7 +130,8 @@ class IngressSettings(CatalogSettings):
     transaction_timeout: timedelta = field(
         default=timedelta(seconds=30),
         metadata=setting(
-            "when the target aborts the transaction of a process that died; until then its partitions wait, unless "
+            "when the target aborts the transaction of a process that died; its partitions wait for that, and for the "
+            "end of its session (session.timeout.ms), unless "
             'kafka.consumer."group.instance.id" lets its successor take over at once',
             minimum=timedelta(seconds=1),
         ),

@@ -127,6 +127,10 @@ def test_destination_created_again_while_running_gets_nothing(world: World) -> N
     assert process.metrics.value("stopped_partitions", held="true") == 1
     process.later(31)
     assert world.offsets(C) == numbers((0, 3))
+    process.placement.revoke(C)
+    process.turn()
+    assert process.stopped == {}
+    assert process.metrics.value("stopped_partitions", held="true") == 0
 
 
 def test_destination_created_again_before_anything_was_delivered_is_just_used(world: World) -> None:

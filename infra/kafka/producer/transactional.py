@@ -182,6 +182,7 @@ class TransactionalWriter:
                     )
                 producer.acknowledged(should_stop)
             self._checkpoint(producer, last, skipped, sent, should_stop)
+            producer.progress_check(should_stop)()  # nothing above may have waited, and so have noticed the stop
             if fence is not None:
                 with durable(Step.SEND_OFFSETS):
                     producer.fence(last.values(), fence, should_stop)

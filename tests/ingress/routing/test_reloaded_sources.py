@@ -126,12 +126,12 @@ def test_the_round_that_delivers_a_dropped_partition_ends_by_itself() -> None:
     process = joined(world)
     [assigned] = [one for one in process.controller._assignment if one.delivery_target.target == C]
     epoch = assigned.delivery_target.epoch
-    process.delivery._in_round = frozenset({epoch})
+    process.delivery._in_round = {epoch: assigned.delivery_target}
     reload(process, OTHER)
 
     def end_round() -> None:
         with process.delivery._mutex:
-            process.delivery._in_round = frozenset()
+            process.delivery._in_round = {}
             process.delivery._mutex.notify_all()
 
     ending = threading.Timer(0.05, end_round)
@@ -140,6 +140,28 @@ def test_the_round_that_delivers_a_dropped_partition_ends_by_itself() -> None:
     ending.join()
     assert process.controller._assignment.of(assigned.delivery_target.source) is None
     assert not process.delivery._give_up_round
+
+
+def test_a_partition_begins_again_only_after_the_round_that_may_still_move_it() -> None:
+    """A round that outlives its release writes its checkpoint later, in the same generation: no fence keeps it out."""
+    world = world_of_two()
+    process = joined(world)
+    [assigned] = [one for one in process.controller._assignment if one.delivery_target.target == C]
+    delivery, earlier = process.delivery, assigned.delivery_target
+    delivery._in_round = {earlier.epoch: earlier}
+    delivery.release([earlier.epoch], timedelta())
+    process.controller._assignment.forget([assigned])
+    process.controller._targets._add_sources(C)
+    world.clock.advance(5)
+    process.control(4)
+    [again] = [one for one in process.controller._assignment if one.delivery_target.target == C]
+    assert again.sequencer is None
+    world.put(4, 5)
+    world.set_checkpoint(6)  # by the round, whose end is late
+    delivery._in_round = {}
+    process.later(5)
+    assert again.sequencer is not None
+    assert world.offsets(C) == numbers((0, 3)), "4 and 5 are not delivered again"
 
 
 def test_without_a_search_no_topic_is_delivered_that_appears_later() -> None:

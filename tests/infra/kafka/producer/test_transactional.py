@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -132,6 +133,26 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
         assert writer.deliver([run], should_stop=never) == []
         assert self.read(partitions[0], 2) == expected(run)
+
+    def test_a_round_that_is_given_up_once_everything_has_arrived_is_aborted(
+        self,
+        make: Callable[..., TransactionalWriter],
+        partitions: Sequence[TopicPartition],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Nothing waits any more that would notice it; a commit would come after the partitions have begun anew."""
+        writer, stopped = make(), False
+        checkpoint = writer._checkpoint
+
+        def then_stop(*arguments: Any) -> None:
+            nonlocal stopped
+            checkpoint(*arguments)
+            stopped = True
+
+        monkeypatch.setattr(writer, "_checkpoint", then_stop)
+        with pytest.raises(BrokerUnavailable, match="stopped"):
+            writer.deliver([run_of(partitions[0], [row(0)])], should_stop=lambda: stopped)
+        assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
 
     def test_a_second_process_with_the_same_id_fences_the_first(
         self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
