@@ -54,6 +54,7 @@ DEFAULTS: Mapping[str, object] = {
     "message.max.bytes": 100_000_000,
 }
 
+QUEUE_LIMIT, LARGEST = "queue.buffering.max.kbytes", "message.max.bytes"
 BY_KEY = -1  # instead of a partition number: the partitioner chooses by the record's key
 RECORD_OVERHEAD_BYTES = 300  # the client's memory per queued record beside its bytes; 230 measured without headers
 SECONDARY = frozenset(
@@ -82,16 +83,25 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
         for name, value in PINNED.items()
         if name in user and _text(user[name]) != _text(value)
     ]
+    given = dict(user)
+    room, largest = _number(user.get(QUEUE_LIMIT)), _number(user.get(LARGEST))
+    if room is not None and LARGEST not in user:
+        given[LARGEST] = largest = min(int(str(DEFAULTS[LARGEST])), room * 1024)
+    if room is not None and largest is not None and room * 1024 < largest:
+        problems.append(
+            f'kafka.producer."{QUEUE_LIMIT}": {room} KiB leave no room for a record of {LARGEST} ({largest} bytes): '
+            f"such a record would wait for ever; leave it out, set it to at least {-(-largest // 1024)}, or set "
+            f'"{LARGEST}" to at most {room * 1024}'
+        )
     if problems:
         raise ConfigError(problems, source="Kafka producer properties")
-    # a record above the queue's limit would never be taken, however long it waits for room; `send` bounds memory itself
-    largest = _text(user.get("message.max.bytes", DEFAULTS["message.max.bytes"]))
-    queue_bytes = max(memory_bytes, int(largest) if largest.isdigit() else 0)
+    # a record above the queue's limit would never be taken; `send` bounds memory itself, so the limit may be above it
+    queue_bytes = max(memory_bytes, int(str(DEFAULTS[LARGEST])) if largest is None else largest)
     limits = {
-        "queue.buffering.max.kbytes": -(-queue_bytes // 1024),
+        QUEUE_LIMIT: -(-queue_bytes // 1024),
         "queue.buffering.max.messages": max(memory_bytes // RECORD_OVERHEAD_BYTES, 1),
     }
-    return {**DEFAULTS, **limits, **user, **PINNED}
+    return {**DEFAULTS, **limits, **given, **PINNED}
 
 
 def transactional_properties(
@@ -368,3 +378,11 @@ class IdempotentProducer(Generic[FailureOwner]):
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: object) -> int | None:
+    """As the client reads it, decimal or hexadecimal; None for what is not one, which the client judges."""
+    try:
+        return int(_text(value), 0)
+    except ValueError:
+        return None

@@ -45,6 +45,7 @@ class _Counts(ctypes.Structure):
     """The begin of `run_t`."""
 
     _fields_ = (
+        ("queued", ctypes.c_int64),
         ("reported", ctypes.c_int64),
         ("acknowledged", ctypes.c_int64),
         ("first_offset", ctypes.c_int64),
@@ -58,17 +59,17 @@ class LentRun:
     """The Reports of a run of `count` records, which the client sends in order to one partition. Use from one thread,
     that of the producer."""
 
-    __slots__ = ("_acknowledged", "_batches", "_counts", "_ended", "_last_offset", "_reported", "count", "errors",
-                 "first_offset", "queued", "state")  # fmt: skip
+    __slots__ = ("_acknowledged", "_batches", "_counts", "_ended", "_last_offset", "_queued", "_reported", "count",
+                 "errors", "first_offset", "state")  # fmt: skip
 
     keeps_each = False
     each_offset: Int64Array | None = None
 
     def __init__(self, count: int) -> None:
-        self.count, self.queued, self._ended = count, 0, False
+        self.count, self._ended = count, False
         self.errors: list[KafkaError] = []  # each code once, in the order of their coming
         self.first_offset = self._last_offset = NO_OFFSET
-        self._acknowledged = self._reported = 0
+        self._acknowledged = self._reported = self._queued = 0
         # memory and reference: from here on the client may have them, see the rules
         self.state: int | None = compiled("produce").quick("replicator_run_new", ctypes.c_void_p)()
         if self.state is None:
@@ -81,6 +82,12 @@ class LentRun:
         """Whether every record is acknowledged, as far as the reports show."""
         self._read()
         return self.is_contiguous
+
+    @property
+    def queued(self) -> int:
+        """Records that the client has taken, as counted where it takes them."""
+        self._read()
+        return self._queued
 
     @property
     def is_back(self) -> bool:
@@ -115,7 +122,7 @@ class LentRun:
         if self.state is None:
             return True
         self._read()
-        if not closed and not (self._ended and self._reported == self.queued):
+        if not closed and not (self._ended and self._reported == self._queued):
             return False
         assert self._batches is not None
         compiled("produce").quick("replicator_run_free", None, ctypes.c_void_p)(self.state)
@@ -127,6 +134,7 @@ class LentRun:
         if self.state is None:
             return
         counts = self._counts
+        self._queued = counts.queued
         self._reported = counts.reported  # first: what belongs to so many reports is there already
         self._acknowledged = counts.acknowledged
         self.first_offset, self._last_offset = counts.first_offset, counts.last_offset

@@ -81,8 +81,8 @@ def unfit() -> str:
     try:
         if (loaded := _library().rd_kafka_version()) != confluent_kafka.libversion()[1]:
             return f"the library beside confluent_kafka has version {loaded:#x}, the client's is another"
-        if not [compiled(name) for name in names()]:
-            return f"no compiled objects are installed in {OBJECTS}"
+        if missing := {"consume", "produce"} - {name for name in names() if compiled(name)}:
+            return f"compiled objects are not installed in {OBJECTS}: {', '.join(sorted(missing))}"
     except (OSError, LookupError) as error:
         return str(error)
     return ""

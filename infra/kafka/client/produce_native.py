@@ -90,10 +90,9 @@ class NativeProduce:
             end = min(row + rows, batch.num_rows)
             while row < end:
                 taken = produce(
-                    self._handle, topic, partition.partition, lent.state, lent.queued, lent.count,
+                    self._handle, topic, partition.partition, lent.state, lent.count,
                     columns, row, end, BORROW, code,
                 )  # fmt: skip
-                lent.queued += taken - row
                 row = taken
                 if row < end:
                     if code.value != KafkaError._QUEUE_FULL:
@@ -144,7 +143,7 @@ class _Functions:
         self.produce: NativeFunction = code.call(
             "replicator_produce",
             ctypes.c_int64,
-            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64),
             *(_COLUMNS, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)),
         )
 

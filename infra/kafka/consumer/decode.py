@@ -222,7 +222,10 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
 
 
 def undecodable(offset: int | None) -> str:
-    return f"the name of a header of the record at offset {offset} is not UTF-8; the client cannot deliver it"
+    return (
+        f"the client cannot read the headers of the record at offset {offset}: the name of one is not UTF-8, or there "
+        "are more than 100,000"
+    )
 
 
 def _header_column(headers: list[object]) -> tuple[pa.Array, int]:

@@ -59,13 +59,17 @@ class PlainFetching:
     @contextmanager
     def fetch(self, count: int, timeout: timedelta = timedelta(), linger: timedelta = timedelta()) -> Iterator[Fetch]:
         messages = self._consume(count, timeout, linger)
-        yield Fetch(len(messages), decode.items(messages))
+        with self._member.failing():
+            yield Fetch(len(messages), decode.items(messages))
 
     def seeking(self, partition: TopicPartition) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()  # the client delivers wherever it seeks
 
     def _consume(self, count: int, timeout: timedelta, linger: timedelta) -> Sequence[Message]:
-        """The client's `consume` would wait the whole timeout for a full batch."""
+        """The client's `consume` would wait the whole timeout for a full batch. Nothing once records were lost: those
+        behind them would hide it until the disturbance is reported."""
+        if self._member.disturbed:
+            return []
         messages = self._member.consume(count, timedelta())
         if not messages and timeout > timedelta() and not self._member.disturbed:
             messages = self._member.consume(1, timeout)

@@ -92,17 +92,21 @@ def read_runs(
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
             with fetch as found:
                 for _, item in found:
+                    if at >= next_offset:  # what lies behind is not asked for, whatever it is
+                        break
                     if isinstance(item, Event):
                         at = max(at, _passed(partition, at, item))
                         continue
                     for run in item.runs():
+                        if at >= next_offset:
+                            break
                         if isinstance(run, PartitionFailed):
                             raise TargetError(f"read {partition}: {run.reason}")
                         at = run.last_offset + 1
                         part = _trimmed(run, wanted)
                         if part is not None:
                             yield part
-            if gone:
+            if gone and at < next_offset:
                 raise TargetError(f"read {partition} from offset {at}: {describe_error(gone[0])}")
             if at > before:  # errors, and ends of the partition at the same offset, are no progress
                 deadline = Deadline(patience)

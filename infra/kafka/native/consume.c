@@ -116,8 +116,8 @@ int64_t replicator_take(ptrdiff_t (*consume_batch_queue)(void *, int, message_t 
 enum { RECORDS = 0, EVENT = 1, UNDECODABLE = 2 };
 
 // A part: consecutive messages of one partition. RECORDS: of one leader epoch, offsets strictly rising, each column
-// less than LIMIT bytes. EVENT: one message that carries an error. UNDECODABLE: one record with a header name that is
-// not UTF-8, of which no sizes are known.
+// less than LIMIT bytes. EVENT: one message that carries an error. UNDECODABLE: one record with headers that the library
+// cannot read, or with a name that is not UTF-8; no sizes of it are known.
 typedef struct {
   int64_t begin, end;  // in the sorted array
   int64_t topic, partition, kind, error, epoch, first_offset, last_offset;
@@ -127,6 +127,7 @@ typedef struct {
 
 #define LIMIT ((int64_t)1 << 30)
 #define PARTITION_EOF (-191)
+#define NO_HEADERS (-156)  // _NOENT; any other code: there are some that the library cannot read, or more than 100,000
 
 static int is_utf8(const unsigned char *s, size_t n) {
   for (size_t i = 0; i < n;) {
@@ -169,7 +170,8 @@ static int measure(const message_t *m, part_t *to) {
   else
     to->null_values++;
   void *headers;
-  if (message_headers(m, &headers) != 0) return 1;  // none
+  int code = message_headers(m, &headers);
+  if (code) return code == NO_HEADERS;
   const char *name;
   const void *value;
   size_t len, i;

@@ -42,8 +42,9 @@ void replicator_produce_init(void **addresses) {
 #define CODES 16
 enum { OURS = 1, FIRST = 2, LAST = 4, ALIGNED = 64 };  // marks in the opaque, below the run's alignment
 
-// What was reported of the records of a run. Its first five fields are read by Python.
+// What was queued of the records of a run, and what was reported. All but the lock are read by Python.
 typedef struct {
+  int64_t queued;  // by the thread that produces, which alone reads it
   _Atomic int64_t reported;  // records whose outcome is known; counted last, and then the run is not touched any more
   _Atomic int64_t acknowledged;
   _Atomic int64_t first_offset, last_offset;  // of the first and the last record; -1: not known
@@ -55,6 +56,7 @@ typedef struct {
 run_t *replicator_run_new(void) {
   run_t *run = aligned_alloc(ALIGNED, (sizeof(run_t) + ALIGNED - 1) / ALIGNED * ALIGNED);
   if (!run) return NULL;
+  run->queued = 0;
   atomic_init(&run->reported, 0);
   atomic_init(&run->acknowledged, 0);
   atomic_init(&run->first_offset, -1);
@@ -198,10 +200,10 @@ static int add_headers(const columns_t *c, int64_t row, void **headers) {
 #define FATAL (-150)
 
 // Queues the rows from `row` to before `end` in the client, in order. Returns the row that it does not take, and why in
-// `code`; `end` if it takes all. `queued`: records of the run that are queued already, of `count` that it has. `flags`: 2
-// to copy the values; 0 to borrow them until they are reported.
-int64_t replicator_produce(void *rk, const char *topic, int32_t partition, run_t *run, int64_t queued, int64_t count,
-                           const columns_t *c, int64_t row, int64_t end, int32_t flags, int32_t *code) {
+// `code`; `end` if it takes all. `count`: records of the whole run. `flags`: 2 to copy the values; 0 to borrow them until
+// they are reported. What is queued is counted here: an interrupt that Python handles right after the call would lose it.
+int64_t replicator_produce(void *rk, const char *topic, int32_t partition, run_t *run, int64_t count, const columns_t *c,
+                           int64_t row, int64_t end, int32_t flags, int32_t *code) {
   *code = 0;
   void *handle = topic_new(rk, topic, NULL);
   if (!handle) {
@@ -211,8 +213,8 @@ int64_t replicator_produce(void *rk, const char *topic, int32_t partition, run_t
   argument_t a[8] = {{.type = TOPIC, .u.address = handle},
                      {.type = PARTITION, .u.partition = partition},
                      {.type = FLAGS, .u.flags = flags}};
-  for (; row < end; row++, queued++) {
-    uintptr_t mark = (uintptr_t)run | OURS | (queued == 0 ? FIRST : 0) | (queued == count - 1 ? LAST : 0);
+  for (; row < end; row++) {
+    uintptr_t mark = (uintptr_t)run | OURS | (run->queued == 0 ? FIRST : 0) | (run->queued == count - 1 ? LAST : 0);
     a[3] = (argument_t){.type = OPAQUE, .u.address = (void *)mark};
     a[4] = (argument_t){.type = TIMESTAMP, .u.timestamp = c->timestamps[row]};
     a[5] = bytes(KEY, c->key_valid, c->key_bit, c->key_ends, c->key, row);
@@ -223,7 +225,10 @@ int64_t replicator_produce(void *rk, const char *topic, int32_t partition, run_t
       producing = 1;
       void *error = produceva(rk, a, headers ? 8 : 7);
       producing = 0;
-      if (!error) continue;
+      if (!error) {
+        run->queued++;
+        continue;
+      }
       *code = error_is_fatal(error) ? FATAL : error_code(error);
       error_destroy(error);
     }

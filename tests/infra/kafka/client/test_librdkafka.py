@@ -72,7 +72,7 @@ def test_what_is_unfit_is_logged_once_with_the_reason(
         (platform, "libc_ver", lambda: ("", ""), "not glibc"),
         (confluent_kafka, "__file__", "/nowhere/confluent_kafka/__init__.py", "not installed from its wheel"),
         (confluent_kafka, "version", lambda: "2.12.0", "confluent_kafka 2.12.0"),
-        (librdkafka, "OBJECTS", Path("/nowhere"), "no compiled objects are installed in /nowhere"),
+        (librdkafka, "OBJECTS", Path("/nowhere"), "compiled objects are not installed in /nowhere: consume, produce"),
     ],
 )
 def test_another_environment_is_unfit(

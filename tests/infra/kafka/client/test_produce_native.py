@@ -342,6 +342,31 @@ def test_a_run_that_was_given_up_halfway_comes_back_with_what_was_queued() -> No
     assert run.is_back
 
 
+def test_an_interrupt_right_after_the_client_took_records_gives_none_of_them_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python handles a signal before the call's result is used: the client has the records, and their memory."""
+    producer = producer_of(UNREACHABLE, native=True)
+    functions = produce_native._functions()
+    produce = functions.produce
+
+    def interrupted(*arguments: object) -> int:
+        produce(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(functions, "produce", interrupted)
+    partition = TopicPartition("orders", 0)
+    with pytest.raises(KeyboardInterrupt):
+        producer.send(run_of(partition, [row(n) for n in range(100)]), partition, memory_bytes=MIB, wait=wait)
+    assert producer._native is not None
+    producer._native.take_back()
+    (_, run) = producer._reports[0]
+    assert isinstance(run, LentRun)
+    assert (run.queued, run.is_back) == (len(producer), False)
+    producer.close(timedelta())
+    assert run.is_back
+
+
 def test_forgotten_reports_are_still_counted_somewhere() -> None:
     """A transaction that is begun, or aborted, forgets them; the client's threads do not."""
     producer = producer_of(UNREACHABLE, native=True)

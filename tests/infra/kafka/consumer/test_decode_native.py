@@ -200,7 +200,9 @@ def test_the_records_before_one_that_cannot_be_decoded_come_first() -> None:
     assert isinstance(later, Run)
     assert isinstance(failed, PartitionFailed)
     assert (first.first_offset, first.last_offset, failed.offset, later.first_offset) == (1, 2, 3, 4)
-    assert failed.reason.startswith("the name of a header of the record at offset 3 is not UTF-8")
+    assert failed.reason.startswith(
+        "the client cannot read the headers of the record at offset 3: the name of one is not UTF-8"
+    )
     assert_all_destroyed(plantation, 4)
 
 

@@ -19,13 +19,15 @@ from confluent_kafka import Producer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from formats.errors import TargetError
 from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Reached, Run
 from infra.contracts.producer import FailureKind
 from infra.kafka.client.encode import CUT_NAME
 from infra.kafka.client.idempotent_producer import IdempotentProducer, producer_properties
-from infra.kafka.consumer import decode_native
+from infra.kafka.consumer import decode, decode_native, partition_reader
+from infra.kafka.consumer.decode import UNDECODABLE_HEADER, Records
 from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching
 from infra.kafka.producer.rejections import run_failed
 from infra.local.stack import LocalStack
@@ -187,6 +189,44 @@ def test_a_header_name_with_nul_arrives_whole_or_is_refused(world: BrokerWorld) 
     assert "source offset 0 contains a NUL byte" in failed.reason
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_what_lies_behind_a_range_does_not_end_its_reading(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    """The records of a range arrive together with others, here with one that cannot be decoded."""
+    (p,) = world.topic()
+    bad = WireRecord(headers=((b"\xff\xfe", b"x"),))
+    Writer(world, p).write([*[WireRecord(value=b"%d" % n) for n in range(7)], bad])
+    monkeypatch.setattr(partition_reader, "is_fit", lambda: native)
+    properties = {"bootstrap.servers": world.bootstrap}
+    runs = partition_reader.read_runs(properties, p, 2, 7)
+    assert [at for run in runs for at in run.batch.column("offset").to_pylist()] == [2, 3, 4, 5, 6]
+    with pytest.raises(TargetError, match="offset 7"):
+        list(partition_reader.read_runs(properties, p, 2, 8))
+
+
+def test_headers_that_the_client_cannot_read_are_not_read_as_none(world: BrokerWorld) -> None:
+    """It reads 100,000 of a record, and calls more of them malformed. Its own objects show no difference to a record
+    without headers, so this is of compiled code alone."""
+    (p,) = world.topic()
+    producer = Producer({"bootstrap.servers": world.bootstrap})
+    for count in (100_000, 100_001):
+        producer.produce(p.topic, b"v", partition=p.partition, headers=[("", b"")] * count)
+    assert producer.flush(PATIENCE.total_seconds()) == 0
+    consumer = world.member(fetch_by=NativeFetching)
+    member = Member(world, consumer, Listener(consumer))
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        member.until(lambda: member.of(PartitionFailed))
+        (run,) = member.runs(p)
+        (failed,) = member.of(PartitionFailed)
+    finally:
+        consumer.close(PATIENCE)
+    assert [len(run.batch.column("headers")[0]), run.last_offset] == [100_000, 0]
+    assert (failed.code, failed.offset) == (UNDECODABLE_HEADER, 1)
+    assert "more than 100,000" in failed.reason
+
+
 @pytest.mark.parametrize("way", [NativeFetching, PlainFetching])
 def test_a_partition_that_is_gone_from_its_topic_is_an_error_and_ends_no_process(
     world: BrokerWorld, way: type[Fetching]
@@ -345,24 +385,29 @@ def test_a_member_that_was_never_closed_ends_with_its_object(world: BrokerWorld)
     assert count_descriptors() <= before + 2  # of the lookup client, which closes later
 
 
-def test_a_failure_in_the_middle_of_a_poll_loses_nothing(world: BrokerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("way", "breaks"), [(NativeFetching, decode_native.NativeRecords), (PlainFetching, decode.MessageRecords)]
+)
+def test_a_failure_in_the_middle_of_a_poll_loses_nothing(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch, way: type[Fetching], breaks: type[Records]
+) -> None:
     """Whatever fails once messages are taken from the queue: nothing is read until every partition is started again."""
     (p,) = world.topic()
     world.append(p, *[b"x" * 100] * 3000)
-    consumer = world.member(fetch_by=NativeFetching)
+    consumer = world.member(fetch_by=way)
     member = Member(world, consumer, Listener(consumer))
-    run = decode_native.NativeRecords._run
+    runs = breaks.runs
 
-    def fail(_: decode_native.NativeRecords) -> Run:
+    def fail(_: Records) -> tuple[Run, ...]:
         raise MemoryError("planned")
 
     try:
         consumer.subscribe([p.topic], member.listener)
         member.until(lambda: member.runs(p))
-        monkeypatch.setattr(decode_native.NativeRecords, "_run", fail)
+        monkeypatch.setattr(breaks, "runs", fail)
         with pytest.raises(MemoryError):
             member.until(lambda: False)
-        monkeypatch.setattr(decode_native.NativeRecords, "_run", run)
+        monkeypatch.setattr(breaks, "runs", runs)
         at = len(member.offsets(p))
         member.poll()
         (disturbed,) = member.of(ConsumerDisturbed)

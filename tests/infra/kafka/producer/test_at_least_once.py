@@ -97,6 +97,24 @@ def test_the_queue_takes_the_largest_record_that_the_client_takes(largest: int |
     assert made["queue.buffering.max.kbytes"] * 1024 >= max(int(largest), 16 * MIB)
 
 
+def test_a_queue_without_room_for_the_largest_record_is_a_configuration_error() -> None:
+    """Such a record would wait for ever."""
+    limit, largest = "queue.buffering.max.kbytes", "message.max.bytes"
+    with pytest.raises(ConfigError, match=rf'"{limit}": 64 KiB (.|\n)*set it to at least 65, (.|\n)*to at most 65536'):
+        producer_properties({limit: 64, largest: 65_537}, memory_bytes=16 * MIB)
+    with pytest.raises(ConfigError, match="at least 131072"):
+        producer_properties({limit: "0x10000", largest: "0x8000000"}, memory_bytes=16 * MIB)
+    for given in ({limit: "64", largest: 65_536}, {limit: 97_657, largest: 100_000_000}):
+        assert producer_properties(given, memory_bytes=16 * MIB).items() >= given.items()
+
+
+@pytest.mark.parametrize(("room", "largest"), [(64, 65_536), ("1", 1024), (1 << 20, 100_000_000)])
+def test_a_smaller_queue_alone_lowers_the_largest_record(room: int | str, largest: int) -> None:
+    """A larger one is refused then, with a reason, and does not wait."""
+    made = producer_properties({"queue.buffering.max.kbytes": room}, memory_bytes=16 * MIB)
+    assert made["message.max.bytes"] == largest
+
+
 def test_an_unknown_property_is_a_configuration_error() -> None:
     writer = AtLeastOnceWriter({"no.such.property": "1"}, checkpoint_topic="c", offset_map_topic="m", memory_bytes=MIB)
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
