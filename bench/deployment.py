@@ -207,7 +207,11 @@ class Deployment:
                 S3_PUTS,
                 "longer max_segment_age; begin with few topics, or with a prefix of each part in a file of its own",
             ),
-            "GET a second, before S3 has split": (self.gets_per_second, S3_GETS, "as above"),
+            "GET a second, before S3 has split": (
+                self.gets_per_second,
+                S3_GETS,
+                "longer max_segment_age: fewer, larger segments",
+            ),
             "LIST a second of ingress' timer, before S3 has split": (
                 self.lists_per_second,
                 S3_GETS,

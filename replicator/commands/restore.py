@@ -86,11 +86,16 @@ def restore(  # noqa: PLR0917 -- options of a command
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     restore_id: Annotated[str, typer.Option("--id", help="Name the restore; the same name resumes it.")] = "",
     accept: Accept = None,
-    partition_count: Annotated[int | None, typer.Option("--partition-count", min=1)] = None,
+    partition_count: Annotated[
+        int | None, typer.Option("--partition-count", min=1, help="Create topics with so many partitions.")
+    ] = None,
     replication_factor: Annotated[
         int, typer.Option("--replication-factor", help="Set the replication factor; -1: the cluster's default.")
     ] = -1,
-    topic_config: Annotated[list[str] | None, typer.Option("--topic-config", metavar="KEY=VALUE")] = None,
+    topic_config: Annotated[
+        list[str] | None,
+        typer.Option("--topic-config", metavar="KEY=VALUE", help="Create topics with this config; may be repeated."),
+    ] = None,
     configs: Annotated[
         ConfigMode,
         typer.Option("--configs", help="Create topics as a restore needs them, as the source had them, or bare."),
