@@ -299,8 +299,8 @@ METHOD = """\
   per million records between: the steady state. **start-up**: what is left of the smaller run.
 - **of the floor's rate**: relative to the bare consume loop for egress, to the bare produce loop for ingress and
   restore, to decoding and encoding by pyarrow alone for a merge.
-- A target for the rate that is missed has its own share of the floor's rate beside it: one near or above 1 is out of
-  reach for a program that also reads and proves, since the floor only produces, or only consumes.
+- Beside each missed target for the rate stands the share of the floor's rate that meeting it would need: where it is
+  near or above 1, no program that also reads and proves can meet it, since the floor only produces, or only consumes.
 - **CPU ÷ earlier**: marginal CPU relative to the earlier commit: below 1 is cheaper.
 - **floor, CPU-s/M**: processor time of that floor. **codec alone**: what encoding the records of egress takes, or
   decoding those of ingress and restore, by pyarrow alone in memory, once for each row. A program that moves and encodes
