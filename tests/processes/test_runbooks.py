@@ -58,6 +58,31 @@ def test_lag(site: Site) -> None:
         desk.play(OVER)
 
 
+def test_cluster_lost(site: Site) -> None:
+    """The cluster of the other region is the new one."""
+    groups = {"groups": ["^shop$"], "group_interval": "1s"}
+    with Desk(site, "cluster-lost.md", egress=groups) as desk:
+        desk.produce(100)
+        place = TopicPartition(desk.flow.topic, 0)
+        commit({"bootstrap.servers": site.bootstrap(A)}, "shop", {place: Committed(40, "")})
+        desk.egress.start()
+        desk.wait("an archive", desk.archived)
+        desk.wait("positions", lambda: any("/_control/v1/groups/" in key for key in site.keys()))  # noqa: SIM118
+        desk.egress.stop()
+        new = site.bootstrap(B)
+        desk.change(desk.egress, "kafka", **{"bootstrap.servers": new})
+        desk.book.names |= {"kafka.us-east-1:9092": new, "--replication-factor 3": "--replication-factor 1"}
+        desk.play("2. What comes back")
+        assert "200 records" in desk.play("3. Restore")
+        desk.play("4. Compare")
+        desk.play("5. Start what worked with it")
+        desk.egress.start()
+        prefix = f"data/{SOURCE}/{desk.flow.topic}@"
+        desk.wait("a path of its own", lambda: any(key.startswith(prefix) for key in site.keys()))  # noqa: SIM118
+        assert "orders@" in desk.play(OVER)
+        assert site.committed(B, "shop", desk.flow.topic, 1) == {0: 40}
+
+
 def test_gap(site: Site) -> None:
     with Desk(site, "gap.md") as desk:
         desk.egress.start()
