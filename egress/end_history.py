@@ -10,10 +10,11 @@ MOST = 64  # moments kept of a partition: where there are more, every second one
 
 @dataclass(slots=True)
 class EndHistory:
-    """The high watermarks of one partition, each with the last moment it was asked for. Pure."""
+    """The high watermarks of one partition, each with the last moment it was asked for. `_since`: the first moment that
+    it was asked for, be it without an answer, or when the log was cut. Pure."""
 
+    _since: datetime | None = None
     _seen: list[tuple[int, datetime]] = field(default_factory=list)  # rising
-    _since: datetime | None = None  # of this log: it was cut then, or first seen
 
     @property
     def end(self) -> int:
@@ -22,7 +23,7 @@ class EndHistory:
 
     def saw(self, end: int, at: datetime) -> None:
         """`at`: before the broker was asked, so that records produced until then are below `end`."""
-        if self._since is None or self._seen[0][0] > end:
+        if self._since is None or (self._seen and self._seen[0][0] > end):
             self._since = at
         while self._seen and self._seen[-1][0] >= end:  # the same, or the log was cut
             self._seen.pop()
@@ -33,12 +34,16 @@ class EndHistory:
     def behind(self, stored: int | None, now: datetime) -> timedelta:
         """How long ago nothing waited, when everything below `stored` is archived: no record that waits is older. Zero
         when none waits. Where it is not known, how long records have waited at least: since the first moment."""
-        if stored is not None and stored >= self.end:
+        if not self._seen or (stored is not None and stored >= self.end):
             return timedelta()
         held = [moment for end, moment in self._seen if stored is not None and end <= stored]
         del self._seen[: len(held) - 1 if held else 0]  # what was stored once stays so
         return max(now - (held[-1] if held else self._since or now), timedelta())
 
+    def unseen(self, now: datetime) -> timedelta:
+        """How long nothing is known of the log, while the broker does not answer: since then, records may wait."""
+        return max(now - (self._seen[-1][1] if self._seen else self._since or now), timedelta())
+
     def knows(self, stored: int | None) -> bool:
         """Whether `behind` is the most that a record waits, and not the least."""
-        return stored is not None and self._seen[0][0] <= stored
+        return stored is not None and bool(self._seen) and self._seen[0][0] <= stored

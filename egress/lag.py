@@ -60,18 +60,23 @@ class LagGauge:
         """`partitions`: those assigned to this process."""
         match self._lookup.collect():
             case Answer(value=ends):
-                self._note(partitions)
+                self._note(partitions, now)
                 self._report(ends, partitions, now)
             case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
+                self._note(partitions, now)
+                for partition, history in self._histories.items():  # not the last answer for ever
+                    seconds = max(history.unseen(now), history.behind(self._stored.get(partition), now))
+                    self.metrics.gauge("egress_lag_seconds", seconds.total_seconds(), **_labels(partition))
         if self._lookup.is_due(now) and partitions:
             self._lookup.due_at = now + self.interval
-            self._note(partitions)
+            self._note(partitions, now)
             self._lookup.ask(self._ask, now, list(partitions), dict(self._stored))
 
-    def _note(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+    def _note(self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
         """What is stored of each, as far as it is known: where a partition stops, the last that was."""
         for partition, assigned in partitions.items():
+            self._histories.setdefault(partition, EndHistory(now))
             if (session := assigned.session) is not None:
                 self._stored[partition] = session.core.committable
 
@@ -92,7 +97,7 @@ class LagGauge:
             if (assigned := partitions.get(partition)) is None:
                 continue
             labels, stored = _labels(partition), self._stored.get(partition)
-            history = self._histories.setdefault(partition, EndHistory())
+            history = self._histories[partition]
             history.saw(high, ends.asked_at)
             if stored is not None:
                 self.metrics.gauge("egress_lag_records", max(high - stored, 0), **labels)

@@ -19,12 +19,14 @@ class SourceLag:
 
     _ends: deque[tuple[int, datetime]] = field(default_factory=deque)  # rising
     _caught_up_at: datetime | None = None  # newest observation that is delivered
+    _since: datetime | None = None  # of the first observation
 
     def observed(self, end: int, at: datetime) -> None:
         """The log ended at `end`. An end that goes back is of another log: what was observed before is forgotten."""
         if self._ends and end < self._ends[-1][0]:
             self._ends.clear()
-            self._caught_up_at = None
+            self._caught_up_at = self._since = None
+        self._since = self._since or at
         if self._ends and end == self._ends[-1][0]:
             at = max(at, self._ends.pop()[1])
         self._ends.append((end, at))
@@ -32,7 +34,8 @@ class SourceLag:
             self._ends = deque([*list(self._ends)[1:-1:2], self._ends[-1]])
 
     def lag(self, next_offset: int, now: datetime) -> tuple[int, float | None]:
-        """Records, and seconds; None: not even the first observation is delivered."""
+        """Records, and seconds: the least that it is behind where not even the first observation is delivered, such as
+        after a start with a backlog. None: there is no observation."""
         if not self._ends:
             return 0, None
         while self._ends[0][0] <= next_offset:
@@ -40,5 +43,5 @@ class SourceLag:
             if len(self._ends) == 1:  # kept: it may be observed again, at a later time
                 break
             self._ends.popleft()
-        seconds = None if self._caught_up_at is None else max((now - self._caught_up_at).total_seconds(), 0.0)
-        return max(self._ends[-1][0] - next_offset, 0), seconds
+        behind = now - (self._caught_up_at or self._since or now)
+        return max(self._ends[-1][0] - next_offset, 0), max(behind.total_seconds(), 0.0)

@@ -45,6 +45,8 @@ class SourceMetrics:
         partitions = {one.delivery_target.source: one for one in assigned}
         match self._lookup.collect():
             case Answer(value=reports):
+                for region in self._latest.keys() - reports.keys():
+                    self.metrics.forget("source_heartbeat_age_seconds", region=region)
                 self._latest = reports
                 self._observe(partitions)
             case Failed(error=error):

@@ -46,6 +46,7 @@ class UndeliveredMetrics:
         passed = {} if assigned.passed is None else {source: assigned.passed}
         if not passed:
             self.health.solved(subject_of(source))
+            self.metrics.forget("undelivered_offsets", **labels_of(source))
         for where, undelivered in {**passed, **assigned.left_behind}.items():
             key = CheckpointKey(where, destination)
             left = undelivered.left(skipped.offsets for skipped in self.given_up if skipped.key == key)

@@ -36,12 +36,13 @@ class SerialExecutor:
     def _run(self) -> None:
         with self._mutex:
             job = self._jobs.popleft()
-        job()
-        with self._mutex:
-            if not self._jobs:
-                self._running = False
-                return
-        self._pool.submit(self._run)
+        try:
+            job()
+        finally:  # the jobs behind it have outcomes of their own
+            with self._mutex:
+                self._running = has_more = bool(self._jobs)
+            if has_more:
+                self._pool.submit(self._run)
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ when there is space again. `limit_bytes` follows the free space, so that reading
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -23,7 +24,10 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from egress.segments.spool_disk import SpoolDisk
+from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+
+log = logging.getLogger(__name__)
 
 _NAME = "replicator-spool-"
 _LOCK = "lock"
@@ -42,6 +46,7 @@ class SpoolFile(RawIOBase):
         self._path = spool.directory / f"{number:08d}"
         self._pieces: list[bytes] = []  # in memory, as written: one growing buffer would be copied at each growth
         self._in_memory = self._in_file = 0
+        self._on_disk = False  # whether there may be a file
         self._append_at = _APPEND_BYTES  # bytes in memory
 
     def writable(self) -> bool:
@@ -84,16 +89,23 @@ class SpoolFile(RawIOBase):
         return file if not self._in_memory else BufferedReader(_Joined(file, rest, found), _READ_BYTES)
 
     def remove(self) -> None:
-        """May be called more than once."""
+        """May be called more than once. A file that the disk does not let go stays until the spool is closed: what
+        becomes of the segment does not depend on it."""
         in_memory, in_file = self._in_memory, self._in_file
         self._pieces, self._in_memory, self._in_file = [], 0, 0
-        self._path.unlink(missing_ok=True)
         self._spool.account(-in_memory, on_disk=False)
         self._spool.account(-in_file, on_disk=True)
+        was_on_disk, self._on_disk = self._on_disk, False
+        if was_on_disk:  # a disk that is read-only now refuses even a file that is not there
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("spool_file_stays", extra={log_fields.ERROR: str(error)})
 
     def _append(self) -> None:
         while self._in_memory:
             data = self._joined(_SPILL_BYTES)
+            self._on_disk = True
             with durable(Step.SPOOL_SEGMENT):
                 count = self._spool.disk.append(self._path, self._in_file, memoryview(data))
             self._pieces[:1] = [data[count:]] if count < len(data) else []

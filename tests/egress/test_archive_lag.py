@@ -137,6 +137,28 @@ def test_a_clock_that_is_ahead_hides_nothing(world: World) -> None:
     assert measured(process, 600) >= 600
 
 
+def test_while_the_source_does_not_answer_the_last_answer_is_not_repeated(world: World) -> None:
+    """What was produced since is not known; `ReplicatorArchiveBehind` would be quiet, whatever waits."""
+    process = joined(world)
+    assert measured(process) == 0
+    world.admin.away = True
+    assert measured(process, 600) >= 600
+    assert measured(process, 600) >= 1200
+    world.admin.away = False
+    measured(process)
+    assert measured(process) == 0
+
+
+def test_a_source_that_has_never_answered_is_behind_since_it_was_asked(world: World) -> None:
+    process = world.process()
+    process.turn(2)
+    process.consumer.assign_all()
+    world.admin.away = True
+    process.turn(3)
+    measured(process)
+    assert measured(process, 1000) >= 1000
+
+
 def test_a_partition_at_rest_has_no_lag_after_a_start(world: World) -> None:
     world.produce(P, 5)
     joined(world).stop()

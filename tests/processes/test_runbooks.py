@@ -164,8 +164,9 @@ def test_lost_notifications(site: Site) -> None:
         with_queue = s3_client(site.stack.moto.endpoint_url)
         with_queue.put_bucket_notification_configuration(Bucket=desk.bucket, NotificationConfiguration={})
         queue = sqs_client(site.stack.moto.endpoint_url)
-        templates = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "60"}
-        queue.set_queue_attributes(QueueUrl=desk.queue_url, Attributes=templates)
+        queue.set_queue_attributes(  # as the templates give them
+            QueueUrl=desk.queue_url, Attributes={"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "60"}
+        )
         desk.produce(10, first=10)
         desk.wait("an archive", desk.archived)
         queue.purge_queue(QueueUrl=desk.queue_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -191,6 +192,26 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError):
             file.spill_if_needed()
         (spool.directory / "00000001").rmdir()
+
+
+@pytest.mark.parametrize("is_on_disk", [True, False])
+def test_a_disk_that_is_read_only_by_now_keeps_nothing_from_being_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_disk: bool
+) -> None:
+    """Linux refuses there to unlink even what does not exist."""
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    with Spool(tmp_path, 0 if is_on_disk else 1 << 20) as spool:
+        file = spool.file()
+        file.write(b"x" * 1000)
+        file.spill_if_needed()
+        monkeypatch.setattr(Path, "unlink", refuse)
+        file.remove()
+        file.remove()
+        assert (spool.size_bytes, file.size_bytes) == (0, 0)
+        monkeypatch.undo()
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:
