@@ -247,8 +247,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "source_lag_seconds": Metric(
         SOURCE,
-        "RPO: the target holds everything that the source held so many seconds ago, by the source's clock; of assigned "
-        "partitions",
+        "RPO: the target holds everything that the source held so many seconds ago, by the source's clock; so much at "
+        "least while a backlog of before the start is delivered; of assigned partitions",
     ),
     "group_snapshot_age_seconds": Metric(
         REGION,

@@ -69,7 +69,7 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
 
 def test_frozen_while_another_one_finishes(restoring: Restoring) -> None:
     """It comes back when everything is done, and must not delete what the other one restored."""
-    restoring.rate = "1MiB"
+    restoring.rate = "500KiB"
     with restoring.start() as frozen:
         try:
             assert wait_until(lambda: _is_begun(restoring), PATIENCE)
