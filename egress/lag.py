@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.assigned_partition import AssignedPartition
-from egress.end_history import EndHistory
 from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
+from formats.copy_lag import CopyLag
 from formats.segment import SourcePartition
 from infra.contracts.cluster import ClusterAdmin, TopicPartition
 from infra.runtime import log_fields
@@ -40,7 +40,7 @@ class LagGauge:
     pool: Executor
     stuck: StuckTransactions | None  # None: `read_uncommitted`, which waits for no transaction
     _stored: dict[TopicPartition, int] = field(default_factory=dict)  # everything below is archived
-    _histories: dict[TopicPartition, EndHistory] = field(default_factory=dict)
+    _lags: dict[TopicPartition, CopyLag] = field(default_factory=dict)
     _lookup: Lookup[_Ends] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class LagGauge:
 
     def forget(self, partition: TopicPartition) -> None:
         self._stored.pop(partition, None)
-        self._histories.pop(partition, None)
+        self._lags.pop(partition, None)
         labels = _labels(partition)
         self.metrics.forget("egress_lag_records", **labels)
         self.metrics.forget("egress_lag_seconds", **labels)
@@ -59,15 +59,22 @@ class LagGauge:
     def poll(self, now: datetime, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """`partitions`: those assigned to this process."""
         match self._lookup.collect():
-            case Answer(value=ends):
+            case Answer(value=found):
                 self._note(partitions, now)
-                self._report(ends, partitions, now)
+                for partition, high in found.highs.items():
+                    if (assigned := partitions.get(partition)) is not None:
+                        self._lags[partition].observed(high, found.asked_at)
+                        self._report(assigned, now)
+                if self.stuck is not None:
+                    stable = {p: offset for p, offset in found.stable.items() if p in partitions}
+                    for tail in self.stuck.seen(stable, found.highs, now):
+                        self._report_tail(tail, is_news=self.stuck.is_news(tail))
             case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
                 self._note(partitions, now)
-                for partition, history in self._histories.items():  # not the last answer for ever
-                    seconds = max(history.unseen(now), history.behind(self._stored.get(partition), now))
-                    self.metrics.gauge("egress_lag_seconds", seconds.total_seconds(), **_labels(partition))
+                for partition in partitions:  # not the last answer for ever: since then, records may wait
+                    _, seconds = self._lags[partition].lag(self._stored.get(partition, 0), now)
+                    self.metrics.gauge("egress_lag_seconds", seconds or 0.0, **_labels(partition))
         if self._lookup.is_due(now) and partitions:
             self._lookup.due_at = now + self.interval
             self._note(partitions, now)
@@ -76,7 +83,7 @@ class LagGauge:
     def _note(self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
         """What is stored of each, as far as it is known: where a partition stops, the last that was."""
         for partition, assigned in partitions.items():
-            self._histories.setdefault(partition, EndHistory(now))
+            self._lags.setdefault(partition, CopyLag(now))
             if (session := assigned.session) is not None:
                 self._stored[partition] = session.core.committable
 
@@ -92,31 +99,22 @@ class LagGauge:
         behind = [partition for partition in highs if partition not in at_rest]
         return _Ends(now, highs, {**at_rest, **self.admin.stable_offsets(behind)})
 
-    def _report(self, ends: _Ends, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
-        for partition, high in ends.highs.items():
-            if (assigned := partitions.get(partition)) is None:
-                continue
-            labels, stored = _labels(partition), self._stored.get(partition)
-            history = self._histories[partition]
-            history.saw(high, ends.asked_at)
-            if stored is not None:
-                self.metrics.gauge("egress_lag_records", max(high - stored, 0), **labels)
-            seconds = self._waiting(assigned.source, history, stored, now).total_seconds()
-            self.metrics.gauge("egress_lag_seconds", seconds, **labels)
-        if self.stuck is not None:
-            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in partitions}, ends.highs, now):
-                self._report_tail(tail, is_news=self.stuck.is_news(tail))
+    def _report(self, assigned: AssignedPartition, now: datetime) -> None:
+        lag, labels = self._lags[assigned.partition], _labels(assigned.partition)
+        records, seconds = lag.lag(self._stored.get(assigned.partition, 0), now)
+        if assigned.partition in self._stored:
+            self.metrics.gauge("egress_lag_records", records, **labels)
+        waiting = self._waiting(assigned.source, lag, seconds or 0.0, now) if records else 0.0
+        self.metrics.gauge("egress_lag_seconds", waiting, **labels)
 
-    def _waiting(self, source: SourcePartition, history: EndHistory, stored: int | None, now: datetime) -> timedelta:
-        """Age of the oldest record that is not archived. By its timestamp when egress has read it, which a producer may
-        have set to any time: so no more than since when records wait, if that is known."""
-        behind, oldest_ms = history.behind(stored, now), self.builder.oldest_ms(source)
-        if oldest_ms is None:
+    def _waiting(self, source: SourcePartition, lag: CopyLag, behind: float, now: datetime) -> float:
+        """Age in seconds of the oldest record that is not archived. By its timestamp when egress has read it, which a
+        producer may have set to any time: so no more than since when records wait, if that is known."""
+        oldest_ms = self.builder.oldest_ms(source)
+        age = behind if oldest_ms is None else now.timestamp() - oldest_ms / 1000
+        if age < 0:  # its producer's clock is ahead
             return behind
-        age = timedelta(seconds=now.timestamp() - oldest_ms / 1000)
-        if age < timedelta():  # its producer's clock is ahead
-            return behind
-        return min(age, behind) if history.knows(stored) else age
+        return min(age, behind) if lag.is_caught_up else age
 
     def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:
         self.metrics.gauge("stuck_transaction_seconds", tail.age.total_seconds(), **_labels(tail.partition))

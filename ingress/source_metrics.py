@@ -1,6 +1,6 @@
 """Metrics of the source regions, by what their egress reported: whether they live, and how far delivery is behind.
 
-heartbeats, watermarks ─> SourceReports (on the pool, at an interval) ─> SourceLag of each assigned partition ─> gauges
+heartbeats, watermarks ─> SourceReports (on the pool, at an interval) ─> CopyLag of each assigned partition ─> gauges
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from formats.copy_lag import CopyLag
 from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport, SourceReports
 from infra.runtime import log_fields
@@ -18,7 +19,6 @@ from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition
 from ingress.delivery.events import labels_of
-from ingress.source_lag import SourceLag
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class SourceMetrics:
     pool: Executor
     interval: timedelta
     _latest: Mapping[str, SourceReport] = field(default_factory=dict)
-    _lags: dict[SourcePartition, SourceLag] = field(default_factory=dict)
+    _lags: dict[SourcePartition, CopyLag] = field(default_factory=dict)
     _lookup: Lookup[Mapping[str, SourceReport]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class SourceMetrics:
             report = self._latest.get(source.region, SourceReport())
             end, as_of = report.stable_end(source.topic, source.partition), report.as_of
             if end is not None and as_of is not None:
-                self._lags.setdefault(source, SourceLag()).observed(end, as_of)
+                self._lags.setdefault(source, CopyLag()).observed(end, as_of)
 
     def _export(self, partitions: Mapping[SourcePartition, AssignedPartition], now: datetime) -> None:
         for region, report in self._latest.items():

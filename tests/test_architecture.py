@@ -161,7 +161,7 @@ PURE = (
     "ingress/routing/succession.py",
     "ingress/segment_view.py",
     "ingress/sequencer.py",
-    "ingress/source_lag.py",
+    "formats/copy_lag.py",
     "ingress/undelivered.py",
     "replicator/absent_topics.py",
     "replicator/backfill/plan.py",

@@ -73,7 +73,7 @@ class Delivery:
     _halt: Halt = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: Mapping[int, DeliveryTarget] = field(default_factory=dict)  # by epoch
-    _left: set[int] = field(default_factory=set)  # epochs that are over, which `preserving` has yet to release
+    _left: set[int] = field(default_factory=set)  # epochs released since the current round began
     _held_back: bool = False  # available runs may not be delivered now
     _give_up_round: bool = False
     _round_began: float | None = None

@@ -5,16 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from egress.end_history import MOST, EndHistory
 from formats.records.milliseconds import ms_at_or_before
 from infra.contracts.cluster import TopicPartition
 from tests.egress.two_partitions import LABELS, P, joined
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeRecord
-from tests.fakes.surroundings import T0
 
 
 def at(seconds: float) -> timedelta:
@@ -31,50 +27,6 @@ def measured(process: Process, seconds: float = 30) -> float:
     found = lag(process)
     assert found is not None
     return found
-
-
-# --- pure -------------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_waits_longer_than_since_everything_was_stored() -> None:
-    seen = EndHistory()
-    for end, second in ((10, 0), (10, 10), (20, 20), (35, 30)):
-        seen.saw(end, T0 + at(second))
-    assert seen.behind(35, T0 + at(40)) == at(0)
-    assert seen.behind(34, T0 + at(40)) == at(20), "up to 20, it held all at 20 seconds"
-    assert [seen.knows(offset) for offset in (34, 9, None)] == [True, False, False]
-
-
-def test_what_waits_from_the_first_moment_on_waits_so_long_at_least() -> None:
-    seen = EndHistory()
-    seen.saw(10, T0)
-    assert seen.behind(9, T0 + at(40)) == at(40)
-    assert seen.behind(None, T0 + at(40)) == at(40)
-
-
-def test_a_log_that_was_cut_is_another_end() -> None:
-    seen = EndHistory()
-    for end, second in ((10, 0), (30, 10), (12, 20)):
-        seen.saw(end, T0 + at(second))
-    assert seen.end == 12
-    assert seen.behind(12, T0 + at(20)) == at(0)
-    assert seen.behind(11, T0 + at(20)) == at(20)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3 * MOST))
-def test_it_is_never_less_than_since_everything_was_stored(steps: list[tuple[int, int]]) -> None:
-    """Each step: so many records are produced, and so many stored. Exact as long as no moment is left out."""
-    seen, ends, stored = EndHistory(), list[int](), 0
-    for second, (produced, done) in enumerate(steps):
-        ends.append((ends[-1] if ends else 0) + produced)
-        seen.saw(ends[-1], T0 + at(second))
-        stored = min(stored + done, ends[-1])
-        held = [moment for moment, end in enumerate(ends) if end <= stored]
-        wanted = at(0) if stored == ends[-1] else at(second - max(held, default=0))
-        found = seen.behind(stored, T0 + at(second))
-        assert seen.knows(stored) is bool(held)
-        assert found == wanted if len(ends) <= MOST else found >= wanted
-    assert len(seen._seen) <= MOST
 
 
 # --- of a process -----------------------------------------------------------------------------------------------------

@@ -45,16 +45,18 @@ PINNED: Mapping[str, object] = {
 }
 """Properties that the guarantees rest on; a configuration with other values is rejected."""
 
+QUEUE_LIMIT, LARGEST = "queue.buffering.max.kbytes", "message.max.bytes"
+LARGEST_BYTES = 100_000_000
+
 DEFAULTS: Mapping[str, object] = {
     "message.timeout.ms": 0,  # no limit: delivering a batch after an expired one would change the order
     "linger.ms": 10,  # full batches; no caller waits for a single record
     "compression.type": "lz4",  # the cheapest codec, on the client's own threads; saves the target's disks and network
     "batch.size": 1_000_000,
     # the broker closes the connection on a request above its socket.request.max.bytes (100 MiB), on every retry
-    "message.max.bytes": 100_000_000,
+    LARGEST: LARGEST_BYTES,
 }
 
-QUEUE_LIMIT, LARGEST = "queue.buffering.max.kbytes", "message.max.bytes"
 BY_KEY = -1  # instead of a partition number: the partitioner chooses by the record's key
 RECORD_OVERHEAD_BYTES = 300  # the client's memory per queued record beside its bytes; 230 measured without headers
 SECONDARY = frozenset(
@@ -83,11 +85,11 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
         for name, value in PINNED.items()
         if name in user and _text(user[name]) != _text(value)
     ]
-    given = dict(user)
-    room, largest = _number(user.get(QUEUE_LIMIT)), _number(user.get(LARGEST))
-    if room is not None and LARGEST not in user:
-        given[LARGEST] = largest = min(int(str(DEFAULTS[LARGEST])), room * 1024)
-    if room is not None and largest is not None and room * 1024 < largest:
+    room = _number(user.get(QUEUE_LIMIT))
+    largest = LARGEST_BYTES if room is None else min(LARGEST_BYTES, room * 1024)  # unless the user says it
+    if LARGEST in user:
+        largest = _number(user[LARGEST]) or LARGEST_BYTES
+    if room is not None and room * 1024 < largest:
         problems.append(
             f'kafka.producer."{QUEUE_LIMIT}": {room} KiB leave no room for a record of {LARGEST} ({largest} bytes): '
             f"such a record would wait for ever; leave it out, set it to at least {-(-largest // 1024)}, or set "
@@ -96,12 +98,12 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
     if problems:
         raise ConfigError(problems, source="Kafka producer properties")
     # a record above the queue's limit would never be taken; `send` bounds memory itself, so the limit may be above it
-    queue_bytes = max(memory_bytes, int(str(DEFAULTS[LARGEST])) if largest is None else largest)
+    queue_bytes = max(memory_bytes, largest)
     limits = {
         QUEUE_LIMIT: -(-queue_bytes // 1024),
         "queue.buffering.max.messages": max(memory_bytes // RECORD_OVERHEAD_BYTES, 1),
     }
-    return {**DEFAULTS, **limits, **given, **PINNED}
+    return {**DEFAULTS, LARGEST: largest, **limits, **user, **PINNED}
 
 
 def transactional_properties(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from egress.segments.open_segment import SerialExecutor
 
@@ -16,16 +18,12 @@ def test_jobs_behind_one_that_fails_are_run() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         jobs = SerialExecutor(pool)
-        jobs.submit(fail)
-        for number in range(3):
-            jobs.submit(lambda number=number: ran.append(number))  # type: ignore[misc]
-        jobs.submit(fail)
-        done = pool.submit(lambda: None)
-        while len(ran) < 3:
-            done.result()
-            done = pool.submit(lambda: None)
-        jobs.submit(lambda: ran.append(3))
-        while len(ran) < 4:
-            done = pool.submit(lambda: None)
-            done.result()
-    assert ran == [0, 1, 2, 3]
+        for first in (0, 4):  # the second time, it was idle after a failure
+            done = threading.Event()
+            jobs.submit(fail)
+            for number in range(first, first + 4):
+                jobs.submit(partial(ran.append, number))
+            jobs.submit(done.set)
+            jobs.submit(fail)
+            assert done.wait(20)
+    assert ran == list(range(8))

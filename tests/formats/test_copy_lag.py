@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingress.source_lag import KEPT, SourceLag
+from formats.copy_lag import KEPT, CopyLag
 from tests.examples import property_examples
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -18,7 +18,7 @@ def at(minutes: float) -> datetime:
 
 
 def test_everything_of_an_observation_is_here_once_its_end_is_delivered() -> None:
-    lag = SourceLag()
+    lag = CopyLag()
     for minute, end in enumerate((100, 250, 400)):
         lag.observed(end, at(minute))
     assert lag.lag(99, at(3)) == (301, 180.0), "at least, since the first observation"
@@ -27,7 +27,7 @@ def test_everything_of_an_observation_is_here_once_its_end_is_delivered() -> Non
 
 
 def test_an_idle_source_that_lives_is_not_behind() -> None:
-    lag = SourceLag()
+    lag = CopyLag()
     lag.observed(100, at(0))
     assert lag.lag(100, at(10)) == (0, 600)
     lag.observed(100, at(10))
@@ -35,7 +35,7 @@ def test_an_idle_source_that_lives_is_not_behind() -> None:
 
 
 def test_a_log_that_was_cut_begins_anew() -> None:
-    lag = SourceLag()
+    lag = CopyLag()
     lag.observed(100, at(0))
     lag.lag(100, at(0))
     lag.observed(50, at(1))
@@ -43,7 +43,32 @@ def test_a_log_that_was_cut_begins_anew() -> None:
 
 
 def test_before_an_observation_nothing_is_known() -> None:
-    assert SourceLag().lag(7, T0) == (0, None), "no observation at all"
+    assert CopyLag().lag(7, T0) == (0, None), "no observation at all"
+
+
+def test_nothing_waits_longer_than_since_everything_was_held() -> None:
+    for next_offset, seconds, is_caught_up in ((34, 20 * 60, True), (9, 40 * 60, False), (0, 40 * 60, False)):
+        lag = CopyLag()
+        for end, minute in ((10, 0), (10, 10), (20, 20), (35, 30)):
+            lag.observed(end, at(minute))
+        assert lag.lag(next_offset, at(40)) == (35 - next_offset, seconds)
+        assert lag.is_caught_up is is_caught_up
+
+
+def test_what_the_log_held_before_it_was_cut_counts() -> None:
+    lag = CopyLag()
+    for end, minute in ((10, 0), (30, 10), (12, 20)):
+        lag.observed(end, at(minute))
+    assert lag.lag(11, at(20)) == (1, 20 * 60)
+    assert lag.lag(12, at(20)) == (0, 0)
+
+
+def test_a_log_that_does_not_answer_is_behind_since_it_was_asked() -> None:
+    lag = CopyLag(at(0))
+    assert lag.lag(0, at(5)) == (0, 5 * 60)
+    lag.observed(10, at(6))
+    assert lag.lag(9, at(8)) == (1, 8 * 60)
+    assert not lag.is_caught_up
 
 
 @property_examples()
@@ -51,7 +76,7 @@ def test_before_an_observation_nothing_is_known() -> None:
 def test_as_if_every_observation_were_kept(steps: list[tuple[int, int]], compacts: bool) -> None:
     """Each step: the log grows, then delivery advances. Seconds are those of the newest observation that is
     delivered, or else of the first one; when observations are thinned, never fewer."""
-    lag, end, delivered = SourceLag(), 0, 0
+    lag, end, delivered = CopyLag(), 0, 0
     seen: list[tuple[int, datetime]] = []
     for minute, (growth, progress) in enumerate(steps):
         for n in range(KEPT + 5 if compacts and minute == 0 else 1):
