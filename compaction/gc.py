@@ -18,7 +18,7 @@ from datetime import datetime
 from itertools import groupby
 
 from compaction.generation_rules import SegmentHorizon
-from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
+from compaction.retention import Expiry, ExpiryRefused, plan_expiry
 from compaction.retention_settings import RetentionSettings
 from compaction.thinning import GenerationThinner, ThinnedKind
 from formats.control.gap import RETENTION, RecordedGap
@@ -27,7 +27,7 @@ from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
 from formats.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
 from formats.topic_selection import select
 from infra.archive.control import ControlStore
-from infra.archive.lease import NAME
+from infra.archive.lease import clock_difference
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import UploadInfo, UploadStore
 from infra.runtime import log_fields
@@ -87,7 +87,7 @@ class Collector:
         listed; then nothing was removed."""
         report = GcReport(region=self.region)
         now = self.clock.now()
-        if lease is not None and (why := self._clocks_differ(lease, now)):
+        if lease is not None and (why := clock_difference(self.control, self.region, lease, now)):
             report.refused[self.region] = why
             return report
         self._plan(topics, now, report)
@@ -119,18 +119,6 @@ class Collector:
 
     def _is_refused(self, topic: str, report: GcReport) -> bool:
         return self._topic_path(topic) in report.refused
-
-    def _clocks_differ(self, lease: Lease, now: datetime) -> str:
-        """Why the clocks disagree, or empty. The lease was just written, so its time is the store's clock."""
-        written_at = self.control.lease_written_at(self.region, NAME, lease.token)
-        if written_at is None:
-            return f"another process took the lease of {self.region}; run again when it is done"
-        if abs(written_at - now) <= SKEW:
-            return ""
-        return (
-            f"this machine's clock says {now.isoformat(timespec='seconds')}, the store's "
-            f"{written_at.isoformat(timespec='seconds')}: ages cannot be computed; set the one that is wrong"
-        )
 
     # --- planning: nothing is changed ---
 

@@ -27,9 +27,8 @@ from datetime import datetime, timedelta
 from compaction.retention_settings import RetentionRule
 from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.runtime.lifecycle import SKEW
 from infra.settings.units import format_age, format_duration, format_size
-
-SKEW = timedelta(minutes=5)  # tolerated difference between clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,16 @@
 """Removes generations of control objects that `compaction.generation_rules` does not keep, and copies of offset maps
-that others supersede. Egress and ingress, which write them, have no right to delete."""
+that others supersede. Egress and ingress, which write them, have no right to delete.
+
+In a bucket that was filled by copies the times of a listing are those of the copies: a whole history may have arrived
+in one minute. So where several would go for one the first is read, and if it was stored later than it was observed, all
+of them count by their observations. None of a copy goes because it is older than the segments, whose times are not
+known to be older than the copy either.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,13 +19,14 @@ from itertools import groupby, islice
 from compaction.generation_rules import RULES, KeepRule, is_expired, most_settled, shares_span
 from formats.control.keys import OFFSET_MAPS, generations_prefix, offset_maps_prefix, parse_offset_map_key
 from formats.control.offset_map_copy import map_copies
+from formats.control.packed import observed_at
 from formats.control.watermarks import decode_watermarks
 from formats.errors import MalformedEvent, MalformedKey, SegmentNotFound
 from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import SKEW, Stop
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +44,16 @@ class ThinnedKind:
 
 
 @dataclass(frozen=True, slots=True)
+class _Generation:
+    info: ObjectInfo
+    at: datetime  # when it was stored; of a copy, when it was observed
+
+
+@dataclass(frozen=True, slots=True)
 class _Span:
     """Generations of which a rule keeps the last."""
 
-    generations: Sequence[ObjectInfo]
+    generations: Sequence[_Generation]
     following: datetime | None  # when the one after them was stored; None: there is none
 
 
@@ -109,32 +122,51 @@ class GenerationThinner:
         """Each generation in order of numbers, and whether it goes; foreign keys are left out."""
         prefix = generations_prefix(self.prefix, self.region, kind)
         listed = (info for info in self.objects.list(prefix) if is_generation(info.key[len(prefix) :]))
-        for span in self._spans(listed, rule, now):
+        for span in self._true_spans(listed, rule, now):
             best = self._most_settled(span.generations) if kind == WATERMARKS and len(span.generations) > 1 else None
-            for index, info in enumerate(span.generations):
+            for index, one in enumerate(span.generations):
                 is_last = index == len(span.generations) - 1
-                after = span.following if is_last else span.generations[index + 1].modified_at
+                after = span.following if is_last else span.generations[index + 1].at
                 if after is None:
-                    yield info, False  # the newest
+                    yield one.info, False  # the newest
+                elif (not is_last and index != best) or is_expired(one.at, after, rule, now, None):
+                    yield one.info, True
                 else:
-                    goes = not is_last and index != best
-                    yield info, goes or is_expired(info.modified_at, after, rule, now, horizon)
+                    is_older = is_expired(one.at, after, rule, now, horizon)
+                    yield one.info, is_older and not self._is_copy(one.info)
 
-    def _spans(self, listed: Iterator[ObjectInfo], rule: KeepRule, now: datetime) -> Iterator[_Span]:
-        span: list[ObjectInfo] = []
-        for info in listed:
-            if span and not shares_span(span[-1].modified_at, info.modified_at, rule, now):
-                yield _Span(span, info.modified_at)
-                span = []
-            span.append(info)
-        if span:
-            yield _Span(span, None)
+    def _true_spans(self, listed: Iterator[ObjectInfo], rule: KeepRule, now: datetime) -> Iterator[_Span]:
+        """By when they were observed where they are copies, else by when they were stored."""
+        for span in _spans((_Generation(info, info.modified_at) for info in listed), rule, now):
+            if len(span.generations) == 1 or not self._is_copy(span.generations[0].info):
+                yield span
+                continue
+            for part in _spans(self._observed(span.generations), rule, now):
+                yield part if part.following is not None else _Span(part.generations, span.following)
 
-    def _most_settled(self, generations: Sequence[ObjectInfo]) -> int | None:
+    def _observed(self, generations: Sequence[_Generation]) -> Iterator[_Generation]:
+        at = None
+        for one in generations:
+            at = self._observed_at(one.info) or at or one.at  # one that cannot be read counts as the one before it
+            yield _Generation(one.info, at)
+
+    def _is_copy(self, info: ObjectInfo) -> bool:
+        at = self._observed_at(info)
+        return at is not None and info.modified_at - at > SKEW
+
+    def _observed_at(self, info: ObjectInfo) -> datetime | None:
+        """None of what cannot be read, and of heartbeats, which observe nothing."""
+        try:
+            with closing(self.objects.open(info.key)) as file:
+                return observed_at(file.read())
+        except (SegmentNotFound, MalformedEvent):
+            return None
+
+    def _most_settled(self, generations: Sequence[_Generation]) -> int | None:
         """The last one first: where all its partitions are settled, no other is read."""
         counts = [0] * len(generations)
         for index in range(len(generations) - 1, -1, -1):
-            counts[index], is_whole = self._settled(generations[index].key)
+            counts[index], is_whole = self._settled(generations[index].info.key)
             if is_whole:
                 break
         return most_settled(counts)
@@ -148,3 +180,14 @@ class GenerationThinner:
             return 0, False
         count = sum(len(topic.settled) for topic in topics)
         return count, 0 < count == sum(topic.partitions for topic in topics)
+
+
+def _spans(generations: Iterable[_Generation], rule: KeepRule, now: datetime) -> Iterator[_Span]:
+    span: list[_Generation] = []
+    for one in generations:
+        if span and not shares_span(span[-1].at, one.at, rule, now):
+            yield _Span(span, one.at)
+            span = []
+        span.append(one)
+    if span:
+        yield _Span(span, None)

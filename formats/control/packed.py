@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Mapping
+from datetime import datetime
 
-from formats.codec import dump
+from formats.codec import dump, load, malformed
 from formats.errors import MalformedEvent
 
 LARGEST_BYTES = 256 << 20  # unpacked: an object that claims more is damaged
@@ -26,3 +27,11 @@ def unpack(what: str, data: bytes) -> bytes:
     if packed.unconsumed_tail or not packed.eof:
         raise MalformedEvent(f"not {what}: {len(data)} bytes that do not unpack to a whole one")
     return text
+
+
+def observed_at(data: bytes) -> datetime:
+    """When what a generation holds was observed, of whichever kind. Raises MalformedEvent."""
+    what = "a generation of a control object"
+    text = unpack(what, data)
+    with malformed(what, text):
+        return datetime.fromisoformat(load(text)["observed_at"])

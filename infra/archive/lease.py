@@ -10,13 +10,13 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from formats.control.lease import Lease
 from formats.errors import ReplicatorError
 from infra.archive.control import ControlStore
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import Clock
+from infra.runtime.lifecycle import SKEW, Clock
 
 NAME = "compaction"
 BACKFILL = "backfill"  # beside the other: it deletes nothing
@@ -34,6 +34,20 @@ class LeaseTaken(ReplicatorError):
             "least. If it is dead, wait until then; nothing is lost meanwhile"
         )
         self.lease = lease
+
+
+def clock_difference(control: ControlStore, region: str, lease: Lease, now: datetime) -> str:
+    """Why ages cannot be computed by this machine's clock, `now`; empty if they can. `lease` was just taken, so the
+    time of its object is the store's. Raises StoreUnavailable."""
+    written_at = control.lease_written_at(region, NAME, lease.token)
+    if written_at is None:
+        return f"another process took the lease of {region}; run again when it is done"
+    if abs(written_at - now) <= SKEW:
+        return ""
+    return (
+        f"this machine's clock says {now.isoformat(timespec='seconds')}, the store's "
+        f"{written_at.isoformat(timespec='seconds')}: ages cannot be computed; set the one that is wrong"
+    )
 
 
 def this_process() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ from infra.kafka.client.topic_configs import NO_LIMIT, TopicConfigs
 from ingress.routing.succession import ArchivedIncarnation
 
 if TYPE_CHECKING:
+    from formats.control.restore_cut import Cut
     from replicator.restore.partition_plan import PartitionPlan
     from replicator.restore.purge import Purge
 
@@ -62,7 +63,8 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
     ConflictKind.PURGE: "the records that the topic holds are deleted",
-    ConflictKind.NOT_ARCHIVED: "partitions end before the moment, and may end within a transaction",
+    ConflictKind.NOT_ARCHIVED: "partitions end before the moment, and may end within a transaction; topics of which "
+    "nothing is here are left out",
     ConflictKind.LONG_HOLES: "they are filled, however long that takes",
 }
 
@@ -108,6 +110,26 @@ def against_cut(partitions: Sequence[PartitionPlan], generation: int) -> Iterato
             kind=ConflictKind.NOT_ARCHIVED,
             reason=f"{why} that were still to be archived or copied to this bucket; wait for them, or give an earlier "
             "--at",
+        )
+
+
+def against_absent(cut: Cut, planned: Collection[str], wants: Callable[[str, int], bool]) -> Iterator[Conflict]:
+    """`planned`: the topics of which this bucket has at least a claim; `wants`: the selection's, of a partition."""
+    lacking = {
+        name: sum(end or 0 for number, end in enumerate(then.ends) if wants(name, number))
+        for name, then in sorted(cut.topics.items())
+        if name not in planned
+    }
+    lacking = {name: count for name, count in lacking.items() if count}
+    if lacking:
+        named = ", ".join(list(lacking)[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        why = (
+            f"up to {sum(lacking.values()):,} offsets of {named} that were committed by then are not in this bucket, "
+            "nor anything else of these topics"
+        )
+        yield Conflict(
+            kind=ConflictKind.NOT_ARCHIVED,
+            reason=f"{why}: wait until they are archived or copied here, or select other topics",
         )
 
 

@@ -12,14 +12,13 @@ the same ends as 4713, or a heartbeat says that what was observed last still is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 
 from formats.control.heartbeat import WriterHeartbeat
 from formats.control.restore_cut import Cut, cut_topics
-from formats.control.watermarks import Column, SourceWatermarks
+from formats.control.watermarks import SourceWatermarks
 from formats.errors import ConfigError
 from formats.topic_selection import is_internal
 from infra.archive.generation_history import GenerationHistory, GenerationInForce
@@ -30,15 +29,8 @@ MOST_READ = 5_000  # generations: half a week when something is written every mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedCut:
-    """A cut, and how far the archive reaches as of the last report of egress."""
-
     cut: Cut
-    positions: Mapping[str, Column]  # next offset that is to be archived, by topic; of the same incarnation
     problems: tuple[str, ...] = ()  # generations that cannot be read, where one of them may have been in force
-
-    def archived_until(self, topic: str, partition: int) -> int:
-        column = self.positions.get(topic, ())
-        return (column[partition] or 0) if partition < len(column) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +55,7 @@ class CutLookup:
             pinned = self._cut(number, value)
             if self.selection.is_transactional and value.settled_at is not None:
                 pinned = replace(pinned, settled_at=self._until(number, pinned, value.settled_at))
-        return ArchivedCut(cut=pinned, positions=self._positions(pinned), problems=problems)
+        return ArchivedCut(cut=pinned, problems=problems)
 
     def _in_force(self, found: GenerationInForce[SourceWatermarks]) -> tuple[int, SourceWatermarks]:
         region, at = self.selection.region, self.selection.at
@@ -146,12 +138,3 @@ class CutLookup:
 
     def _is_selected(self, topic: str) -> bool:
         return self.selection.matches(topic) and not is_internal(topic, ())
-
-    def _positions(self, cut: Cut) -> Mapping[str, Column]:
-        newest = self.history.at(None).value
-        topics = {} if newest is None else newest.topics
-        return {
-            name: topics[name].position
-            for name, one in cut.topics.items()
-            if name in topics and topics[name].topic_id == one.topic_id
-        }

@@ -19,9 +19,10 @@ class IncarnationsAt:
     cut: Cut
     left_out: list[str] = field(default_factory=list)  # topics that are not restored, with the reason
 
-    def has(self, topic: str, partition: int) -> bool:
+    def partitions(self, topic: str) -> Sequence[int]:
+        """Those that the topic had, also when nothing of them is stored."""
         found = self.cut.topics.get(topic)
-        return found is not None and partition < len(found.ends)
+        return range(0 if found is None else len(found.ends))
 
     def choose(
         self, control: ControlStore, region: str, topic: str, incarnations: Sequence[ArchivedIncarnation]

@@ -34,7 +34,7 @@ def log_end(plan: PartitionPlan) -> int:
     restored = 0 if plan.offsets is None else plan.offsets.next_offset
     if plan.cut is None or plan.cut.end is None:
         return restored
-    archived = min(max(plan.stored_until, plan.cut.archived_until), plan.wanted_until + 1)
+    archived = min(plan.stored_until, plan.wanted_until + 1)
     return max(min(plan.cut.end, archived), restored)
 
 

@@ -18,7 +18,6 @@ class PartitionCut:
     """Where a partition ended at the moment that is restored to."""
 
     end: int | None  # next offset; None: not known
-    archived_until: int = 0  # next offset of the archive, as of the last report of egress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +61,11 @@ class PartitionPlan:
 
     @property
     def not_archived(self) -> int:
-        """The most records before the cut that the archive does not have yet. Offsets, so markers count, too."""
+        """The most records before the cut that this bucket does not have. Offsets, so markers count, too, until a
+        segment covers them. What egress committed at the source is no evidence: segments may be copied here late."""
         if self.cut is None or self.cut.end is None:
             return 0
-        archived = max(self.stored_until, self.cut.archived_until, self.wanted_from)
+        archived = max(self.stored_until, self.wanted_from)
         return max(min(self.cut.end, self.wanted_until + 1) - archived, 0)
 
     @property

@@ -66,7 +66,7 @@ class RestorePlan:
     cut: Cut | None = None  # None: not restored to a moment
     groups: GroupPlan | None = None  # None: positions of groups were not asked for
     preserves_offsets: bool = False
-    is_empty: bool = False  # no stored record is selected, and no earlier run restored anything
+    is_empty: bool = False  # no stored record is selected, none is known to be lacking, and no earlier run restored any
 
     @property
     def partitions(self) -> Sequence[PartitionPlan]:

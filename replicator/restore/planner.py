@@ -22,6 +22,7 @@ from replicator.restore.conflicts import (
     Conflict,
     ConflictKind,
     accepted,
+    against_absent,
     against_cut,
     against_fork,
     against_frozen,
@@ -90,6 +91,13 @@ class RestorePlanner:
             why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
             remedy = "one another --id, or repeat the selection it had"
             conflicts.append(Conflict(kind=ConflictKind.CONFLICT, reason=f"{why}{remedy}"))
+        if at is not None:
+            planned = {incarnation.topic for incarnation in wanted}
+            conflicts += accepted(against_absent(at.cut, planned, selection.wants), target_options.accept)
+        lacks = any(
+            one.kind is ConflictKind.NOT_ARCHIVED and not one.accepted
+            for one in (*conflicts, *(conflict for topic in topics for conflict in topic.conflicts))
+        )
         problems = [] if self.control is None else list(self.control.catalog.problems)
         problems += [] if self.cut is None else self.cut.problems
         return RestorePlan(
@@ -104,7 +112,7 @@ class RestorePlanner:
             ],
             cut=None if self.cut is None else self.cut.cut,
             preserves_offsets=selection.preserves_offsets,
-            is_empty=not before.positions and self._is_empty(selection, topics),
+            is_empty=not (before.positions or lacks) and self._is_empty(selection, topics),
         )
 
     # --- what is stored ---
@@ -144,17 +152,7 @@ class RestorePlanner:
     def _cut(self, source: SourcePartition) -> PartitionCut | None:
         if self.cut is None:
             return None
-        topic, number = source.topic, source.partition
-        return PartitionCut(self.cut.cut.end(topic, number), self.cut.archived_until(topic, number))
-
-    def _with_empty(
-        self, selection: Selection, incarnation: ArchivedIncarnation, sources: Sequence[SourcePartition]
-    ) -> Sequence[SourcePartition]:
-        """And those of which nothing is stored: at the moment they ended somewhere all the same."""
-        then = None if self.cut is None else self.cut.cut.topics.get(incarnation.topic)
-        numbers = range(0 if then is None else len(then.ends))
-        found = {incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)}
-        return sorted(found.union(sources))
+        return PartitionCut(self.cut.cut.end(source.topic, source.partition))
 
     # --- the target ---
 
@@ -167,8 +165,6 @@ class RestorePlanner:
         before: EarlierRuns,
     ) -> TopicPlan:
         destination = selection.renaming(incarnation.topic)
-        if selection.preserves_offsets:
-            sources = self._with_empty(selection, incarnation, sources)
         partitions = list(
             self.pool.map(lambda source: self._partition(selection, source, destination, before), sources)
         )

@@ -45,8 +45,8 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
 def selected_sources(
     archive: Archive, selection: Selection, at: IncarnationsAt | None = None
 ) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
-    """The selected partitions of each selected topic. Topics without any are left out, and with `at` those that were
-    not there at its moment.
+    """The selected partitions of each selected topic, as far as anything of them is stored; with `at`, those that were
+    there at its moment, whether or not it is. Topics without any are left out.
 
     Raises as `sources_of`, and ConfigError when no partition is left.
     """
@@ -55,10 +55,10 @@ def selected_sources(
     for incarnation in incarnations_of(archive, selection, at):
         numbers = archive.segments.partitions(selection.region, incarnation.path)
         stored.append(f"{incarnation.path} has {', '.join(map(str, numbers)) or 'none'}")
+        if at is not None:  # whether what they lack here was ever there is for the plan to say
+            numbers = at.partitions(incarnation.topic)
         if wanted := [
-            incarnation.source(selection.region, n)
-            for n in numbers
-            if selection.wants(incarnation.topic, n) and (at is None or at.has(incarnation.topic, n))
+            incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
         ]:
             found[incarnation] = wanted
     if not found:
@@ -74,6 +74,8 @@ def incarnations_of(
     """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
     found = archive.segments.incarnations(selection.region)
+    if at is not None:  # a topic of which nothing is stored is claimed all the same once egress reads it
+        found = sorted({*found, *archive.control.claimed(selection.region)})
     elsewhere = "" if found else _elsewhere(archive, selection.region)
     topics = {incarnation.topic for incarnation in found if not is_internal(incarnation.topic, ())}
     for incarnation in found:

@@ -33,7 +33,7 @@ from formats.registry import load as load_format
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
-from infra.archive.lease import hold_lease, this_process
+from infra.archive.lease import clock_difference, hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
@@ -127,15 +127,20 @@ class Compaction(Closing):
             if dry_run:
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
-            with hold_lease(self._control, region, self.owner, self._clock):
+            with hold_lease(self._control, region, self.owner, self._clock) as lease:
+                # asked at once: the longer ago the lease was written, the more the clocks would seem to differ
+                difference = clock_difference(self._control, region, lease, self._clock.now())
                 reports.append(compactor.run(job, selection))
                 if selection == JobSelection():
-                    self._thin(region)
+                    self._thin(region, difference)
         return reports
 
-    def _thin(self, region: str) -> None:
+    def _thin(self, region: str, unknown_ages: str) -> None:
         """Thin the generations of control objects. Those older than every segment are left to `gc`, which lists all
-        segments. A failure fails no job: the next run or `gc` does it."""
+        segments. A failure fails no job: the next run or `gc` does it. `unknown_ages`: why clocks differ."""
+        if unknown_ages:
+            log.warning("generations_not_thinned", extra={ERROR: unknown_ages})
+            return
         thinner = GenerationThinner(self._control.objects, self._control.prefix, region, self.stop)
         try:
             thinner.remove(self._clock.now(), None)

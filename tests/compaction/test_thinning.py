@@ -99,13 +99,13 @@ class TestRule:
         assert kept("catalog", at, NOW - 4 * HOUR) == at[3:]
 
 
-def settled_watermarks(count: int) -> bytes:
+def settled_watermarks(count: int, at: datetime = NOW) -> bytes:
     """Of which so many partitions are settled."""
     ends = (7,) * PARTITIONS
     topic = TopicWatermarks(
         topic_id="", low=ends, high=ends, stable=ends, position=ends, settled=frozenset(range(count))
     )
-    found = SourceWatermarks(cluster_id="", writer="", observed_at=NOW, topics={"t": topic}, settled_at=NOW)
+    found = SourceWatermarks(cluster_id="", writer="", observed_at=at, topics={"t": topic}, settled_at=at)
     return encode_watermarks(found)
 
 
@@ -211,7 +211,44 @@ class TestThinner:
             assert found.put(number, settled_watermarks(count))
         clock.at = NOW
         assert self.thinner(store).remove(NOW, None) == {"watermarks": 2}
-        assert store.calls["open"] == 1
+        assert store.calls["open"] == 2, "the first, for whether it is a copy, and the last that is wholly settled"
+
+    @property_examples()
+    @given(times, times, st.integers(0, 60))
+    def test_a_copied_history_is_thinned_like_the_original(
+        self, copied: list[datetime], own: list[datetime], horizon: int
+    ) -> None:
+        """Copied in one moment, before the first generation that was stored there: by their observations, which are
+        older than the copy's segments. The last of the copies may stay where the original's next one supersedes it."""
+        arrival = min([NOW, *own]) - MINUTE
+        old = [at for at in copied if at < arrival - HOUR]
+        left = []
+        for stored in ([arrival] * len(old), old):
+            clock = HandClock()
+            store = FailingStore(clock)
+            found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
+            for number, (clock.at, observed) in enumerate(zip([*stored, *own], [*old, *own], strict=True), start=1):
+                assert found.put(number, settled_watermarks(0, observed))
+            clock.at = NOW
+            self.thinner(store).remove(NOW, None)
+            left.append([one.number for one in found.stored()])
+            if stored != old:  # segments copied later than the generations
+                self.thinner(store).remove(NOW, arrival + horizon * MINUTE)
+                assert [one.number for one in found.stored() if one.number <= len(old)] == [
+                    number for number in left[0] if number <= len(old)
+                ]
+        assert [number for number in left[0] if number not in left[1]] in ([], [len(old)])
+        assert set(left[1]) <= set(left[0])
+
+    def test_one_that_cannot_be_read_counts_as_the_one_before_it(self, store: FailingStore, clock: HandClock) -> None:
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
+        clock.at = NOW - HOUR
+        for number, minutes in enumerate((300, 299, None, 298), start=1):
+            at = None if minutes is None else NOW - minutes * MINUTE
+            assert found.put(number, b"xy" if at is None else settled_watermarks(0, at))
+        clock.at = NOW
+        assert self.thinner(store).remove(NOW, None) == {"watermarks": 1}
+        assert [one.number for one in found.stored()] == [1, 3, 4]
 
     def test_many_go_in_requests_of_a_thousand_and_a_stop_ends_between_them(
         self, store: FailingStore, clock: HandClock

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from compaction.run import Compactor, JobSelection
+from formats.control.keys import generations_prefix
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
+from infra.archive.generations import Generations
 from infra.archive.lease import NAME
 from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
@@ -25,6 +27,7 @@ from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop, SystemClock
 from replicator.config import from_mapping
 from replicator.services.compaction import Compaction, in_process
+from tests.fakes.surroundings import HandClock
 from tests.formats.sample_records import ORIGIN, batch_of
 from tests.integration.bucket import Bucket
 from tests.integration.crossing import Crossing
@@ -95,6 +98,24 @@ def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
     assert [len(bucket.segments(source)) for source in sources] == [1] * 12
     assert [bucket.read(source) for source in sources] == before
     crossing.assert_only_plans(sizes, executors=2)
+
+
+def test_generations_stay_while_the_clocks_differ(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    """By a clock that is ahead they would seem old enough to go."""
+    generations = Generations(bucket.objects, generations_prefix("data", "a", "heartbeat"))
+    assert all(generations.put(number, b"x") for number in (1, 2, 3))
+    config = from_mapping(bucket.tables())
+    with ExitStack() as opened, Compaction(config, execute=in_process(config, opened)) as compaction:
+        compaction._clock = HandClock(datetime.now(UTC) + timedelta(days=1))
+        compaction.compact()
+        assert len(generations.stored()) == 3
+        [warning] = [record for record in caplog.records if record.message == "generations_not_thinned"]
+        assert "clock" in warning.__dict__["error"]
+    generations = Generations(bucket.objects, generations_prefix("data", "a", "watermarks"))
+    assert all(generations.put(number, b"x") for number in range(1, 6))
+    with ExitStack() as opened, Compaction(config, execute=in_process(config, opened)) as compaction:
+        compaction.compact()
+    assert len(generations.stored()) < 3, "of each minute one"
 
 
 def test_two_at_once_are_harmless(bucket: Bucket) -> None:

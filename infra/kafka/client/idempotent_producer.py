@@ -135,7 +135,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         self._owners: set[FailureOwner] = set()  # of runs whose outcome was not asked for yet
 
     def __len__(self) -> int:
-        """Number of queued or sent records without a known outcome, and of the client's events that `serve` has still to
+        """Number of queued or sent records without a known outcome, and of the client's events that `serve` has yet to
         take, such as errors of connections: 0 only if every outcome is known."""
         return len(self._client)
 

@@ -12,8 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from formats.control.archive_begin import ArchiveBegin
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.storage import ObjectStore
@@ -30,6 +32,7 @@ SEGMENTS: Mapping[int, Mapping[tuple[int, int], Collection[int]]] = {
     0: {(100, 111): [100, 101, 103, 110], (112, 125): [*range(112, 118), 124]},
     2: {(0, 5): range(6)},
 }
+BEGINS = (100, 7, 0)  # of the archive
 ENDS = (120, 7, 6)  # at the moment, by partition: 118 and 119 are markers
 RECORDS: Sequence[Sequence[int]] = ([100, 101, 103, 110, *range(112, 118)], [], list(range(6)))
 LOGS = ((100, 120), (7, 7), (0, 6))  # where they begin and end
@@ -43,7 +46,10 @@ COMMITTED: Mapping[str, Mapping[int, int]] = {
 
 def fill_with_holes(objects: ObjectStore, names: Mapping[str, str]) -> None:
     """The topic orders. `names`: of the groups."""
-    store = SegmentStore(objects, "data")
+    store, control = SegmentStore(objects, "data"), ControlStore(objects, "data")
+    for partition, begin in enumerate(BEGINS):
+        start = ArchiveBegin(offset=begin, reason="start policy", recorded_at=AT)
+        control.record_begin(SourcePartition(REGION, "orders", partition), start)
     for partition, segments in SEGMENTS.items():
         for (start, end), offsets in segments.items():
             name = Segment(SourcePartition(REGION, "orders", partition), 0, OffsetRange(start, end))

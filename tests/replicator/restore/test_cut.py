@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import TopicClaim
 from formats.control.heartbeat import WriterHeartbeat
 from formats.errors import ConfigError
 from formats.int_range import IntRange
@@ -212,7 +214,7 @@ def test_the_cut_of_an_earlier_run_stays() -> None:
     cut = found(objects, selection).cut
     objects.delete_many([one.key for one in objects.list("data/") if one.key.endswith("1")])
     again = CutLookup(watermark_generations(objects, "data", REGION), selection).find(cut)
-    assert (again.cut, again.archived_until("t", 0)) == (cut, 8)
+    assert again.cut == cut
 
 
 segments = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=6).map(
@@ -227,9 +229,9 @@ segments = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=6
 )
 
 
-@given(segments, st.none() | st.integers(0, 45), st.integers(0, 45), st.integers(0, 20), st.none() | st.integers(0, 45))
+@given(segments, st.none() | st.integers(0, 45), st.integers(0, 20), st.none() | st.integers(0, 45))
 def test_a_partition_ends_at_the_cut(
-    infos: Sequence[SegmentInfo], end: int | None, archived_until: int, low: int, position: int | None
+    infos: Sequence[SegmentInfo], end: int | None, low: int, position: int | None
 ) -> None:
     checkpoint = None if position is None else Checkpoint(position, "", T0)
 
@@ -245,13 +247,13 @@ def test_a_partition_ends_at_the_cut(
             cut=cut,
         )
 
-    made = planned(IntRange(low, 60), PartitionCut(end, archived_until))
+    made = planned(IntRange(low, 60), PartitionCut(end))
     same = planned(IntRange(low, 60 if end is None else min(60, end - 1)), None)
     assert made.offsets == same.offsets
     assert (made.infos, made.missing, made.begins) == (same.infos, same.missing, same.begins)
     if end is not None:
         covered = {o for info in infos for o in range(info.segment.offsets.start, info.segment.offsets.end + 1)}
-        lacking = [o for o in range(low, end) if o >= archived_until and o > max(covered, default=-1)]
+        lacking = [o for o in range(low, end) if o > max(covered, default=-1)]
         assert made.not_archived == len(lacking)
         assert made.is_beyond_cut == (position is not None and position > max(end, low))
     else:
@@ -278,7 +280,7 @@ def test_a_plan_ends_at_the_cut(world: World) -> None:
     topic = only(made)
     assert (topic.conflicts, made.is_empty) == ([], False)
     by_number = {p.source.partition: (p.offsets, len(p.infos)) for p in topic.partitions}
-    assert by_number == {0: (OffsetRange(0, 12), 2), 1: (None, 0)}
+    assert by_number == {0: (OffsetRange(0, 12), 2), 1: (None, 0), 2: (None, 0)}
     assert topic.partition_count == 3, "as many as there were, one without a record"
     assert made.cut is not None
     assert made.cut.generation == 1
@@ -303,15 +305,57 @@ def test_ends_that_are_not_known_are_no_choice(world: World) -> None:
     assert not plan(world, select(at=T0, partitions=[0])).refused
 
 
-def test_what_is_not_archived_yet(world: World) -> None:
+ACCEPTED = [ConflictKind.NOT_ARCHIVED]
+
+
+def test_what_is_not_in_this_bucket(world: World) -> None:
+    """Whatever egress committed where it runs: what it had stored may be copied here later than the watermarks."""
     publish(world, t=(25, 20))
-    assert not plan(world, select(at=T0)).refused, "egress has archived it: what follows the last record are markers"
-    late = watermarks(T0 + SECOND, {"t": (22, 20)})  # positions, as the test makes them
-    publish_watermarks(world.objects.memory, 2, late)
     found = reasons(only(plan(world, select(at=T0))))
     assert found.keys() == {ConflictKind.NOT_ARCHIVED}
-    assert "up to 3 offsets of a/t/0" in found[ConflictKind.NOT_ARCHIVED]
-    assert not plan(world, select(at=T0), accept=[ConflictKind.NOT_ARCHIVED]).refused
+    assert "up to 5 offsets of a/t/0" in found[ConflictKind.NOT_ARCHIVED]
+    assert not plan(world, select(at=T0), accept=ACCEPTED).refused
+    world.put(20, 24)
+    assert not plan(world, select(at=T0)).refused
+
+
+def test_a_partition_of_which_nothing_is_here(world: World) -> None:
+    publish(world, t=(20, 20, 7))
+    found = reasons(only(plan(world, select(at=T0))))
+    assert found.keys() == {ConflictKind.NOT_ARCHIVED}
+    assert "up to 7 offsets of a/t/2" in found[ConflictKind.NOT_ARCHIVED]
+    lacking = plan(world, select(at=T0, partitions=[2]))
+    assert (lacking.refused, lacking.is_empty) == (True, False)
+    assert plan(world, select(at=T0, partitions=[2]), accept=ACCEPTED).is_empty
+    begin = ArchiveBegin(offset=7, reason="start policy", recorded_at=T0)
+    world.control.record_begin(SourcePartition(REGION, "t", 2), begin)
+    assert not plan(world, select(at=T0)).refused, "what was before the archive began was never in it"
+
+
+def test_a_topic_of_which_nothing_is_here(world: World) -> None:
+    publish(world, t=(20, 20), u=(3, 4), v=(0,))
+    made = plan(world, select("^.*", at=T0))
+    assert [topic.destination for topic in made.topics] == ["t"]
+    (conflict,) = made.conflicts
+    assert (conflict.kind, conflict.accepted) == (ConflictKind.NOT_ARCHIVED, False)
+    assert conflict.reason.startswith("up to 7 offsets of u that were committed by then are not in this bucket")
+    assert not plan(world, select("^.*", at=T0), accept=ACCEPTED).refused
+
+
+def test_a_topic_that_is_claimed_and_has_no_segment(world: World) -> None:
+    """As egress leaves it: of an empty topic, or one whose records it was not to archive."""
+    publish(world, t=(20, 20), u=(3,))
+    claim = TopicClaim(topic_id="id-u", cluster_id="c", number=0, claimed_at=T0 - SECOND)
+    world.control.claim(REGION, "u", claim)
+    [lacking] = [topic for topic in plan(world, select("^.*", at=T0)).topics if topic.destination == "u"]
+    assert reasons(lacking).keys() == {ConflictKind.NOT_ARCHIVED}
+    world.control.record_begin(
+        SourcePartition(REGION, "u", 0), ArchiveBegin(offset=3, reason="start policy", recorded_at=T0)
+    )
+    made = plan(world, select("^.*", at=T0))
+    assert not made.refused
+    assert sorted(topic.destination for topic in made.topics) == ["t", "u"]
+    assert plan(world, select("u", at=T0)).is_empty
 
 
 def test_a_restore_that_went_further_before(world: World) -> None:

@@ -35,6 +35,7 @@ def planned(
     wanted: IntRange | None = None,
     cut: PartitionCut | None = None,
     checkpoint: Checkpoint | None = None,
+    begin: int | None = None,
 ) -> PartitionPlan:
     infos = [SegmentInfo(segment=Segment(SOURCE, 0, one), size_bytes=1, stored_at=T0) for one in stored]
     return plan_partition(
@@ -45,6 +46,7 @@ def planned(
         wanted=wanted or IntRange(0, 60),
         listed_at=T0,
         checkpoint=checkpoint,
+        begin=begin,
         cut=cut,
     )
 
@@ -57,7 +59,8 @@ def offsets_of(found: Sequence[OffsetRange]) -> set[int]:
     stored=ranges,
     recorded=ranges,
     low=st.integers(0, 20),
-    cut=st.none() | st.tuples(st.integers(0, 45), st.integers(0, 45)),
+    cut=st.none() | st.integers(0, 45),
+    begin=st.none() | st.integers(0, 45),
     position=st.none() | st.integers(0, 45),
 )
 def test_every_offset_without_a_segment_up_to_the_end_is_filled(
@@ -65,7 +68,8 @@ def test_every_offset_without_a_segment_up_to_the_end_is_filled(
     stored: Sequence[OffsetRange],
     recorded: Sequence[OffsetRange],
     low: int,
-    cut: tuple[int, int] | None,
+    cut: int | None,
+    begin: int | None,
     position: int | None,
 ) -> None:
     begun = None if position is None else Checkpoint(position, "", T0)
@@ -73,7 +77,8 @@ def test_every_offset_without_a_segment_up_to_the_end_is_filled(
         stored,
         recorded=recorded,
         wanted=IntRange(low, 60),
-        cut=None if cut is None else PartitionCut(*cut),
+        cut=None if cut is None else PartitionCut(cut),
+        begin=begin,
         checkpoint=begun,
     )
     end = log_end(plan)
@@ -82,9 +87,8 @@ def test_every_offset_without_a_segment_up_to_the_end_is_filled(
     if cut is None:
         assert end == restored
     else:
-        assert end <= max(cut[0], restored)
-        known = max(plan.stored_until, cut[1])
-        assert end == max(min(cut[0], known), restored)
+        assert end <= max(cut, restored)
+        assert end == max(min(cut, plan.stored_until), restored)
     held = offsets_of(stored) - offsets_of(recorded) if plan.offsets is not None else set()
     held = {o for o in held if plan.offsets is not None and o in plan.offsets}
     done = position or 0
@@ -96,16 +100,19 @@ def test_every_offset_without_a_segment_up_to_the_end_is_filled(
 
 
 def test_the_end_is_no_further_than_what_was_selected() -> None:
-    whole = planned([OffsetRange(0, 9)], cut=PartitionCut(15, 15))
-    part = planned([OffsetRange(0, 9)], wanted=IntRange(0, 11), cut=PartitionCut(15, 15))
+    gap = [OffsetRange(10, 19)]
+    whole = planned([OffsetRange(0, 9)], recorded=gap, cut=PartitionCut(15))
+    part = planned([OffsetRange(0, 9)], recorded=gap, wanted=IntRange(0, 11), cut=PartitionCut(15))
     assert (log_end(whole), log_end(part)) == (15, 12)
-    assert log_end(planned([OffsetRange(0, 9)], cut=PartitionCut(None, 15))) == 10
-    assert log_end(planned([], cut=PartitionCut(7, 7))) == 7
+    assert log_end(planned([OffsetRange(0, 9)], cut=PartitionCut(15))) == 10, "what is not here may still be copied"
+    assert log_end(planned([OffsetRange(0, 9)], cut=PartitionCut(None))) == 10
+    assert log_end(planned([], begin=7, cut=PartitionCut(7))) == 7
     assert log_end(planned([])) == 0
 
 
 def test_long_holes_are_named_with_the_time_that_they_take() -> None:
-    plan = planned([OffsetRange(100, 109)], wanted=IntRange(0, 10**9), cut=PartitionCut(1_000_110, 1_000_110))
+    gap = [OffsetRange(110, 1_000_109)]
+    plan = planned([OffsetRange(100, 109)], recorded=gap, wanted=IntRange(0, 10**9), cut=PartitionCut(1_000_110))
     assert holes(plan) == [OffsetRange(0, 99), OffsetRange(110, 1_000_109)]
     assert time_for([plan, plan]) == 2 * (time_to_fill(100) + time_to_fill(1_000_000))
     assert list(against_holes([plan], 1_000_000)) == []
@@ -128,7 +135,7 @@ def test_offsets_that_a_destination_has_given_are_taken() -> None:
     assert kinds(plan, 11, 11) == kinds(plan, 0, 1) == kinds(plan, 9, 10) == taken
     begun = replace(plan, checkpoint=Checkpoint(12, "", T0))
     assert kinds(begun, 10, 12) == [], "an earlier run did that"
-    empty = planned([], cut=PartitionCut(7, 7))
+    empty = planned([], begin=7, cut=PartitionCut(7))
     assert kinds(empty, 7, 7) == []
     assert kinds(empty, 8, 8) == taken
     assert list(against_taken({}, [plan])) == []
