@@ -46,6 +46,15 @@ class CleanPlan:
 CompactionPlan = MergePlan | CleanPlan
 
 
+def segments_of(plan: CompactionPlan) -> frozenset[Segment]:
+    """The stored segments that it reads."""
+    match plan:
+        case MergePlan():
+            return frozenset(one.segment for one in plan.inputs)
+        case CleanPlan():
+            return frozenset({plan.keeper, *plan.inside})
+
+
 def plan_partition(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Sequence[CompactionPlan]:
     """`stored` is the listing of one source partition, all levels, without quarantined segments."""
     cleaning = plan_cleaning(stored, job, now) if job.delete else ()

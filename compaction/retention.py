@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from compaction.retention_settings import RetentionRule
 from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
-from compaction.planner import CleanPlan, CompactionPlan, MergePlan, plan_partition
+from compaction.planner import CleanPlan, CompactionPlan, MergePlan, plan_partition, segments_of
 from compaction.settings import CompactionJob
 from compaction.task_rows import PlanOutcome
 from formats.control.quarantine import Quarantined
@@ -76,6 +76,7 @@ class _Tried:
     merges: set[Segment] = field(default_factory=set)
     # keeper, and a segment that it is not proved to hold
     kept: set[tuple[Segment, Segment]] = field(default_factory=set)
+    stored_at: dict[Segment, datetime] = field(default_factory=dict)  # of the segments of all plans, when listed
 
     def add(self, plans: Sequence[CompactionPlan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):
@@ -137,7 +138,7 @@ class Compactor:
             outcomes = self.execute(plans, job)
             report.outcomes += outcomes
             tried.add(plans, outcomes)
-            self._report_outcomes(outcomes, report)
+            self._report_outcomes(outcomes, report, tried.stored_at)
 
     def _plans(
         self,
@@ -167,10 +168,16 @@ class Compactor:
                     tried.ends[source] = end_of(info.segment.offsets for info in known)
                 known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
                 usable = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
-                yield from filter(None, map(tried.rest_of, self.make_plans(usable, job, now)))
+                for plan in filter(None, map(tried.rest_of, self.make_plans(usable, job, now))):
+                    named = segments_of(plan)
+                    tried.stored_at |= {one.segment: one.stored_at for one in usable if one.segment in named}
+                    yield plan
 
-    def _report_outcomes(self, outcomes: Sequence[PlanOutcome], report: CompactionReport) -> None:
-        """Log one line for each plan, and quarantine corrupt segments."""
+    def _report_outcomes(
+        self, outcomes: Sequence[PlanOutcome], report: CompactionReport, stored_at: Mapping[Segment, datetime]
+    ) -> None:
+        """Log one line for each plan, and quarantine corrupt segments, unless another object has replaced the one that
+        was planned. `stored_at`: when that one was stored, by the listing."""
         now = self.clock.now()
         for outcome in outcomes:
             event, extra = _event(outcome)
@@ -178,11 +185,15 @@ class Compactor:
                 log.warning("compaction_failed", extra=extra | {log_fields.ERROR: outcome.error})
             elif outcome.merged or outcome.deleted:
                 log.info(event, extra=extra)
+            if outcome.kept:
+                first = next(f"{segment}: {why}" for segment, why in outcome.kept.items())
+                count = {log_fields.SEGMENT: outcome.segment, log_fields.COUNT: len(outcome.kept)}
+                log.info("segments_kept", extra=count | {log_fields.REASON: first})
             for key, reason in outcome.bad.items():
                 segment = parse_key("", key)
-                info = self.store.stat(segment)
-                if info is not None:
-                    found = Quarantined(stored_at=info.modified_at, reason=reason, found_at=now)
+                info, listed = self.store.stat(segment), stored_at.get(segment)
+                if info is not None and listed is not None and _is_same(info.modified_at, listed):
+                    found = Quarantined(stored_at=listed, reason=reason, found_at=now)
                     self.control.quarantine(segment, found)
                     report.quarantined = {**report.quarantined, key: reason}
 
@@ -204,4 +215,9 @@ def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
 
 
 def _is_quarantined(found: Quarantined | None, info: SegmentInfo) -> bool:
-    return found is not None and found.stored_at == info.stored_at
+    return found is not None and _is_same(found.stored_at, info.stored_at)
+
+
+def _is_same(one: datetime, other: datetime) -> bool:
+    """Whether an object was not replaced: to the second, since a HEAD has no finer time, and a listing may have."""
+    return one.replace(microsecond=0) == other.replace(microsecond=0)

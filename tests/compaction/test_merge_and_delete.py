@@ -29,6 +29,7 @@ from infra.runtime.lifecycle import Stop
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import CompactionJob
 from tests.compaction.archive import PREFIX, T0, Archive, job
+from tests.fakes.surroundings import FailingStore, HandClock
 from tests.formats.json_lines import JsonLinesFormat
 from tests.formats.sample_records import ORIGIN, SOURCE, batch_of, rows_of, sample_rows, segment
 
@@ -213,6 +214,49 @@ def test_a_corrupt_input_that_is_gone_meanwhile_is_not_quarantined() -> None:
     report = replace(compactor, execute=execute).run(job(), ALL)
     assert any(outcome.bad for outcome in report.outcomes)
     assert (dict(report.quarantined), dict(archive.control.quarantined(SOURCE.region))) == ({}, {})
+
+
+def test_an_object_that_was_repaired_meanwhile_is_not_quarantined() -> None:
+    archive = Archive()
+    names = three(archive)
+    key = format_key(PREFIX, names[0])
+    sound = archive.bytes_of(names[0])
+    damaged = bytearray(sound)
+    damaged[len(damaged) // 3] ^= 1
+    archive.memory.replace(key, bytes(damaged))
+    compactor = archive.compactor()
+
+    def execute(plans: Sequence[CompactionPlan], job: CompactionJob) -> Sequence[PlanOutcome]:
+        outcomes = compactor.execute(plans, job)
+        archive.time += timedelta(seconds=1)
+        archive.memory.replace(key, sound)
+        return outcomes
+
+    report = replace(compactor, execute=execute).run(job(), ALL)
+    assert any(outcome.bad for outcome in report.outcomes)
+    assert (dict(report.quarantined), dict(archive.control.quarantined(SOURCE.region))) == ({}, {})
+
+
+class _WholeSeconds(FailingStore):
+    """Tells the time of an object as HTTP does, and in a listing more finely."""
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        found = super().stat(key)
+        return None if found is None else replace(found, modified_at=found.modified_at.replace(microsecond=0))
+
+
+def test_times_of_a_listing_may_be_finer_than_those_of_an_object() -> None:
+    clock = HandClock(T0 + timedelta(milliseconds=250))
+    store = _WholeSeconds(clock)
+    archive = Archive(around=lambda _: store)
+    archive.memory = store.memory
+    names = three(archive)
+    damaged = bytearray(archive.bytes_of(names[0]))
+    damaged[len(damaged) // 3] ^= 1
+    archive.memory.replace(format_key(PREFIX, names[0]), bytes(damaged))
+    archive.time = clock.at + timedelta(minutes=1)
+    assert list(run(archive).quarantined) == [str(names[0])]
+    assert run(archive).outcomes == [], "left alone from then on"
 
 
 def test_a_corrupt_merged_segment_keeps_nothing() -> None:
