@@ -30,6 +30,7 @@ class PartitionCheck:
     source: SourcePartition
     proven: Mapping[Segment, Proven]
     delivered: IntRange | None = None
+    reported_end: int = 0  # next offset up to which it has to be stored, as egress reported; 0: no report
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,16 @@ class VerifyTask:
 
     def row(self, item: PartitionCheck) -> str:
         offsets = None if item.delivered is None else [item.delivered.low, item.delivered.high]
-        return json.dumps({"source": str(item.source), "proven": encode_proven(item.proven), "delivered": offsets})
+        proven, end = encode_proven(item.proven), item.reported_end
+        return json.dumps({"source": str(item.source), "proven": proven, "delivered": offsets, "reported_end": end})
 
     def __call__(self, row: str) -> str:
         fields = json.loads(row)
         with Verification(self.config, self.selection) as verification:
             source, delivered = parse_source(fields["source"]), fields["delivered"]
             offsets = None if delivered is None else IntRange(*delivered)
-            entry, read = verification.scan(self.scope, source, decode_proven(fields["proven"]), offsets)
+            proven, end = decode_proven(fields["proven"]), fields["reported_end"]
+            entry, read = verification.scan(self.scope, source, proven, offsets, reported_end=end)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
     def outcome(self, answer: str) -> Found:
@@ -82,13 +85,18 @@ def on_spark(
     `progress` raises, which ends the run."""
     if delivered is None:
         with Verification(task.config, task.selection) as verification:
-            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(task.scope))
+            ends = verification.sources_of(task.scope)
     else:
-        spans = delivered
+        ends = dict.fromkeys(delivered, 0)
     by_source = proven_by_source(proven)
     checks = [
-        PartitionCheck(source=source, proven=by_source.get(source, {}), delivered=span)
-        for source, span in spans.items()
+        PartitionCheck(
+            source=source,
+            proven=by_source.get(source, {}),
+            delivered=None if delivered is None else delivered[source],
+            reported_end=end,
+        )
+        for source, end in ends.items()
     ]
     plain = replace(task, config=for_workers(task.config))
     with SparkJobs(settings) as jobs:

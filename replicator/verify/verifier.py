@@ -114,9 +114,15 @@ class Verifier:
     clock: Clock
 
     def archive(
-        self, source: SourcePartition, proven: Mapping[Segment, Proven], *, read_again_after: timedelta | None
+        self,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        *,
+        read_again_after: timedelta | None,
+        reported_end: int = 0,
     ) -> ArchiveVerdict:
-        """Verify a partition. Unchanged `proven` objects that are not too old are not read. Raises StoreUnavailable.
+        """Verify a partition. Unchanged `proven` objects that are not too old are not read. `reported_end`: the next
+        offset up to which it has to be stored, as egress reported. Raises StoreUnavailable.
 
         Objects that are merged, removed or stored meanwhile are no damage: the partition is scanned again when a listed
         object is gone or offsets are not covered.
@@ -144,7 +150,8 @@ class Verifier:
             extent = joined(segment.offsets for segment in (*known, *news))
             offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
             covered = [*extent.runs, *(gap.offsets for gap in recorded)]
-            missing = uncovered(covered, _from(begin, offsets)) if offsets is not None else ()
+            whole = _whole(begin, offsets, reported_end)
+            missing = uncovered(covered, whole) if whole is not None else ()
             if not vanished and not missing:
                 break
         compared = self._compare([*known, *news], set(news))
@@ -336,9 +343,12 @@ def compared_through(
         return verdict(None, str(error))
 
 
-def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:
-    """`offsets` from the recorded start of the archive, if known: its first segments may be missing, too."""
-    return offsets if begin is None else OffsetRange(min(begin.offset, offsets.start), offsets.end)
+def _whole(begin: ArchiveBegin | None, offsets: OffsetRange | None, reported_end: int) -> OffsetRange | None:
+    """What has to be covered: from the recorded begin of the archive, if known, since its first segments may be
+    missing, too, to the reported end. None: nothing. `offsets`: from the first to the last that is."""
+    starts = [*([begin.offset] if begin is not None else []), *([offsets.start] if offsets is not None else [])]
+    start, end = min(starts, default=0), max(reported_end, 0 if offsets is None else offsets.next_offset)
+    return OffsetRange(start, end - 1) if start < end else None
 
 
 def _inside(batches: Iterator[RecordBatch], ranges: Sequence[OffsetRange]) -> Iterator[RecordBatch]:

@@ -33,6 +33,7 @@ from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, entry_of, report
+from replicator.verify.reported_ends import reported_ends
 from replicator.verify.scope import (
     ARCHIVE,
     DIRECT,
@@ -77,9 +78,18 @@ class Verification(Closing):
         """The selected partitions. Raises ConfigError when nothing of the selection is stored."""
         return sources_of(self._archive, self.selection)
 
-    def all_sources(self) -> Sequence[SourcePartition]:
-        """As `sources`, plus the earlier archive paths of logs that forked: the partitions of scope ARCHIVE."""
-        return with_earlier_forks(self._archive, self.selection)
+    def all_sources(self) -> Mapping[SourcePartition, int]:
+        """The partitions of scope ARCHIVE: `sources`, plus the earlier archive paths of logs that forked, and those of
+        which nothing is stored although egress reported so. Each with the next offset that it reported; 0: none."""
+        ends = reported_ends(self._archive, self.selection, self._clock.now())
+        found = with_earlier_forks(self._archive, self.selection)
+        lost = [source for source in sorted(ends.keys() - {*found}) if self._has_begun(source, ends[source])]
+        return {source: ends.get(source, 0) for source in (*found, *lost)}
+
+    def _has_begun(self, source: SourcePartition, end: int) -> bool:
+        """Whether the archive was to hold anything below `end`."""
+        begin = self._archive.control.begin(source)
+        return begin is None or begin.offset < end
 
     def archived(self) -> Mapping[SourcePartition, int]:
         """Next offset after the last covered one, of each partition."""
@@ -137,11 +147,14 @@ class Verification(Closing):
         if elsewhere is not None:
             return elsewhere(self._config, self.selection, scope, proven, progress)
         by_source = proven_by_source(proven)
-        return self.each(lambda s: self.scan(scope, s, by_source.get(s, {})), progress, of=self.sources_of(scope))
+        ends = self.sources_of(scope)
+        return self.each(
+            lambda s: self.scan(scope, s, by_source.get(s, {}), reported_end=ends[s]), progress, of=[*ends]
+        )
 
-    def sources_of(self, scope: VerifyScope) -> Sequence[SourcePartition]:
-        """The partitions of `scope`. Raises as `sources` does."""
-        return self.all_sources() if scope.kind == ARCHIVE else self.sources()
+    def sources_of(self, scope: VerifyScope) -> Mapping[SourcePartition, int]:
+        """The partitions of `scope`, each with its reported end, of ARCHIVE. Raises as `sources` does."""
+        return self.all_sources() if scope.kind == ARCHIVE else dict.fromkeys(self.sources(), 0)
 
     def scan(
         self,
@@ -149,11 +162,13 @@ class Verification(Closing):
         source: SourcePartition,
         proven: Mapping[Segment, Proven],
         delivered: IntRange | None = None,
+        *,
+        reported_end: int = 0,
     ) -> Found:
         """Verify one partition. `delivered`: the offsets that a restore of the selection delivered to a TARGET; None:
-        the selected offsets, whichever process delivered them."""
+        the selected offsets, whichever process delivered them. `reported_end`: as in `all_sources`."""
         if scope.cluster is None:
-            verdict = self.archived_whole(source, proven, scope.read_again_after)
+            verdict = self.archived_whole(source, proven, scope.read_again_after, reported_end)
             return entry_of(verdict), verdict.read
         if scope.kind == SOURCE:
             return entry_of(self.same_as_source(source, scope.cluster)), {}
@@ -182,17 +197,21 @@ class Verification(Closing):
     ) -> Iterator[ArchiveVerdict]:
         """Verify the archive alone, by partition. `proven`: objects that are not read again before
         `read_again_after`."""
-        by_source = proven_by_source(proven or {})
+        by_source, ends = proven_by_source(proven or {}), self.all_sources()
         return self.each(
-            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), progress, of=self.all_sources()
+            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after, ends[s]), progress, of=[*ends]
         )
 
     # --- one partition ---
 
     def archived_whole(
-        self, source: SourcePartition, proven: Mapping[Segment, Proven], read_again_after: timedelta | None
+        self,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        read_again_after: timedelta | None,
+        reported_end: int = 0,
     ) -> ArchiveVerdict:
-        return self._verifier.archive(source, proven, read_again_after=read_again_after)
+        return self._verifier.archive(source, proven, read_again_after=read_again_after, reported_end=reported_end)
 
     def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         """Raises StoreUnavailable, BrokerUnavailable. A request that the cluster refuses makes the verdict unequal."""

@@ -100,13 +100,15 @@ def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
     crossing.assert_only_plans(sizes, executors=2)
 
 
-def test_generations_stay_while_the_clocks_differ(bucket: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+def test_generations_stay_while_the_clocks_differ(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a clock that is ahead they would seem old enough to go."""
     generations = Generations(bucket.objects, generations_prefix("data", "a", "heartbeat"))
     assert all(generations.put(number, b"x") for number in (1, 2, 3))
     config = from_mapping(bucket.tables())
     with ExitStack() as opened, Compaction(config, execute=in_process(config, opened)) as compaction:
-        compaction._clock = HandClock(datetime.now(UTC) + timedelta(days=1))
+        monkeypatch.setattr(compaction, "_clock", HandClock(datetime.now(UTC) + timedelta(days=1)))
         compaction.compact()
         assert len(generations.stored()) == 3
         [warning] = [record for record in caplog.records if record.message == "generations_not_thinned"]

@@ -266,7 +266,7 @@ def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source:
         producer.produce(source.topic, b"dropped", partition=0)
         producer.flush(20)
         producer.abort_transaction(30)
-        assert wait_until(lambda: source.ranges()[-1][1] + 1 == source.admin.watermarks([p])[p].high)
+        assert wait_until(lambda: source.ranges()[-1][1] + 1 == source.admin.watermarks([p])[p].high, PATIENCE)
         assert source.values() == wanted
     at = 0
     for start, last in source.ranges():

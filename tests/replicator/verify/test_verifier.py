@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
@@ -64,6 +65,25 @@ def test_segments_that_retention_removes_meanwhile_are_a_recorded_gap() -> None:
     world.objects.before["open"] = expire
     verdict = verify(world)
     assert (verdict.is_whole, len(verdict.recorded)) == (True, 1)
+
+
+def test_what_egress_reported_as_archived_is_missing_without_a_later_segment() -> None:
+    world = World()
+    small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
+
+    def missing(reported_end: int) -> Sequence[OffsetRange]:
+        return verifier(world).archive(SOURCE, {}, read_again_after=MONTH, reported_end=reported_end).missing
+
+    assert (missing(0), missing(25), missing(30), missing(34)) == ([], [], [], [OffsetRange(30, 33)])
+    world.record_gap(30, 31)
+    assert missing(34) == [OffsetRange(32, 33)]
+    world.remove(*small[1:], notify=False)
+    assert missing(30) == [OffsetRange(10, 29)]
+    world.remove(small[0], notify=False)
+    assert missing(30) == [OffsetRange(0, 29)]
+    begin = ArchiveBegin(offset=20, reason="start policy", recorded_at=world.clock.at)
+    world.control.record_begin(SOURCE, begin)
+    assert (missing(20), missing(30)) == ((), [OffsetRange(20, 29)])
 
 
 def test_segments_that_stay_absent_are_missing() -> None:
