@@ -13,8 +13,10 @@ from egress.assigned_partition import AssignedPartition
 from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from formats.copy_lag import CopyLag
+from formats.errors import BrokerUnavailable, ReplicatorError
 from formats.segment import SourcePartition
-from infra.contracts.cluster import ClusterAdmin, TopicPartition
+from infra.contracts.catalog import LogEndReader
+from infra.contracts.cluster import ClusterAdmin, LogEnds, TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
@@ -27,6 +29,7 @@ class _Ends:
     asked_at: datetime
     highs: Mapping[TopicPartition, int]
     stable: Mapping[TopicPartition, int]
+    failed: Mapping[TopicPartition, ReplicatorError] = field(default_factory=dict)  # such as one without a leader
 
 
 @dataclass(slots=True)
@@ -34,6 +37,7 @@ class LagGauge:
     """Use from the poll thread only."""
 
     admin: ClusterAdmin
+    ends: LogEndReader
     builder: SegmentBuilder
     metrics: Metrics
     interval: timedelta
@@ -69,16 +73,22 @@ class LagGauge:
                     stable = {p: offset for p, offset in found.stable.items() if p in partitions}
                     for tail in self.stuck.seen(stable, found.highs, now):
                         self._report_tail(tail, is_news=self.stuck.is_news(tail))
+                if found.failed:
+                    self._unknown(found.failed.keys() & partitions.keys(), next(iter(found.failed.values())), now)
             case Failed(error=error):
-                log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
                 self._note(partitions, now)
-                for partition in partitions:  # not the last answer for ever: since then, records may wait
-                    _, seconds = self._lags[partition].lag(self._stored.get(partition, 0), now)
-                    self.metrics.gauge("egress_lag_seconds", seconds or 0.0, **_labels(partition))
+                self._unknown(partitions, error, now)
         if self._lookup.is_due(now) and partitions:
             self._lookup.due_at = now + self.interval
             self._note(partitions, now)
             self._lookup.ask(self._ask, now, list(partitions), dict(self._stored))
+
+    def _unknown(self, partitions: Collection[TopicPartition], error: Exception, now: datetime) -> None:
+        """Not the last answer for ever: since then, records may wait."""
+        log.warning("lag_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(partitions)})
+        for partition in partitions:
+            _, seconds = self._lags[partition].lag(self._stored.get(partition, 0), now)
+            self.metrics.gauge("egress_lag_seconds", seconds or 0.0, **_labels(partition))
 
     def _note(self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
         """What is stored of each, as far as it is known: where a partition stops, the last that was."""
@@ -88,6 +98,21 @@ class LagGauge:
                 self._stored[partition] = session.core.committable
 
     def _ask(
+        self, now: datetime, partitions: Collection[TopicPartition], stored: Mapping[TopicPartition, int]
+    ) -> _Ends:
+        try:
+            return self._of_all(now, partitions, stored)
+        except BrokerUnavailable:
+            # of one partition perhaps, which has no leader: the lag of the others is known
+            answers = self.ends.log_ends(partitions)
+            failed = {p: answer for p, answer in answers.items() if isinstance(answer, ReplicatorError)}
+            known = {p: answer for p, answer in answers.items() if isinstance(answer, LogEnds)}
+            if not known:
+                raise
+            stable = {} if self.stuck is None else {p: one.stable for p, one in known.items()}
+            return _Ends(now, {p: one.high for p, one in known.items()}, stable, failed)
+
+    def _of_all(
         self, now: datetime, partitions: Collection[TopicPartition], stored: Mapping[TopicPartition, int]
     ) -> _Ends:
         highs = self.admin.high_watermarks(partitions)

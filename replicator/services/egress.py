@@ -26,6 +26,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
@@ -139,6 +140,7 @@ def build_egress(
                 builder=builder,
                 lag=LagGauge(
                     admin,
+                    KafkaLogEnds(admin.connection),
                     builder,
                     around.metrics,
                     settings.lag_interval,

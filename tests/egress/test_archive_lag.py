@@ -8,7 +8,7 @@ import pytest
 
 from formats.records.milliseconds import ms_at_or_before
 from infra.contracts.cluster import TopicPartition
-from tests.egress.two_partitions import LABELS, P, joined
+from tests.egress.two_partitions import LABELS, P, Q, joined
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeRecord
 
@@ -93,19 +93,40 @@ def test_while_the_source_does_not_answer_the_last_answer_is_not_repeated(world:
     """What was produced since is not known; `ReplicatorArchiveBehind` would be quiet, whatever waits."""
     process = joined(world)
     assert measured(process) == 0
-    world.admin.away = True
+    world.admin.away = world.ends.away = True
     assert measured(process, 600) >= 600
     assert measured(process, 600) >= 1200
+    world.admin.away = world.ends.away = False
+    measured(process)
+    assert measured(process) == 0
+
+
+def test_one_partition_without_a_leader_hides_the_lag_of_no_other(world: World) -> None:
+    """The request for all of them fails as a whole."""
+    process = joined(world, P, Q)
+    measured(process)
+    world.admin.away = True
+    world.ends.refuses = {Q: "no leader"}
+    for _ in range(20):
+        measured(process)
+    assert measured(process) == 0
+    assert (process.metrics.value("egress_lag_seconds", topic="t", partition="1") or 0) >= 600
+    transaction = world.broker.begin(P, b"open")
+    measured(process)
+    assert measured(process, 1000) > 900
+    assert (process.metrics.value("stuck_transaction_seconds", **LABELS) or 0) > 600
+    transaction.abort()
     world.admin.away = False
     measured(process)
     assert measured(process) == 0
+    assert process.metrics.value("egress_lag_seconds", topic="t", partition="1") == 0
 
 
 def test_a_source_that_has_never_answered_is_behind_since_it_was_asked(world: World) -> None:
     process = world.process()
     process.turn(2)
     process.consumer.assign_all()
-    world.admin.away = True
+    world.admin.away = world.ends.away = True
     process.turn(3)
     measured(process)
     assert measured(process, 1000) >= 1000

@@ -41,6 +41,7 @@ from replicator.config import EgressSettings, EgressTopicSettings
 from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeLogEnds
 from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
 from tests.fakes.kafka_probe import BrokerProbe
 from tests.fakes.small_disk import Quota
@@ -76,7 +77,7 @@ class World:
         self.rules = rules or (rule("^.*"),)
         self.clock = HandClock()
         self.broker = FakeBroker()
-        self.admin = FakeAdmin(self.broker)
+        self.admin, self.ends = FakeAdmin(self.broker), FakeLogEnds(self.broker)
         self.probe = BrokerProbe(self.broker)
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
@@ -222,7 +223,13 @@ class Process:
                 confirmations=self.confirmations,
                 builder=self.builder,
                 lag=LagGauge(
-                    world.admin, self.builder, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
+                    world.admin,
+                    world.ends,
+                    self.builder,
+                    self.metrics,
+                    timedelta(seconds=10),
+                    self.pool,
+                    StuckTransactions(STUCK),
                 ),
                 clock=world.clock,
                 metrics=self.metrics,

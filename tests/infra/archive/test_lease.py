@@ -14,6 +14,7 @@ from formats.control.quarantine import Quarantined
 from infra.archive.lease import NAME, LeaseTaken, hold_lease, this_process
 from infra.local.waiting import wait_until
 from tests.compaction.archive import T0, Archive
+from tests.fakes.surroundings import FailingStore, HandClock
 from tests.formats.sample_records import SOURCE, segment
 
 REGION = SOURCE.region
@@ -51,6 +52,19 @@ def test_the_lease_is_renewed_while_the_body_runs() -> None:
             return now is not None and now.token > lease.token + 1 and now.owner == "one"
 
         assert wait_until(renewed, timedelta(seconds=10))
+
+
+def test_a_lease_that_cannot_be_ended_undoes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """What was done is reported; the lease ends by itself."""
+    store = FailingStore(HandClock(T0))
+    archive = Archive(around=lambda _: store)
+    with hold_lease(archive.control, REGION, "one", archive, SPAN):
+        store.away = {"put_new", "list", "open", "delete_many"}
+    assert "lease_not_ended" in [record.message for record in caplog.records]
+    store.away = set()
+    archive.time += SPAN
+    with hold_lease(archive.control, REGION, "two", archive, SPAN):
+        pass
 
 
 def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
