@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction.retention_settings import RetentionRule
+from formats.control.lease import SKEW
 from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from infra.runtime.lifecycle import SKEW
 from infra.settings.units import format_age, format_duration, format_size
 
 

@@ -18,6 +18,7 @@ from itertools import groupby, islice
 
 from compaction.generation_rules import RULES, KeepRule, is_expired, most_settled, shares_span
 from formats.control.keys import OFFSET_MAPS, generations_prefix, offset_maps_prefix, parse_offset_map_key
+from formats.control.lease import SKEW
 from formats.control.offset_map_copy import map_copies
 from formats.control.packed import observed_at
 from formats.control.watermarks import decode_watermarks
@@ -26,7 +27,7 @@ from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
-from infra.runtime.lifecycle import SKEW, Stop
+from infra.runtime.lifecycle import Stop
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,6 @@ from ingress.catalog.sync import CatalogSync
 from ingress.checkpoint_lookup import (
     CheckpointLookup,
     Positions,
-    has_only_begun_elsewhere,
     is_of_this_topic,
     is_operators,
 )
@@ -49,17 +48,17 @@ from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.groups.groups import Groups
 from ingress.heartbeats import Heartbeats
+from ingress.incarnation_switch import IncarnationSwitch
 from ingress.partition_metrics import PartitionMetrics
-from ingress.routing.archived import ArchivedTopic, kept_like_sources
+from ingress.routing.archived import kept_like_sources
 from ingress.routing.destinations import DestinationFinder
-from ingress.routing.succession import Succession, SuccessionStep, Switch, succession_step
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
 from ingress.segment_stages import SegmentStages
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.source_metrics import SourceMetrics
 from ingress.stored_lag import StoredLag
-from ingress.target_partitions import SETTLE, TargetPartitions
+from ingress.target_partitions import TargetPartitions
 from ingress.undelivered_metrics import UndeliveredMetrics
 
 log = logging.getLogger(__name__)
@@ -112,6 +111,7 @@ class IngressController:
     _checkpoint_lookup: CheckpointLookup = field(init=False)
     _foreign_data_check: ForeignDataCheck = field(init=False)
     _lister: SegmentLister = field(init=False)
+    _incarnations: IncarnationSwitch = field(init=False)
     _assignment: Assignment = field(init=False)
     _targets: TargetPartitions = field(init=False)
     _alarms: Alarms = field(init=False)
@@ -165,6 +165,9 @@ class IngressController:
             jitter=parts.jitter,
             interval=parts.relist_interval,
             metrics=parts.metrics,
+        )
+        self._incarnations = IncarnationSwitch(
+            watcher=self._watcher, assignment=self._assignment, lister=self._lister, delivery=parts.delivery
         )
         self._checkpoint_lookup = CheckpointLookup(
             placement=parts.placement,
@@ -301,8 +304,8 @@ class IngressController:
 
     def _read_positions(self, now: datetime) -> None:
         for assigned, positions in self._checkpoint_lookup.answers(now):
-            chosen = self._current_incarnation(assigned, positions)
-            effects = self._checkpoint_lookup.position(chosen, positions, self._succession(chosen).sources)
+            chosen = self._incarnations.current(assigned, positions)
+            effects = self._checkpoint_lookup.position(chosen, positions, self._incarnations.sources(chosen))
             if (sequencer := chosen.sequencer) is not None:
                 self._apply(chosen, sequencer, effects)
         self._lister.ask_started()
@@ -354,56 +357,9 @@ class IngressController:
                 if assigned.is_idle:
                     assigned.reposition(now)
                 else:  # the operator decided about the records that it is delivering
-                    self.parts.delivery.release([assigned.delivery_target.epoch], SETTLE)
-                    self._switch(assigned, Switch(source=assigned.delivery_target.source, finished={}))
+                    self._incarnations.begin_again(assigned)
                     continue
             self._undelivered.show(assigned)
-
-    # --- incarnations of a topic that follow each other ---
-
-    def _succession(self, assigned: AssignedPartition) -> Succession:
-        return self._route(assigned).succession(assigned.delivery_target.target.partition)
-
-    def _route(self, assigned: AssignedPartition) -> ArchivedTopic:
-        return self._watcher.found.route(assigned.delivery_target.source, assigned.delivery_target.target.topic)
-
-    def _current_incarnation(self, assigned: AssignedPartition, positions: Positions) -> AssignedPartition:
-        """The incarnation whose delivery was begun last, of those with the same target."""
-        delivery_target, succession = assigned.delivery_target, self._succession(assigned)
-        known = {
-            source: found
-            for source in succession.sources
-            if (found := positions.get(CheckpointKey(source, delivery_target.target.topic))) is not None
-            and not has_only_begun_elsewhere(assigned, found)
-        }
-        switch = succession.switch_to_begun(delivery_target.source, known, delivery_target.target_topic_id)
-        if switch is None:
-            return assigned
-        self.parts.delivery.release([delivery_target.epoch], timedelta())  # no round has it
-        return self._switch(assigned, switch)
-
-    def _switch(self, assigned: AssignedPartition, switch: Switch) -> AssignedPartition:
-        topic_id = self._watcher.found.destinations[assigned.delivery_target.target.topic].facts.topic_id
-        return self._assignment.switch_incarnation(
-            switch.source, assigned, self._route(assigned), topic_id, switch.finished
-        )
-
-    def _follow(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
-        """Switch to the next incarnation when this one is delivered."""
-        source, succession = assigned.delivery_target.source, self._succession(assigned)
-        successor = succession.successor_of(source)
-        if successor is None or isinstance(assigned.listing, PendingListing):
-            return
-        settled_at = successor.settled_at(self._route(assigned).settings.first_segment_delay)
-        match succession_step(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
-            case SuccessionStep.WAIT:
-                pass
-            case SuccessionStep.LIST:
-                self._lister.begin(assigned, sequencer, full=True, reason="incarnation")
-            case SuccessionStep.FOLLOW:
-                log.warning("next_incarnation_follows", extra=assigned.fields | {log_fields.NEXT: successor.path})
-                self.parts.delivery.release([assigned.delivery_target.epoch], timedelta())  # no round has it
-                self._switch(assigned, succession.switch_to_successor(source, successor, sequencer.next_offset or 0))
 
     # --- what is stored ---
 
@@ -448,7 +404,7 @@ class IngressController:
         if effects := sequencer.tick(now):
             self._apply(assigned, sequencer, effects)
         if assigned.delivery_target.target.topic in self._followed:
-            self._follow(assigned, sequencer, now)
+            self._incarnations.follow(assigned, sequencer, now)
 
     def _listed(self, assigned: AssignedPartition, sequencer: Sequencer) -> None:
         self._undelivered.show(assigned)
@@ -467,7 +423,7 @@ class IngressController:
                 case Deliver(slices=slices):
                     self.parts.delivery.begin(assigned.delivery_target, slices, dropped=assigned.dropped)
                 case Begin(offset=offset):
-                    appends = self._route(assigned).settings.on_foreign_data == "append"
+                    appends = self._incarnations.route(assigned).settings.on_foreign_data == "append"
                     beginning = Beginning(assigned=assigned, sequencer=sequencer, offset=offset)
                     self._foreign_data_check.begin(beginning, appends=appends)
                 case Finished(segment_slice=segment_slice):

@@ -1,11 +1,13 @@
-"""Holder, expiry and token of a lease."""
+"""Holder, expiry and token of a lease; and how far the clocks of holders may differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from formats.codec import Codec
+
+SKEW = timedelta(minutes=5)  # tolerated difference between clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

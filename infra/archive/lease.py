@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from formats.control.lease import Lease
+from formats.control.lease import SKEW, Lease
 from formats.errors import ReplicatorError
 from infra.archive.control import ControlStore
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import SKEW, Clock
+from infra.runtime.lifecycle import Clock
 
 NAME = "compaction"
 BACKFILL = "backfill"  # beside the other: it deletes nothing

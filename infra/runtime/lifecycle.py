@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, Self
 
-SKEW = timedelta(minutes=5)  # tolerated difference between the clocks of two machines
-
 
 class Clock(Protocol):
     def now(self) -> datetime:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction.retention import Expiry, ExpiryRefused, plan_expiry
+from formats.control.lease import SKEW
 from formats.coverage import Extent, SegmentSlice, steps
 from formats.segment import OffsetRange, Segment, SegmentInfo
-from infra.runtime.lifecycle import SKEW
 from replicator.config import HeldOffsets, RetentionRule
 from tests.compaction.archive import T0, covered, ranges
 from tests.examples import property_examples
