@@ -168,10 +168,10 @@ class Compactor:
                     tried.ends[source] = end_of(info.segment.offsets for info in known)
                 known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
                 usable = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
+                stored_at = {one.segment: one.stored_at for one in usable}
                 plans = map(tried.rest_of, self.make_plans(usable, job, now))
                 for plan in (one for one in plans if one is not None):
-                    named = segments_of(plan)
-                    tried.stored_at |= {one.segment: one.stored_at for one in usable if one.segment in named}
+                    tried.stored_at |= {segment: stored_at[segment] for segment in segments_of(plan)}
                     yield plan
 
     def _report_outcomes(

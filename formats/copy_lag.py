@@ -19,7 +19,7 @@ class CopyLag:
 
     since: datetime | None = None
     _ends: deque[tuple[int, datetime]] = field(default_factory=deque)  # rising
-    _caught_up_at: datetime | None = None  # newest observation that the copy holds
+    _held: tuple[int, datetime] | None = None  # newest observation that the copy holds
 
     def observed(self, end: int, at: datetime) -> None:
         """The log ended at `end`, at `at` or later. Where an end goes back the log was cut: observations above it are
@@ -27,7 +27,8 @@ class CopyLag:
         if self._ends and end < self._ends[-1][0]:
             while self._ends and end < self._ends[-1][0]:
                 self._ends.pop()
-            self._caught_up_at = None
+            if self._held is not None and end < self._held[0]:
+                self._held = None
             self.since = self.since if self._ends else None
         self.since = self.since or at
         if self._ends and end == self._ends[-1][0]:
@@ -40,15 +41,15 @@ class CopyLag:
         """Records, and seconds: the least that it is behind where not even the first observation is held, such as after
         a start with a backlog. None: nothing was observed, or asked for."""
         while self._ends and self._ends[0][0] <= next_offset:
-            self._caught_up_at = self._ends[0][1]
+            self._held = self._ends[0]
             if len(self._ends) == 1:  # kept: it may be observed again, at a later time
                 break
             self._ends.popleft()
         records = max(self._ends[-1][0] - next_offset, 0) if self._ends else 0
-        since = self._caught_up_at or self.since
+        since = self.since if self._held is None else self._held[1]
         return records, None if since is None else max((now - since).total_seconds(), 0.0)
 
     @property
     def is_caught_up(self) -> bool:
         """Whether the copy has held an observation, so that the seconds of `lag` are the most that it is behind."""
-        return self._caught_up_at is not None
+        return self._held is not None

@@ -54,10 +54,14 @@ class AclApplier:
         settings = self.settings.value
         if settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
+        table = self.ledger.table
+        catalogs = {name: one for name, one in catalogs.items() if table.failover_in_force(name) is None}
         desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
-        ours = {one for one in self.ledger.table.acls if _is_kept(one, destinations)}
-        if not all(_has_acls(catalogs, region) for region in regions):
-            ours = {one for one in ours if _is_of_one_topic(one)}  # others may be of a region that is not known now
+        ours = {one for one in table.acls if _is_kept(one, destinations)}
+        # bindings of groups and prefixes are of any region that topics here are from: the ledger does not say of which
+        origins = {*regions, *(one.source.partition("/")[0] for one in table.topics.values())}
+        if not all(region in regions and _has_acls(catalogs, region) for region in origins):
+            ours = {one for one in ours if _is_of_one_topic(one)}  # one that is not asked revokes nothing
         protected = [name for name in owned if self._is_protected(name, destinations[name])]
         if not (desired or ours or protected):
             return AclPlan()

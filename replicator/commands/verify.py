@@ -81,6 +81,14 @@ def verify(  # noqa: PLR0917 -- options of a command
     check_report: Annotated[
         Path | None, typer.Option("--check-report", metavar="FILE", help="Only check that a report is unchanged.")
     ] = None,
+    as_reported: Annotated[
+        bool,
+        typer.Option(
+            "--as-reported/--as-stored",
+            help=r"Whether what egress reported as archived an hour ago has to be here, too. It has not where \[sync] "
+            "copies some topics or levels only.",
+        ),
+    ] = True,
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Record in the bucket what was proven, for `status`.")
     ] = True,
@@ -113,8 +121,9 @@ def verify(  # noqa: PLR0917 -- options of a command
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
+    whole = VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again), as_reported=as_reported)
     scopes = [
-        *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
+        *([whole] if archive else []),
         *([VerifyScope(kind=SOURCE, cluster=load_other_config(source))] if source is not None and not direct else []),
         *([VerifyScope(kind=TARGET, cluster=load_other_config(target))] if target is not None and not direct else []),
         *(

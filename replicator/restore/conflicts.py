@@ -137,7 +137,7 @@ def against_fork(incarnation: ArchivedIncarnation, partitions: Iterable[Partitio
     """`incarnation`: the last incarnation, not selected by its id."""
     if incarnation.claim is None or not incarnation.claim.forked_from:
         return
-    begins = [f"{p.source.partition}: {p.offsets.start}" for p in partitions if p.offsets is not None]
+    begins = [f"{p.source.partition}: {p.stored_until if p.offsets is None else p.offsets.start}" for p in partitions]
     shown = ", ".join(begins[:5]) + (f" and {len(begins) - 5} more" if len(begins) > 5 else "")
     before = incarnation.claim.forked_from
     earlier_id = parse_incarnation(before).id or "''"

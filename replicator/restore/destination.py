@@ -26,7 +26,7 @@ from replicator.restore.conflicts import (
     against_topic,
 )
 from replicator.restore.creation import ROOM, TopicCreation, topic_creation
-from replicator.restore.kept_offsets import against_taken
+from replicator.restore.kept_offsets import against_taken, log_end
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.purge import Purge
 from replicator.restore.source_catalog import NotDescribed, SourceCatalog, SourceDescription
@@ -105,10 +105,18 @@ class DestinationPlanner:
         if self.options.purge and not begun and (purge := Purge(marks)).filled:
             plan.purge = purge
             plan.conflicts += against_purge(facts.name, configs)
-        plan.conflicts += against_topic(facts, marks, partitions, is_ours, plan.purge)
+        plan.conflicts += against_topic(facts, marks, self._needed(partitions), is_ours, plan.purge)
         if self.preserves_offsets:
             plan.conflicts += against_taken(marks, partitions)
         plan.conflicts += against_settings(facts.name, configs, limits_ms(configs), footers, self.now)
+
+    def _needed(self, partitions: Sequence[PartitionPlan]) -> Sequence[PartitionPlan]:
+        """Those that a destination has to have: of others there is nothing to restore."""
+        return [
+            p
+            for p in partitions
+            if p.offsets is not None or p.checkpoint is not None or (self.preserves_offsets and log_end(p))
+        ]
 
     def _describe(self, plan: DestinationPlan, name: str, topic: str, topic_id: str) -> None:
         """Take what is asked for from the catalogue."""
@@ -173,7 +181,7 @@ class DestinationPlanner:
         partitions: Sequence[PartitionPlan],
         footers: Sequence[SegmentFooter],
     ) -> None:
-        plan.conflicts += against_creation(name, plan.partition_count, partitions)
+        plan.conflicts += against_creation(name, plan.partition_count, self._needed(partitions))
         source: Mapping[str, ConfigValue] | None = plan.source.topic.configs if plan.source is not None else None
         plan.creation = topic_creation(
             self.options.configs_from,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from formats.control.claim import TopicClaim
@@ -25,9 +25,15 @@ class IncarnationsAt:
         return range(0 if found is None else len(found.ends))
 
     def choose(
-        self, control: ControlStore, region: str, topic: str, incarnations: Sequence[ArchivedIncarnation]
+        self,
+        control: ControlStore,
+        region: str,
+        topic: str,
+        incarnations: Sequence[ArchivedIncarnation],
+        is_stored: Callable[[ArchivedIncarnation], bool] = lambda _: True,
     ) -> ArchivedIncarnation | None:
-        """None when there was none, which `left_out` says. Raises StoreUnavailable."""
+        """None when there was none, which `left_out` says. `is_stored`: whether anything of it is; a fork whose first
+        segment would be of a later moment does not hide the path before it. Raises StoreUnavailable."""
         then = self.cut.topics.get(topic)
         if then is None:
             self._leave_out(topic, "it did not exist then, or egress could not see it")
@@ -39,9 +45,20 @@ class IncarnationsAt:
             self._leave_out(topic, f"nothing is stored of the incarnation {then.topic_id}, which it was then")
             return None
         ours.sort(key=lambda pair: -1 if pair[1] is None else pair[1].number)
-        by_then = [one for one, claim in ours if claim is None or claim.claimed_at <= self.cut.observed_at]
-        chosen, claim = next(pair for pair in ours if pair[0] == by_then[-1]) if by_then else ours[0]
+        by_then = [pair for pair in ours if pair[1] is None or pair[1].claimed_at <= self.cut.observed_at] or ours[:1]
+        chosen, claim = by_then.pop()
+        while by_then and not is_stored(chosen) and self._begins_later(control, region, chosen):
+            chosen, claim = by_then.pop()
         return ArchivedIncarnation(incarnation=chosen.incarnation, claim=claim)
+
+    def _begins_later(self, control: ControlStore, region: str, one: ArchivedIncarnation) -> bool:
+        """Whether nothing before the cut is of this path."""
+        begins = (control.begin(one.source(region, number)) for number in self.partitions(one.topic))
+        ends = self.cut.topics[one.topic].ends
+        return all(
+            begin is not None and end is not None and end <= begin.offset
+            for begin, end in zip(begins, ends, strict=True)
+        )
 
     def _leave_out(self, topic: str, why: str) -> None:
         self.left_out.append(f"{topic} is left out: {why} (watermarks {self.cut.generation} of {self.cut.region})")

@@ -6,11 +6,12 @@ destination as it is, or as it will be created ───────────
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from formats.control.restore_cut import Cut
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation
@@ -96,6 +97,21 @@ class RestorePlan:
         rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)
         filling = time_for(self.partitions) if self.preserves_offsets else timedelta()
         return START + filling + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))
+
+
+def first_marked(plan: RestorePlan, known: Collection[CheckpointKey]) -> Sequence[CheckpointKey]:
+    """Partitions that get a checkpoint before the first record is sent: one of each topic, or, where offsets are kept,
+    each, so that one without a checkpoint is known to have no record. Only such that have a position, since the
+    checkpoint is one. `known`: those that have one."""
+    found: list[CheckpointKey] = []
+    begun = {key.destination_topic for key in known}
+    for topic in plan.topics:
+        keys = [p.key for p in topic.partitions if p.offsets is not None and p.target.partition < topic.partition_count]
+        if plan.preserves_offsets:
+            found += [key for key in keys if key not in known]
+        elif topic.destination not in begun:
+            found += keys[:1]
+    return found
 
 
 def conflicts_text(plan: RestorePlan) -> list[str]:

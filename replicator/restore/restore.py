@@ -31,7 +31,7 @@ from replicator.restore.control_archive import acl_restore, control_archive
 from replicator.restore.group_restore import GroupOutcomes, set_groups
 from replicator.restore.moment import archived_cut, restored_topics, with_groups
 from replicator.restore.new_partitions import NewPartitions, Settling
-from replicator.restore.plan import RestorePlan, conflicts_text
+from replicator.restore.plan import RestorePlan, conflicts_text, first_marked
 from replicator.restore.planner import RestorePlanner
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.request import (
@@ -276,13 +276,9 @@ class Restore(Closing):
         # Mark the topics as written by this restore before their first record: an aborted transaction leaves offsets
         # in the log, and the next run must not take them for records of another writer.
         known = set(self._worker.checkpoints.read())
-        begun = {key.destination_topic for key in known}
-        self._setup.prepare(plan, begun)
-        if plan.preserves_offsets:  # each, so that one without a checkpoint is known to have no record
-            first = [task for task in tasks if task.plan.offsets is not None and task.plan.key not in known]
-        else:
-            by_topic = {t.plan.target.topic: t for t in reversed(tasks) if t.plan.target.topic not in begun}
-            first = list(by_topic.values())
+        self._setup.prepare(plan, {key.destination_topic for key in known})
+        marked = set(first_marked(plan, known))
+        first = [task for task in tasks if task.plan.key in marked]
         if first:
             self._worker.begin(first)
         outcomes = (

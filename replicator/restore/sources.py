@@ -24,9 +24,12 @@ def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartiti
     return [source for sources in selected_sources(archive, selection).values() for source in sources]
 
 
-def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
-    wanted = selected_sources(archive, selection)
+def with_earlier_forks(
+    archive: Archive, selection: Selection, *, may_be_none: bool = False
+) -> Sequence[SourcePartition]:
+    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked. `may_be_none`: also of
+    topics of which no selected partition is stored."""
+    wanted = selected_sources(archive, selection, may_be_none=may_be_none)
     found = [source for sources in wanted.values() for source in sources]
     for incarnation in wanted if selection.incarnation is None else ():
         claim = incarnation.claim  # set if the topic has several incarnations: else no request
@@ -43,12 +46,12 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
 
 
 def selected_sources(
-    archive: Archive, selection: Selection, at: IncarnationsAt | None = None
+    archive: Archive, selection: Selection, at: IncarnationsAt | None = None, *, may_be_none: bool = False
 ) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
     """The selected partitions of each selected topic, as far as anything of them is stored; with `at`, those that were
     there at its moment, whether or not it is. Topics without any are left out.
 
-    Raises as `sources_of`, and ConfigError when no partition is left.
+    Raises as `sources_of`, and ConfigError when no partition is left, unless there `may_be_none`.
     """
     found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
@@ -61,7 +64,7 @@ def selected_sources(
             incarnation.source(selection.region, n) for n in numbers if selection.wants(incarnation.topic, n)
         ]:
             found[incarnation] = wanted
-    if not found:
+    if not found and not may_be_none:
         left_out = () if at is None else at.left_out
         problem = f"nothing is stored of the selected partitions: {'; '.join([*stored, *left_out])}"
         raise ConfigError([problem], source="archive")
@@ -74,8 +77,13 @@ def incarnations_of(
     """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
     found = archive.segments.incarnations(selection.region)
+    stored_paths = {incarnation.path for incarnation in found}
     if at is not None:  # a topic of which nothing is stored is claimed all the same once egress reads it
         found = sorted({*found, *archive.control.claimed(selection.region)})
+
+    def is_stored(one: ArchivedIncarnation) -> bool:
+        return one.path in stored_paths
+
     elsewhere = "" if found else _elsewhere(archive, selection.region)
     topics = {incarnation.topic for incarnation in found if not is_internal(incarnation.topic, ())}
     for incarnation in found:
@@ -98,7 +106,7 @@ def incarnations_of(
             selection.renaming(topic)
             if at is None or selection.incarnation is not None:
                 chosen.append(_incarnation(archive.control, selection, topic, incarnations))
-            elif (one := at.choose(archive.control, selection.region, topic, incarnations)) is not None:
+            elif (one := at.choose(archive.control, selection.region, topic, incarnations, is_stored)) is not None:
                 chosen.append(one)
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")

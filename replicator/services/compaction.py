@@ -27,6 +27,7 @@ from compaction.settings import NO_JOBS
 from compaction.task_rows import PlanOutcome, decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.thinning import GenerationThinner
 from compaction.worker import Worker
+from formats.control.lease import Lease
 from formats.errors import ConfigError, ReplicatorError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
@@ -128,12 +129,19 @@ class Compaction(Closing):
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
             with hold_lease(self._control, region, self.owner, self._clock) as lease:
+                is_whole = selection == JobSelection()
                 # asked at once: the longer ago the lease was written, the more the clocks would seem to differ
-                difference = clock_difference(self._control, region, lease, self._clock.now())
+                unknown_ages = self._unknown_ages(region, lease) if is_whole else ""
                 reports.append(compactor.run(job, selection))
-                if selection == JobSelection():
-                    self._thin(region, difference)
+                if is_whole:
+                    self._thin(region, unknown_ages)
         return reports
+
+    def _unknown_ages(self, region: str, lease: Lease) -> str:
+        try:
+            return clock_difference(self._control, region, lease, self._clock.now())
+        except ReplicatorError as error:
+            return str(error)
 
     def _thin(self, region: str, unknown_ages: str) -> None:
         """Thin the generations of control objects. Those older than every segment are left to `gc`, which lists all

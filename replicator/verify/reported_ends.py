@@ -1,17 +1,19 @@
 """How far each partition has to be stored, as its egress reported it.
 
 Segments do not show that the last of them are lost, nor that all of a partition are. Egress stores first and commits
-then, so the position that its watermarks have of a partition is behind what was stored. Reports of the last hour do not
-count: between buckets, watermarks may be copied before the segments that they speak of.
+then, so the position that its watermarks have of a partition is not beyond what was stored. Reports of the last hour do
+not count: between buckets, watermarks may be copied before the segments that they speak of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from datetime import datetime, timedelta
 
 from formats.control.restore_cut import Cut, cut_topics
 from formats.control.watermarks import SourceWatermarks
+from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.generation_history import watermark_generations
@@ -22,26 +24,40 @@ from replicator.selection import Selection
 COPIED_WITHIN = timedelta(hours=1)
 
 
-def reported_ends(archive: Archive, selection: Selection, now: datetime) -> Mapping[SourcePartition, int]:
-    """Next offsets, above 0, of the selected partitions; of the incarnation and the path of each topic then. Empty
-    without watermarks that old. One LIST, and a GET for each incarnation of a topic. Raises StoreUnavailable."""
+def reported_ends(
+    archive: Archive, selection: Selection, now: datetime, pool: Executor
+) -> Mapping[SourcePartition, int]:
+    """Next offsets, above 0, of the selected partitions; of the incarnation and the path of each topic then. A topic
+    that has neither a segment nor a claim is named as if it was never created again. Empty without watermarks that old.
+    A GET for each incarnation of a selected topic. Raises StoreUnavailable."""
     control, region = archive.control, selection.region
     found = watermark_generations(control.objects, control.prefix, region).at(now - COPIED_WITHIN)
     if found.value is None:
         return {}
-    incarnations = IncarnationsAt(_cut(region, found.number, found.value, selection))
-    stored: dict[str, list[ArchivedIncarnation]] = {}
+    topics = {name: one for name, one in found.value.topics.items() if selection.matches(name)}
+    at = IncarnationsAt(_cut(region, found.number, found.value, selection))
+    known: dict[str, list[ArchivedIncarnation]] = {}
     for one in sorted({*archive.segments.incarnations(region), *control.claimed(region)}):
-        stored.setdefault(one.topic, []).append(ArchivedIncarnation(incarnation=one))
-    ends = {}
-    for topic, then in found.value.topics.items():
-        chosen = incarnations.choose(control, region, topic, stored[topic]) if topic in stored else None
-        if chosen is None or not selection.matches(topic) or selection.incarnation not in {None, chosen.id}:
-            continue
-        for number, position in enumerate(then.position):
-            if position and selection.wants(topic, number):
-                ends[chosen.source(region, number)] = position
-    return ends
+        known.setdefault(one.topic, []).append(ArchivedIncarnation(incarnation=one))
+
+    def then(topic: str) -> ArchivedIncarnation | None:
+        if topic not in known:
+            return ArchivedIncarnation(incarnation=Incarnation(topic, ""))
+        return at.choose(control, region, topic, known[topic])
+
+    return {
+        chosen.source(region, number): position
+        for topic, chosen in zip(topics, pool.map(then, topics), strict=True)
+        if chosen is not None and selection.incarnation in {None, chosen.id}
+        for number, position in enumerate(map(_archived, topics[topic].position, topics[topic].high))
+        if position and selection.wants(topic, number)
+    }
+
+
+def _archived(position: int | None, high: int | None) -> int:
+    """0: not known. A position is read before the end of the log, so one beyond it is of another log: that of a topic
+    created again, or of a log that was cut."""
+    return position if position is not None and high is not None and position <= high else 0
 
 
 def _cut(region: str, number: int, value: SourceWatermarks, selection: Selection) -> Cut:

@@ -27,6 +27,7 @@ class VerifyScope:
     cluster: Config | None = None
     source_cluster: Config | None = None
     read_again_after: timedelta | None = None
+    as_reported: bool = True  # of ARCHIVE: what egress reported as archived an hour ago has to be there
 
     def __post_init__(self) -> None:
         if (self.kind == ARCHIVE) != (self.cluster is None):

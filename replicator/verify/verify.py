@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.coverage import joined
@@ -78,18 +80,40 @@ class Verification(Closing):
         """The selected partitions. Raises ConfigError when nothing of the selection is stored."""
         return sources_of(self._archive, self.selection)
 
-    def all_sources(self) -> Mapping[SourcePartition, int]:
-        """The partitions of scope ARCHIVE: `sources`, plus the earlier archive paths of logs that forked, and those of
-        which nothing is stored although egress reported so. Each with the next offset that it reported; 0: none."""
-        ends = reported_ends(self._archive, self.selection, self._clock.now())
-        found = with_earlier_forks(self._archive, self.selection)
-        lost = [source for source in sorted(ends.keys() - {*found}) if self._has_begun(source, ends[source])]
-        return {source: ends.get(source, 0) for source in (*found, *lost)}
+    def all_sources(self, *, as_reported: bool = True) -> Mapping[SourcePartition, int]:
+        """The partitions of scope ARCHIVE: `sources`, plus the earlier archive paths of logs that forked, and, with
+        `as_reported`, those of which nothing is stored although egress reported so. Each with the next offset that it
+        reported; 0: none. Raises as `sources` does."""
+        if not as_reported:
+            return dict.fromkeys(with_earlier_forks(self._archive, self.selection), 0)
+        ends = reported_ends(self._archive, self.selection, self._clock.now(), self._pool)
+        lost = self._lost(ends)
+        stored = self._without_topics({source.topic for source in lost})
+        found = with_earlier_forks(self._archive, stored, may_be_none=bool(lost)) if stored.topics else ()
+        return {source: ends.get(source, 0) for source in dict.fromkeys((*found, *lost))}
 
-    def _has_begun(self, source: SourcePartition, end: int) -> bool:
-        """Whether the archive was to hold anything below `end`."""
-        begin = self._archive.control.begin(source)
-        return begin is None or begin.offset < end
+    def _lost(self, ends: Mapping[SourcePartition, int]) -> Sequence[SourcePartition]:
+        """Of which no segment is left, and one should be."""
+        segments, control = self._archive.segments, self._archive.control
+        paths = sorted({source.path for source in ends})
+        numbers = self._pool.map(partial(segments.partitions, self.selection.region), paths)
+        stored = dict(zip(paths, numbers, strict=True))
+        absent = [source for source in sorted(ends) if source.partition not in stored[source.path]]
+        begins = self._pool.map(control.begin, absent)
+        return [
+            source for source, begin in zip(absent, begins, strict=True) if begin is None or begin.offset < ends[source]
+        ]
+
+    def _without_topics(self, lost: Collection[str]) -> Selection:
+        """The selection without patterns that match topics of which nothing is stored, and no other."""
+        there = {one.topic for one in self._archive.segments.incarnations(self.selection.region)}
+        gone = set(lost) - there
+        kept = [
+            pattern
+            for pattern in self.selection.topics
+            if any(map(pattern.matches, there)) or not any(map(pattern.matches, gone))
+        ]
+        return replace(self.selection, topics=kept)
 
     def archived(self) -> Mapping[SourcePartition, int]:
         """Next offset after the last covered one, of each partition."""
@@ -154,7 +178,9 @@ class Verification(Closing):
 
     def sources_of(self, scope: VerifyScope) -> Mapping[SourcePartition, int]:
         """The partitions of `scope`, each with its reported end, of ARCHIVE. Raises as `sources` does."""
-        return self.all_sources() if scope.kind == ARCHIVE else dict.fromkeys(self.sources(), 0)
+        if scope.kind == ARCHIVE:
+            return self.all_sources(as_reported=scope.as_reported)
+        return dict.fromkeys(self.sources(), 0)
 
     def scan(
         self,

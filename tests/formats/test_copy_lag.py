@@ -63,6 +63,15 @@ def test_what_the_log_held_before_it_was_cut_counts() -> None:
     assert lag.lag(12, at(20)) == (0, 0)
 
 
+def test_what_was_held_before_a_log_was_cut_above_it_counts() -> None:
+    lag = CopyLag(at(-10_000))
+    lag.observed(100, at(-9_000))
+    for end, minute in ((100, 0), (200, 1), (300, 2), (250, 3)):
+        lag.observed(end, at(minute))
+        records, seconds = lag.lag(100, at(3))
+        assert (records, seconds, lag.is_caught_up) == (end - 100, 3 * 60, True)
+
+
 def test_a_log_that_does_not_answer_is_behind_since_it_was_asked() -> None:
     lag = CopyLag(at(0))
     assert lag.lag(0, at(5)) == (0, 5 * 60)

@@ -24,6 +24,7 @@ from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.cut_lookup import ArchivedCut, CutLookup
 from replicator.restore.partition_plan import PartitionCut, PartitionPlan, plan_partition
+from replicator.restore.plan import first_marked
 from replicator.selection import Selection
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.planned import begin, only, plan, reasons, select
@@ -388,6 +389,49 @@ def test_the_incarnation_of_that_time(world: World) -> None:
     assert only(plan(world, select(at=T0 + SECOND))).incarnation.path == "t@id-t"
     with pytest.raises(ConfigError, match="nothing is stored of the incarnation other, which it was then"):
         plan(world, select(at=T0 + 2 * SECOND))
+
+
+def test_a_fork_of_which_nothing_is_stored_hides_nothing_before_it(world: World) -> None:
+    claim = TopicClaim(topic_id="id-t", cluster_id="c", number=0, claimed_at=T0 - 10 * SECOND)
+    world.control.claim(REGION, "t", claim)
+    fork = replace(claim, number=1, claimed_at=T0 - 5 * SECOND, fork=1, forked_from="t")
+    world.control.claim(REGION, "t@id-t-fork1", fork)
+    for partition, fork_begin in enumerate((13, 20)):
+        world.record_begin(fork_begin, incarnation="id-t-fork1", partition=partition)
+    publish(world, t=(13, 20))
+    made = only(plan(world, select(at=T0)))
+    assert ([str(p.offsets) for p in made.partitions], made.conflicts) == (["[0,12]", "[0,19]"], [])
+    publish_watermarks(world.objects.memory, 2, watermarks(T0, {"t": (15, 20)}))
+    lacking = plan(world, select(at=T0))
+    assert (lacking.is_empty, reasons(only(lacking)).keys()) == (
+        False,
+        {ConflictKind.FORKED, ConflictKind.NOT_ARCHIVED},
+    )
+
+
+def test_a_destination_need_not_have_partitions_that_were_empty(world: World) -> None:
+    publish(world, t=(20, 20, 0))
+    assert not plan(world, select(at=T0), partition_count=2).refused
+    world.broker.create("t", partitions=2)
+    assert not plan(world, select(at=T0)).refused
+    assert not plan(world, select(at=T0, preserves_offsets=True)).refused
+    publish_watermarks(world.objects.memory, 2, watermarks(T0, {"t": (20, 20, 7)}))
+    world.record_begin(7, partition=2)
+    assert not plan(world, select(at=T0)).refused
+    kept = only(plan(world, select(at=T0, preserves_offsets=True)))
+    assert reasons(kept).keys() == {ConflictKind.FEWER_PARTITIONS}, "whose log is to end where it did"
+
+
+def test_a_partition_of_which_nothing_is_here_yet_gets_no_position(world: World) -> None:
+    """A first checkpoint would be one, below the begin of what is copied later."""
+    publish(world, t=(20, 20, 1010))
+    world.record_begin(1000, partition=2)
+    for keeps in (False, True):
+        made = plan(world, select(at=T0, preserves_offsets=keeps), accept=ACCEPTED)
+        first, second, _ = sorted(p.key for p in only(made).partitions)
+        assert only(made).partitions[0].source.partition == 2, "the smallest"
+        assert set(first_marked(made, [])) == ({first, second} if keeps else {first})
+        assert first_marked(made, [first]) == ([second] if keeps else [])
 
 
 def test_a_forked_log_has_the_path_that_was_claimed_by_then(world: World) -> None:

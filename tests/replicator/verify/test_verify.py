@@ -12,6 +12,7 @@ import pytest
 
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
+from formats.errors import ConfigError
 from formats.segment import Segment, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.proofs import ProofStore
@@ -60,10 +61,11 @@ def test_partitions_verified_elsewhere_are_not_read_here() -> None:
     assert world.objects.calls["open"] == 0
 
 
-def missing(world: World, topic: str = "^.*") -> Mapping[str, Any]:
-    selection = Selection(region=REGION, topics=[TopicPattern(topic)])
+def missing(world: World, *topics: str, as_reported: bool = True, **selected: Any) -> Mapping[str, Any]:
+    selection = Selection(region=REGION, topics=[TopicPattern(one) for one in topics or ("^.*",)], **selected)
     with Verification(CONFIG, selection, objects=world.objects) as verified:
-        return {one["source"]: one["missing"] for one in verified.run().entries}
+        report = verified.run([VerifyScope(kind=ARCHIVE, as_reported=as_reported)])
+    return {one["source"]: one["missing"] for one in report.entries}
 
 
 def test_what_egress_reported_an_hour_ago_is_missing_where_no_segment_is() -> None:
@@ -77,11 +79,21 @@ def test_what_egress_reported_an_hour_ago_is_missing_where_no_segment_is() -> No
     later = SourcePartition(REGION, "t", 3)  # its archive begins where it ended then
     world.control.record_begin(later, ArchiveBegin(offset=7, reason="start policy", recorded_at=now))
     objects = world.objects.memory
-    publish_watermarks(objects, 1, watermarks(now - 2 * HOUR, {"t": (10, 12, 5, 7), "gone": (4,)}))
+    publish_watermarks(objects, 1, watermarks(now - 2 * HOUR, {"t": (10, 12, 5, 7), "gone": (4,), "never": (2,)}))
     publish_watermarks(objects, 2, watermarks(now - HOUR / 2, {"t": (99, 99, 99, 99), "gone": (99,)}))
     publish_watermarks(objects, 3, watermarks(now, {"u": (99,)}))
-    assert missing(world) == {"a/t/0": [], "a/t/1": [[10, 11]], "a/t/2": [[0, 4]], "a/gone/0": [[0, 3]]}
-    assert missing(world, "t") == {"a/t/0": [], "a/t/1": [[10, 11]], "a/t/2": [[0, 4]]}
+    of_t = {"a/t/0": [], "a/t/1": [[10, 11]], "a/t/2": [[0, 4]]}
+    of_gone = {"a/gone/0": [[0, 3]]}
+    of_never = {"a/never/0": [[0, 1]]}
+    assert missing(world) == of_t | of_gone | of_never
+    assert missing(world, "t") == of_t
+    assert missing(world, "gone", "t") == of_t | of_gone
+    assert missing(world, "never") == of_never, "which has no claim either"
+    assert missing(world, "t", partitions=[2]) == {"a/t/2": [[0, 4]]}
+    with pytest.raises(ConfigError, match="typo"):
+        missing(world, "typo", "gone")
+    # as sync fills a bucket with some topics, beside all control objects
+    assert missing(world, as_reported=False) == {"a/t/0": [], "a/t/1": []}
 
 
 def test_a_report_is_about_the_incarnation_that_there_was() -> None:
@@ -92,10 +104,32 @@ def test_a_report_is_about_the_incarnation_that_there_was() -> None:
         claimed_at = now - (5 - 2 * number) * HOUR
         claim = TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=claimed_at)
         world.control.claim(REGION, path, claim)
-    found = watermarks(now - 2 * HOUR, {"t": (6,)})
-    found = replace(found, topics={"t": replace(found.topics["t"], topic_id="id-2")})
-    publish_watermarks(world.objects.memory, 1, found)
+    publish_of(world, 1, "id-2", 6)
     assert missing(world) == {"a/t@id-2/0": [[5, 5]]}
+    publish_of(world, 2, "id-1", 10)
+    assert missing(world) == {"a/t@id-2/0": []}, "of one that was created again meanwhile all is there"
+
+
+def publish_of(world: World, number: int, topic_id: str, position: int, *, end: int | None = None) -> None:
+    """Watermarks of two hours ago of the topic t."""
+    found = watermarks(datetime.now(UTC) - 2 * HOUR, {"t": (position if end is None else end,)})
+    topic = replace(found.topics["t"], topic_id=topic_id, position=(position,))
+    publish_watermarks(world.objects.memory, number, replace(found, topics={"t": topic}))
+
+
+def test_a_position_of_a_log_that_was_cut_is_no_report_about_its_fork() -> None:
+    """It stays until the first commit of the path that goes on."""
+    world, now = World(), datetime.now(UTC)
+    world.put(0, 99)
+    claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=now - 5 * HOUR)
+    world.control.claim(REGION, "t", claim)
+    fork = replace(claim, number=1, claimed_at=now - 3 * HOUR, fork=1, forked_from="t")
+    world.control.claim(REGION, "t@id-fork1", fork)
+    world.record_begin(80, incarnation="id-fork1")
+    publish_of(world, 1, "id", 100, end=80)
+    assert missing(world) == {"a/t/0": []}
+    publish_of(world, 2, "id", 85, end=90)
+    assert missing(world) == {"a/t/0": [], "a/t@id-fork1/0": [[80, 84]]}
 
 
 def test_a_partition_without_segments_is_proven_up_to_offset_zero() -> None:
