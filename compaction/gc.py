@@ -135,7 +135,8 @@ class Collector:
             report.segments += len(stored)
             report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
             rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
-            plan = None if rule is None else plan_expiry(stored, rule, now, quarantined)
+            # by the time of its listing, which may be long after that of the first one
+            plan = None if rule is None else plan_expiry(stored, rule, self.clock.now(), quarantined)
             if isinstance(plan, ExpiryRefused):
                 report.refused[str(source)] = plan.reason
             elif plan is not None:

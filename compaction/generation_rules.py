@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from formats.control.lease import SKEW
 from formats.segment import SegmentInfo
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,20 +67,24 @@ RULES: Mapping[str, KeepRule] = {
 
 @dataclass(slots=True)
 class SegmentHorizon:
-    """When the oldest stored segment was stored. A merged segment is younger than the records in it, and a listing does
-    not say by how much: while there is one, nothing expires by the horizon."""
+    """When the oldest stored segment was stored. A merged segment is younger than the records in it, and so is one that
+    was stored later than what follows it: by a repair, a copy or a backfill. A listing does not say by how much: while
+    there is such a one, nothing expires by the horizon."""
 
     _oldest: datetime | None = None
-    _has_merged: bool = False
+    _has_younger: bool = False
 
     def add(self, stored: Iterable[SegmentInfo]) -> None:
-        for info in stored:
-            self._has_merged |= info.segment.level > 0
+        """`stored`: all of a partition."""
+        newest: datetime | None = None
+        for info in sorted(stored, key=lambda info: info.segment.offsets):
+            self._has_younger |= info.segment.level > 0 or (newest is not None and info.stored_at < newest - SKEW)
+            newest = max(newest or info.stored_at, info.stored_at)
             self._oldest = min(self._oldest or info.stored_at, info.stored_at)
 
     def stored_at(self, now: datetime) -> datetime | None:
         """`now` when no segment is stored; None: not known."""
-        return None if self._has_merged else self._oldest or now
+        return None if self._has_younger else self._oldest or now
 
 
 def is_superseded(

@@ -192,9 +192,12 @@ class Compactor:
                 log.info("segments_kept", extra=count | {log_fields.REASON: first})
             for key, reason in outcome.bad.items():
                 segment = parse_key("", key)
-                info, listed = self.store.stat(segment), stored_at.get(segment)
-                if info is not None and listed is not None and _is_same(info.modified_at, listed):
-                    found = Quarantined(stored_at=listed, reason=reason, found_at=now)
+                info = self.store.stat(segment)
+                if info is None:
+                    continue
+                # of a segment that this plan has stored, no listing knows
+                found = Quarantined(stored_at=stored_at.get(segment, info.modified_at), reason=reason, found_at=now)
+                if found.is_of(info.modified_at):
                     self.control.quarantine(segment, found)
                     report.quarantined = {**report.quarantined, key: reason}
 
@@ -216,9 +219,4 @@ def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
 
 
 def _is_quarantined(found: Quarantined | None, info: SegmentInfo) -> bool:
-    return found is not None and _is_same(found.stored_at, info.stored_at)
-
-
-def _is_same(one: datetime, other: datetime) -> bool:
-    """Whether an object was not replaced: to the second, since a HEAD has no finer time, and a listing may have."""
-    return one.replace(microsecond=0) == other.replace(microsecond=0)
+    return found is not None and found.is_of(info.stored_at)

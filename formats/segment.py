@@ -15,6 +15,17 @@ LEVEL_STREAMING = 0  # written by egress; every compaction adds one
 _REGION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+PARTITIONS = 2**31  # the most that a topic of Kafka may have
+
+
+def partition_number(name: str) -> int | None:
+    """Of the name of a partition's folder, as keys of ours have it: without leading zeros. None: another folder."""
+    if not name.isdecimal() or len(name) > len(str(PARTITIONS)):
+        return None
+    number = int(name)
+    return number if name == str(number) and number < PARTITIONS else None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePartition:
     """The source partition of records: the identity that segments, checkpoints and workers share. `incarnation` is the
@@ -29,7 +40,7 @@ class SourcePartition:
         if not _REGION.fullmatch(self.region):
             raise ValueError(f"not a region name: {self.region!r}")
         Incarnation(self.topic, self.incarnation)  # validates both
-        if not 0 <= self.partition < 2**31:
+        if not 0 <= self.partition < PARTITIONS:
             raise ValueError(f"not a partition number: {self.partition}")
 
     @classmethod

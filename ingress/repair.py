@@ -148,9 +148,19 @@ class CheckpointRepair:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked {where}, not at {offsets.start}: {parked.reason}"
             )
+        known_end = self._archive_end(key.source)
+        if offsets.next_offset > known_end:
+            raise TargetError(
+                f"{key.source}: offset {offsets.end} lies beyond the end of its archive, {known_end}: records that are "
+                f"archived up to it later would be left out. Skip up to {known_end - 1}, or wait for them"
+            )
         after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
         begun_at, dropped = (offsets.start, 0) if before is None else (before.begun_at, before.dropped)
         return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at, dropped=dropped))
+
+    def _archive_end(self, source: SourcePartition) -> int:
+        """Next offset after all that is stored or recorded as a gap."""
+        return end_of([*covered(self.store, source).runs, *self.control.gap_ranges(source)])
 
     def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
         """Which offsets are missing at its position, and what to do; empty when none are."""

@@ -16,6 +16,11 @@ class Quarantined:
     reason: str
     found_at: datetime  # UTC
 
+    def is_of(self, stored_at: datetime) -> bool:
+        """Whether an object that was stored then is the one. To the second: a listing may have a finer time than a
+        request for the object."""
+        return self.stored_at.replace(microsecond=0) == stored_at.replace(microsecond=0)
+
 
 _CODEC = Codec(Quarantined, "a quarantined segment")
 encode_quarantined, decode_quarantined = _CODEC.encode, _CODEC.decode

@@ -6,7 +6,7 @@ import contextlib
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import BinaryIO
 
@@ -39,7 +39,15 @@ from formats.control.quarantine import Quarantined, decode_quarantined, encode_q
 from formats.coverage import adjoining
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from formats.incarnation import Incarnation, later_paths, parse_incarnation
-from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, region_prefix
+from formats.segment import (
+    OffsetRange,
+    Segment,
+    SourcePartition,
+    format_key,
+    parse_key,
+    partition_number,
+    region_prefix,
+)
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
@@ -238,9 +246,9 @@ class ControlStore:
         found: dict[int, dict[OffsetRange, None]] = {}  # a range may have two records
         for name in names:
             number, _, rest = name.partition("/")
-            if number.isdecimal() and number == str(int(number)):  # as in a key of ours
+            if (partition := partition_number(number)) is not None:
                 with contextlib.suppress(MalformedKey):
-                    found.setdefault(int(number), {})[parse_gap_name(rest)] = None
+                    found.setdefault(partition, {})[parse_gap_name(rest)] = None
         return {number: list(ranges) for number, ranges in found.items()}
 
     def _gap_keys(self, source: SourcePartition) -> Mapping[OffsetRange, str]:
@@ -297,18 +305,25 @@ class ControlStore:
             try:
                 self.objects.put_new(key, io.BytesIO(data), len(data))
             except SegmentExists:
-                if decode_quarantined(self._read(key)).stored_at != found.stored_at:
+                if not decode_quarantined(self._read(key)).is_of(found.stored_at):
                     self.objects.delete_many([key])
-                    self.objects.put_new(key, io.BytesIO(data), len(data))
+                    with contextlib.suppress(SegmentExists):  # an earlier attempt of this put, or another process
+                        self.objects.put_new(key, io.BytesIO(data), len(data))
 
     def quarantined(self, region: str) -> Mapping[Segment, Quarantined]:
-        """One listing, and one request for each: normally there is none. Foreign keys are left out."""
+        """Segments whose object is the one that was found damaged; not those that were replaced since, or removed. One
+        listing, and two requests for each: normally there is none. Foreign keys are left out."""
         prefix = quarantine_prefix(self.prefix, region)
         found = {}
         for item in self.objects.list(prefix):
             with contextlib.suppress(MalformedKey, SegmentNotFound):
                 segment = parse_key("", f"{region}/{item.key[len(prefix) :]}")
-                found[segment] = decode_quarantined(self._read(item.key))
+                one, stored = (
+                    decode_quarantined(self._read(item.key)),
+                    self.objects.stat(format_key(self.prefix, segment)),
+                )
+                if stored is not None and one.is_of(stored.modified_at):
+                    found[segment] = one
         return found
 
     def end_quarantine(self, segment: Segment) -> None:
@@ -353,7 +368,8 @@ class ControlStore:
         is_dead: Callable[[str], bool] = lambda _: False,
     ) -> Lease:
         """Take or renew the lease. Returns the lease that holds: that of `owner`, or another owner's that has not
-        expired and whose owner is not dead according to `is_dead`."""
+        expired and whose owner is not dead according to `is_dead`. A lease of a machine whose clock is ahead holds no
+        longer than `span` after it was written, by the store's clock."""
         prefix = lease_prefix(self.prefix, region, name)
         while True:
             keys = [item.key for item in self.objects.list(prefix)]
@@ -364,7 +380,11 @@ class ControlStore:
                 except SegmentNotFound:
                     continue  # another process was faster
                 if current.owner != owner and current.until > now and not is_dead(current.owner):
-                    return current
+                    written_at = self.lease_written_at(region, name, token)
+                    if written_at is None:
+                        continue  # likewise
+                    if written_at + span > now:
+                        return replace(current, until=min(current.until, written_at + span))
             lease = Lease(token=token + 1, owner=owner, until=now + span)
             data = encode_lease(lease)
             try:
@@ -405,9 +425,9 @@ def _sources(region: str, names: Iterable[str]) -> Sequence[SourcePartition]:
     found = {tuple(name.split("/")[:2]) for name in names}
     sources = []
     for parts in sorted(found):
-        if len(parts) == 2 and parts[1].isdecimal():
+        if len(parts) == 2 and (number := partition_number(parts[1])) is not None:
             with contextlib.suppress(MalformedKey):
-                sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), int(parts[1])))
+                sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), number))
     return sources
 
 

@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from formats.coverage import joined, uncovered
 from formats.errors import CorruptSegment, ForeignSegment, SegmentNotFound, SegmentsDiffer, StoreUnavailable
 from formats.footer import Digest, SegmentFooter
 from formats.records.digest import Digester
@@ -122,7 +123,7 @@ class SegmentRepair:
         """
         stored = self._stored(segment)
         record = self.archive.control.quarantine_of(segment)
-        applies = record is not None and stored.info is not None and record.stored_at == stored.info.modified_at
+        applies = record is not None and stored.info is not None and record.is_of(stored.info.modified_at)
         if stored.state in (SegmentState.SOUND, SegmentState.COVERED, SegmentState.GAP) and not applies:
             if record is None:
                 return _report(segment, stored, RepairAction.NOTHING, None)
@@ -166,19 +167,16 @@ class SegmentRepair:
         raise StoreUnavailable(f"{segment} comes and goes while it is read: run it again when nothing else repairs it")
 
     def _absent(self, segment: Segment) -> _Stored:
+        """A gap explains an absence only as far as it goes: one that was accepted inside of the segment is in it."""
         listing = self.archive.listing(segment.source)
-        for gap in listing.recorded:
-            if gap.overlaps(segment.offsets):
-                return _Stored(SegmentState.GAP, f"offsets {gap} are recorded as a gap")
         quarantined = self.archive.control.quarantined(segment.source.region)
-        usable = sorted(i.segment.offsets for i in listing.infos if i.segment not in quarantined)
-        reached = segment.offsets.start
-        for offsets in usable:
-            if offsets.start <= reached <= offsets.end:
-                reached = offsets.next_offset
-        if reached > segment.offsets.end:
+        usable = joined(i.segment.offsets for i in listing.infos if i.segment not in quarantined).runs
+        lacking = uncovered(usable, segment.offsets)
+        if not lacking:
             return _Stored(SegmentState.COVERED, "other stored segments hold its offsets")
-        return _Stored(SegmentState.MISSING)
+        if any(uncovered(listing.recorded, offsets) for offsets in lacking):
+            return _Stored(SegmentState.MISSING)
+        return _Stored(SegmentState.GAP, f"offsets {', '.join(map(str, lacking))} are recorded as a gap")
 
     # --- the proof ---
 

@@ -15,6 +15,7 @@ from formats.segment import (
     format_key,
     parse_key,
     parse_offsets,
+    partition_number,
     partition_prefix,
     region_prefix,
 )
@@ -133,7 +134,7 @@ class SegmentStore:
     def partitions(self, region: str, path: str) -> Sequence[int]:
         """Partitions stored below an archive path."""
         names = self.objects.folders(f"{region_prefix(self.prefix, region)}{path}/")
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(number for name in names if (number := partition_number(name)) is not None)
 
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
         """Put the segment whole, or not at all. Raises SegmentExists, and changes nothing, if the key is taken."""

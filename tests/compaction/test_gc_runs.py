@@ -53,6 +53,22 @@ def ten_days(archive: Archive | None = None) -> Archive:
 OLD, KEPT = [segment(0, 9), segment(10, 19), segment(20, 29)], [segment(10 * n, 10 * n + 9) for n in range(3, 10)]
 
 
+class _Slow:
+    """An object store in which something happens while the next listing is under way."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def list(self, *args: Any, **options: Any) -> Any:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return self.inner.list(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
 def collected(archive: Archive, settings: Any = WEEK, copies: ReplicaCheck | None = None, **run: Any) -> GcReport:
     return archive.collector(settings, copies).run(archive.lease(), **run)
 
@@ -268,9 +284,28 @@ class TestRefused:
 
     def test_a_quarantined_segment(self) -> None:
         archive = ten_days()
-        found = Quarantined(stored_at=T0, reason="damaged", found_at=T0)
+        found = Quarantined(stored_at=T0 + DAY, reason="damaged", found_at=T0 + DAY)
         archive.control.quarantine(OLD[1], found)
         assert "is quarantined" in self.refused(archive)
+
+    def test_an_object_that_was_replaced_is_not_quarantined_any_more(self) -> None:
+        """As the message about it asks; in a copy of the bucket the record is of an object that never was there."""
+        archive = ten_days()
+        archive.control.quarantine(OLD[1], Quarantined(stored_at=T0 - DAY, reason="damaged", found_at=T0))
+        report = archive.collector(WEEK).run(archive.lease())
+        assert (report.refused, len(report.removed)) == ({}, 1)
+
+    def test_a_listing_that_takes_long_is_no_wrong_clock(self) -> None:
+        archive = ten_days(Archive(around=_Slow))
+        assert isinstance(archive.objects, _Slow)
+        lease = archive.lease()
+
+        def six_minutes() -> None:
+            archive.time += timedelta(minutes=6)
+            archive.write(segment(100, 109), sample_rows(10, first_offset=100))
+
+        archive.objects.meanwhile = six_minutes
+        assert archive.collector(WEEK).run(lease).refused == {}
 
     def test_a_quarantine_that_cannot_be_read(self) -> None:
         archive = ten_days()

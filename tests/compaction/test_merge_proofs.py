@@ -141,6 +141,18 @@ def test_a_whole_input_that_is_misread_is_not_stored(fault: Callable[[int], Faul
     assert archive.segments() == [LEFT, RIGHT]
 
 
+def test_a_merged_segment_that_fails_its_proof_is_quarantined_by_this_run_and_the_next() -> None:
+    """Readers would prefer it to its inputs, which are whole; no listing has its time."""
+    archive = Archive(around=SwappingStore)
+    fill(archive, LEFT, RIGHT)
+    others = [row for row in ROWS if row["offset"] != 36]
+    archive.objects.swapped[format_key(PREFIX, MERGED)] = encoded(MERGED, others)  # type: ignore[attr-defined]
+    for _ in range(2):
+        report = archive.compactor().run(job(), JobSelection())
+        assert list(report.quarantined) == [str(MERGED)]
+    assert set(archive.segments()) >= {RIGHT, MERGED}
+
+
 def test_a_merge_that_is_refused_before_it_is_stored_fails_the_run() -> None:
     """There is no object to quarantine, so the exit code has to come from the failure itself."""
     archive = Archive(FaultyDecoder(segment=LEFT, fault=loses(4)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -126,9 +127,19 @@ def info(level: int, at: datetime) -> SegmentInfo:
 def test_the_horizon_is_the_oldest_segment_unless_a_merged_one_may_hold_older_records() -> None:
     horizon = SegmentHorizon()
     assert horizon.stored_at(NOW) == NOW
-    horizon.add([info(0, NOW - DAY), info(0, NOW - WEEK), info(0, NOW)])
+    horizon.add([info(0, NOW - WEEK), info(0, NOW - DAY), info(0, NOW)])
     assert horizon.stored_at(NOW) == NOW - WEEK
     horizon.add([info(1, NOW)])
+    assert horizon.stored_at(NOW) is None
+
+
+def test_a_segment_that_was_put_again_is_younger_than_its_records() -> None:
+    """By a repair; the same holds of a backfill, which stores earlier offsets later."""
+    follows = replace(info(0, NOW - DAY), segment=segment(2, 3))
+    horizon = SegmentHorizon()
+    horizon.add([follows, info(0, NOW - DAY + MINUTE)])
+    assert horizon.stored_at(NOW) == NOW - DAY, "uploads finish in any order"
+    horizon.add([follows, info(0, NOW)])
     assert horizon.stored_at(NOW) is None
 
 

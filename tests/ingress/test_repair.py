@@ -210,6 +210,19 @@ class TestSkip:
         assert desk.target.parked == {}
         assert desk.target.edits == ["skip", "seed", "release"]
 
+    def test_not_beyond_the_end_of_what_is_archived(self) -> None:
+        """A typing error would drop, silently, whatever is archived up to there later."""
+        desk = Desk()
+        desk.target.parked[key()] = Parked(1_000, "rejected", NOW)
+        with pytest.raises(TargetError, match=r"beyond the end of its archive, 1000: .* Skip up to 999"):
+            desk.operator().plan_skip(key(), OffsetRange(1_000, 10_055), "rejected", NOW)
+        desk.world.put(1_000, 1_005)
+        skip = desk.operator().plan_skip(key(), OffsetRange(1_000, 1_005), "rejected", NOW)
+        assert skip.after is not None
+        assert skip.after.next_offset == 1_006
+        with pytest.raises(TargetError, match="Skip up to 1005"):
+            desk.operator().plan_skip(key(), OffsetRange(1_000, 1_006), "rejected", NOW)
+
     def test_a_range(self) -> None:
         desk = Desk()
         desk.park(checkpoint=None)

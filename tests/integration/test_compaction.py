@@ -76,7 +76,7 @@ def test_the_command(bucket: Bucket) -> None:
     ]
     bucket.client.delete_object(Bucket=bucket.name, Key=key)
     assert bucket.read(sources[0]) == before[0]
-    assert "nothing to do" in ended(bucket.command("--once"), 3)
+    assert "nothing to do" in ended(bucket.command("--once"), 0), "it is not damaged any more: `verify` misses it"
 
 
 @pytest.mark.long

@@ -11,11 +11,12 @@ from datetime import timedelta
 import pytest
 
 from formats.control.quarantine import Quarantined
+from formats.segment import format_key
 from infra.archive.lease import NAME, LeaseTaken, hold_lease, this_process
 from infra.local.waiting import wait_until
-from tests.compaction.archive import T0, Archive
+from tests.compaction.archive import PREFIX, T0, Archive
 from tests.fakes.surroundings import FailingStore, HandClock
-from tests.formats.sample_records import SOURCE, segment
+from tests.formats.sample_records import SOURCE, sample_rows, segment
 
 REGION = SOURCE.region
 SPAN = timedelta(minutes=5)
@@ -41,6 +42,18 @@ def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:
     archive.time += timedelta(seconds=1)
     with hold_lease(archive.control, REGION, "next", archive, SPAN) as lease:
         assert lease.token == dead.token + 1
+
+
+def test_a_lease_of_a_clock_that_is_ahead_holds_no_longer_than_another() -> None:
+    """It has ended, and says a month from now."""
+    archive, ahead = Archive(), HandClock(T0 + timedelta(days=30))
+    with hold_lease(archive.control, REGION, "ahead", ahead, SPAN):
+        pass
+    with pytest.raises(LeaseTaken, match="until 2026-03-05T00:05:00"):
+        hold_lease(archive.control, REGION, "next", archive, SPAN).__enter__()
+    archive.time += SPAN
+    with hold_lease(archive.control, REGION, "next", archive, SPAN):
+        pass
 
 
 def test_the_lease_is_renewed_while_the_body_runs() -> None:
@@ -70,14 +83,20 @@ def test_a_lease_that_cannot_be_ended_undoes_nothing(caplog: pytest.LogCaptureFi
 def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
     archive = Archive()
     name = segment(0, 9)
+    archive.write(name, sample_rows(10))
     first = Quarantined(stored_at=T0, reason="damaged", found_at=T0)
     archive.control.quarantine(name, first)
     archive.control.quarantine(name, Quarantined(stored_at=T0, reason="again", found_at=T0 + SPAN))
     assert archive.control.quarantined(REGION) == {name: first}
+    archive.time += SPAN
+    archive.memory.replace(format_key(PREFIX, name), archive.bytes_of(name))
+    assert archive.control.quarantined(REGION) == {}
     later = Quarantined(stored_at=T0 + SPAN, reason="damaged, too", found_at=T0 + SPAN)
     archive.control.quarantine(name, later)
     assert archive.control.quarantined(REGION) == {name: later}
     assert archive.control.quarantined("elsewhere") == {}
+    archive.memory.delete_many([format_key(PREFIX, name)])
+    assert archive.control.quarantined(REGION) == {}
 
 
 def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:

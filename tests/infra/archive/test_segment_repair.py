@@ -17,7 +17,7 @@ from formats.control.quarantine import Quarantined
 from formats.errors import CorruptSegment, ForeignSegment, SegmentNotFound, SegmentsDiffer
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
-from formats.segment import Segment, format_key
+from formats.segment import OffsetRange, Segment, format_key
 from infra.archive.archive import Archive
 from infra.archive.segment_repair import RepairAction, RepairReport, SegmentCopy, SegmentRepair, SegmentState
 from infra.archive.segments import SegmentStore
@@ -192,6 +192,21 @@ def test_what_is_not_proven_changes_nothing(
     with pytest.raises(error, match=text):
         world.repair(dry_run=dry_run)
     assert world.content() == before
+
+
+def test_an_interrupted_repair_goes_on_beside_a_gap_inside_the_segment(world: World) -> None:
+    """As an operator accepted one: the other offsets of the segment are in nothing else."""
+    world.copy(SOUND)
+    world.put(WANTED, body_damaged(SOUND))
+    world.quarantine()
+    gap = OffsetRange(WANTED.offsets.end - 1, WANTED.offsets.end)
+    world.archive.control.record_gap(
+        RecordedGap(source=SOURCE, offsets=gap, reason="fork", low=0, high=30, recorded_at=NOW, is_accepted=True)
+    )
+    with dies_at(2 * STEPS.index(Step.PUT_SEGMENT)):
+        world.repair()
+    assert world.archive.segments.stat(WANTED) is None
+    assert (world.repair().state, world.repair().state) == (SegmentState.MISSING, SegmentState.SOUND)
 
 
 def test_what_others_hold_and_what_was_removed_is_not_missing(world: World) -> None:

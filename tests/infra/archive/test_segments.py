@@ -160,6 +160,8 @@ class SegmentStoreContract:
         put(store.objects, f"{store.prefix}/{REGION}/topic@a@b/0/x".lstrip("/"))
         put(store.objects, f"{store.prefix}/{REGION}/no topic/0/x".lstrip("/"))
         assert sorted(map(str, store.incarnations(REGION))) == ["topi", "topic", "topic.a", "topic@AbC_-9"]
+        for foreign in ("01/x", "20261128120000/x", "2147483648/x", "١/x"):
+            put(store.objects, f"{store.prefix}/{REGION}/topic/{foreign}".lstrip("/"))
         assert list(store.partitions(REGION, "topic")) == [0, 1, 10]
         assert list(store.partitions(REGION, "topic@AbC_-9")) == [0]
         assert list(store.partitions(REGION, "none")) == []
