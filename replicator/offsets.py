@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import ConfigError, TargetError
@@ -29,7 +30,7 @@ from infra.settings.field import suggestion
 from ingress.groups.lookup import MapLookup, MapReader
 from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
-from ingress.groups.target_groups import group_writes
+from ingress.groups.target_groups import group_writes, refuse_if_used
 from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic, keeping_offsets
@@ -205,7 +206,9 @@ class TranslatedOffsets:
             self._record(group, list(chosen.values() if hold else due.values()), hold=hold)
         if due:
             offsets = {target: Committed(one.offset, one.position.metadata) for target, one in due.items()}
-            writer.commit(group, offsets)
+            before = {target: one.here for target, one in due.items()}
+            again = partial(refuse_if_used, self.clients.groups, group, offsets, before)
+            writer.commit(group, offsets, before_again=again)
         return {one.position.target: one.outcome.value for one in plan}
 
     def _record(self, group: str, chosen: Sequence[SyncDecision], *, hold: bool) -> None:

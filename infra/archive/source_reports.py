@@ -37,6 +37,11 @@ class SourceReport:
         confirmed = None if beat is None or beat.watermarks != self.generation else beat.watermarks_at
         return max(self.watermarks.observed_at, confirmed or self.watermarks.observed_at)
 
+    def topic_id(self, topic: str) -> str:
+        """Empty when it is not known."""
+        found = None if self.watermarks is None else self.watermarks.topics.get(topic)
+        return "" if found is None else found.topic_id
+
     def stable_end(self, topic: str, partition: int) -> int | None:
         """Last stable offset of a partition; None: not known."""
         found = None if self.watermarks is None else self.watermarks.topics.get(topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,13 @@ class GroupWriter(Protocol):
     """Commits the offsets of one group after the other without joining it. Safe to call from several threads.
     Raises BrokerUnavailable, and TargetError when this principal may not read the group."""
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed],
+        *,
+        before_again: Callable[[], None] = lambda: None,
+    ) -> None:
         """Returns once the broker has stored all of them. Raises GroupIsActive, and nothing is changed, when the group
-        has members by then; after any other error some may be stored."""
+        has members by then; after any other error some may be stored. `before_again` is called before each further
+        attempt, and raises to give up: the broker may have been away for long."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from formats.errors import BrokerUnavailable, TargetError
 from formats.messages.ledger import Failover, GroupWrite, Ownership, WrittenOffset
@@ -117,7 +118,9 @@ class TargetGroups:
                 if one.outcome is SyncOutcome.WRITE
             }
             if offsets:
-                self.writer.commit(group, offsets)
+                before = {one.position.target: one.here for one in decisions}
+                again = partial(refuse_if_used, self.groups, group, offsets, before)
+                self.writer.commit(group, offsets, before_again=again)
         except GroupIsActive as error:
             return [_instead(one, SyncOutcome.ACTIVE, str(error)) for one in decisions]
         except (BrokerUnavailable, TargetError) as error:
@@ -137,6 +140,24 @@ class TargetGroups:
             one if now.get(one.position.target) == one.here else _instead(one, SyncOutcome.MOVED, why)
             for one in decisions
         ]
+
+
+def refuse_if_used(
+    groups: ConsumerGroups,
+    group: str,
+    offsets: Mapping[TopicPartition, Committed],
+    before: Mapping[TopicPartition, int | None],
+) -> None:
+    """Before another attempt to commit `offsets` in place of those `before`. Raises GroupIsActive when the group has
+    members, or has had some, and BrokerUnavailable."""
+    facts = groups.facts(group)
+    if facts.members:
+        raise GroupIsActive(f"it is {facts.state} here by now, with {facts.members} members")
+    found = groups.committed(group, list(offsets))
+    for partition, wanted in offsets.items():
+        now = found[partition].next_offset if partition in found else None
+        if now not in {before.get(partition), wanted.next_offset}:  # an attempt without an answer may be through
+            raise GroupIsActive("it was used here a moment ago")
 
 
 def _in_force(owned: Ownership, region: str | None) -> Failover | None:

@@ -1,6 +1,7 @@
 """Carries a failover out, step by step; each is recorded in the ledger when it is done, and repeating one is harmless.
 
     begin ──> drain ──> choose the snapshot ──> commit the groups ──> active ──> the groups that were left
+      │                        └───────────── when it arrives later ─────┘
       └ from here on ingress writes no group of the source, and changes none of its topics and ACLs here
 
 A process that ends anywhere leaves the next one to go on from the record. Delivery goes on all the time: what arrives
@@ -68,7 +69,8 @@ class FailoverExecution:
         while True:
             facts = self.sources.read(self.clock.now(), of_groups=False)
             state = facts.plan.state
-            match next_step(state, to_deliver=facts.plan.to_deliver, give_up=self.give_up):
+            plan = facts.plan
+            match next_step(state, to_deliver=plan.to_deliver, give_up=self.give_up, snapshot=plan.snapshot):
                 case NextStep.BEGIN:
                     self._begin(state)
                 case NextStep.DRAIN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from infra.contracts.internal_topics import Ledger
 from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
+from ingress.groups.topic_ids import UNREADABLE
 from ingress.groups.translation import Exactness
 from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
@@ -61,7 +62,7 @@ class FailoverSources:
         status = ingress_sources(clients, found).read(now, clients.pool)
         report = SourceReports(clients.objects, config.s3.prefix).refresh([region])[region]
         delivered = [p for p in status.partitions if p.key.source.region == region and p.configured and not p.is_over]
-        partitions = self._partitions(delivered, report, found)
+        partitions = self._partitions(delivered, report, found, translated.topic_ids.of)
         groups = self._snapshot(state)
         positions = {} if groups is None else by_group(self._positions(groups.snapshot, translated, partitions))
         decisions = (
@@ -93,16 +94,27 @@ class FailoverSources:
         )
 
     def _partitions(
-        self, delivered: Sequence[IngressPartition], report: SourceReport, found: Routed
+        self,
+        delivered: Sequence[IngressPartition],
+        report: SourceReport,
+        found: Routed,
+        topic_id: Callable[[str, str], str | None],
     ) -> Sequence[ArrivingPartition]:
-        """Those that are stored or delivered, and those that the source has besides."""
+        """Those that are stored or delivered, and those that the source has besides: also of a topic that was created
+        again there, of which nothing has arrived. `topic_id`: of a region's archive path, as its claim says."""
         history = WatermarkHistory(self.clients.objects, self.clients.config.s3.prefix, self.region)
+        paths = {p.key.source.path: p.key.source.topic for p in delivered}
+        earlier = {
+            path for path, topic in paths.items() if is_another(topic_id(self.region, path), report.topic_id(topic))
+        }
         reached = {
             (p.key.source.topic, p.key.source.partition): max(p.archive_end or 0, _next_offset(p) or 0)
             for p in delivered
+            if p.key.source.path not in earlier
         }
         unseen = [one for one in _known_here(self.clients, self.region, report, found) if one[0] not in reached]
         complete = history.complete_as_of(report, reached | dict.fromkeys((one for one, _ in unseen), 0))
+        again = {p.key.source.topic for p in delivered if p.key.source.path in earlier}
         states = [
             ArrivingPartition(
                 source=p.key.source,
@@ -110,15 +122,19 @@ class FailoverSources:
                 delivered=_next_offset(p),
                 begins=p.archive_start,
                 arrived=p.archive_end,
-                source_end=report.stable_end(p.key.source.topic, p.key.source.partition),
-                complete_as_of=complete.get((p.key.source.topic, p.key.source.partition)),
+                source_end=report.stable_end(p.key.source.topic, p.key.source.partition)
+                if p.key.source.path not in earlier
+                else None,
+                complete_as_of=complete.get((p.key.source.topic, p.key.source.partition))
+                if p.key.source.path not in earlier
+                else None,
                 problem="; ".join(p.problems),
             )
             for p in delivered
         ]
         states += [
             ArrivingPartition(
-                source=SourcePartition(self.region, topic, partition),
+                source=SourcePartition(self.region, topic, partition, report.topic_id(topic) if topic in again else ""),
                 target=TopicPartition(destination, partition),
                 delivered=None,
                 source_end=report.stable_end(topic, partition),
@@ -166,6 +182,11 @@ def released(arriving: Sequence[ArrivingTopic], owned: Ownership) -> Sequence[st
     """Destinations with the source's own name that only ingress may write to: after a failover their producers do."""
     protected = {one.resource_name for one in owned.acls if one.permission == DENY and one.resource_type == TOPIC}
     return sorted({one.destination for one in arriving if one.keeps_name and one.destination in protected})
+
+
+def is_another(claimed: str | None, reported: str) -> bool:
+    """Whether a topic was created again since its archive path was claimed, as far as both ids are known."""
+    return claimed not in {None, "", UNREADABLE} and reported not in {"", claimed}
 
 
 def _next_offset(p: IngressPartition) -> int | None:

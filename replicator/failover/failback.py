@@ -10,7 +10,7 @@ offsets in what was produced at B meanwhile, which ingress at A delivers, as a f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -31,6 +31,8 @@ from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
 from ingress.groups.translation import Exactness
+from ingress.routing.archived import ArchivedTopic
+from ingress.routing.succession import ArchivedIncarnation
 from replicator.offsets import TranslatedOffset, TranslatedOffsets
 from replicator.services.clients import Clients
 
@@ -47,6 +49,7 @@ class HandoverPlan:
     active: Mapping[str, str] = field(default_factory=dict)  # groups that are in use here, and how
     kinds: Mapping[str, str] = field(default_factory=dict)  # by group
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the other region's topics, by archive path
+    superseded: Collection[str] = ()  # archive paths of topics that were created again in the other region
     flows_back: bool = False  # egress is configured here
 
     @property
@@ -68,7 +71,9 @@ class HandoverPlan:
             yield f"group {group} is {how} here: stop its consumers first"
         for group, some in self.groups.items():
             for one in some:
-                if one.exactness is not Exactness.EXACT:
+                if one.source and source_of(one).path in self.superseded:
+                    yield f"group {group} in {one.target}: {one.source} was deleted in {self.to}, and created again"
+                elif one.exactness is not Exactness.EXACT:
                     why = one.reason or one.exactness.value
                     yield f"group {group} in {one.target}: {why}"
         if not self.flows_back:
@@ -118,6 +123,7 @@ class Handover:
             active=active,
             kinds=kinds,
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
+            superseded=_superseded(route for some in translated.routes.values() for route in some),
             flows_back=config.egress is not None,
         )
 
@@ -155,6 +161,19 @@ def source_of(one: TranslatedOffset) -> SourcePartition:
     return SourcePartition.of(region, parse_incarnation(path), int(partition))
 
 
+def _superseded(routes: Iterable[ArchivedTopic]) -> Collection[str]:
+    """Archive paths of incarnations that a later one has followed at the source."""
+    by_topic: dict[str, list[ArchivedIncarnation]] = {}
+    for route in routes:
+        for incarnation in route.incarnations:
+            by_topic.setdefault(incarnation.topic, []).append(incarnation)
+    return {
+        one.path
+        for some in by_topic.values()
+        for one in sorted(some, key=lambda incarnation: -1 if incarnation.number is None else incarnation.number)[:-1]
+    }
+
+
 def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | None]:
     """What the region `of` handed over to this one, as far as it arrived: its generation; 0 and None: nothing. Raises
     StoreUnavailable, and MalformedEvent for what a newer program wrote."""
@@ -176,6 +195,8 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
             if one.source_offset is None or group in plan.active:
                 continue
             source = source_of(one)
+            if source.path in plan.superseded:
+                continue  # the topic there has none of these records
             commits = topics.setdefault((source.topic, plan.topic_ids.get(source.path, "")), {})
             commits[source.partition] = CommittedOffset(next_offset=one.source_offset, metadata=one.metadata)
         if topics:

@@ -104,6 +104,7 @@ class PlannedPosition:
     decision: SyncDecision
     verdict: GroupVerdict
     beyond: int = 0  # offsets that it had passed at the source, and that did not arrive
+    waits: bool = False  # records of its partition that have arrived are still to be delivered
 
     @property
     def reason(self) -> str:
@@ -205,7 +206,10 @@ def planned_groups(
 def _planned(decision: SyncDecision, state: ArrivingPartition | None) -> PlannedPosition:
     found = verdict(decision, state)
     beyond = decision.position.upstream - state.reach if found is GroupVerdict.BEYOND and state is not None else 0
-    return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0))
+    waits = found is GroupVerdict.WAITING or (
+        found is GroupVerdict.BEYOND and state is not None and state.to_deliver > 0
+    )
+    return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0), waits=waits)
 
 
 class NextStep(StrEnum):
@@ -217,8 +221,9 @@ class NextStep(StrEnum):
     NOTHING = "nothing"
 
 
-def next_step(state: Failover | None, *, to_deliver: int, give_up: bool) -> NextStep:
-    """`give_up`: what is not delivered yet is not waited for."""
+def next_step(state: Failover | None, *, to_deliver: int, give_up: bool, snapshot: int = 0) -> NextStep:
+    """`give_up`: what is not delivered yet is not waited for. `snapshot`: generation of the one that would count; 0:
+    none has arrived. Groups that could not continue for want of one do so in a later run."""
     if state is None or state.phase is FailoverPhase.FAILED_BACK:
         return NextStep.BEGIN
     match state.phase:
@@ -226,6 +231,8 @@ def next_step(state: Failover | None, *, to_deliver: int, give_up: bool) -> Next
             return NextStep.DRAIN if to_deliver and not give_up else NextStep.CHOOSE
         case FailoverPhase.GROUPS:
             return NextStep.COMMIT
+        case _ if snapshot and not state.snapshot:
+            return NextStep.CHOOSE
         case _:
             return NextStep.RETRY if state.left else NextStep.NOTHING
 
@@ -233,7 +240,5 @@ def next_step(state: Failover | None, *, to_deliver: int, give_up: bool) -> Next
 def left_over(groups: Mapping[str, Sequence[PlannedPosition]]) -> tuple[str, ...]:
     """Groups for which another run may do more: they had members, or records of theirs were not delivered yet."""
     return tuple(
-        group
-        for group, some in groups.items()
-        if any(one.verdict in (GroupVerdict.ACTIVE, GroupVerdict.WAITING) for one in some)
+        group for group, some in groups.items() if any(one.verdict is GroupVerdict.ACTIVE or one.waits for one in some)
     )

@@ -17,6 +17,7 @@ class MemoryGroups:
     away: set[str] = field(default_factory=set)  # groups whose coordinator does not answer
     on_facts: Callable[[], None] = lambda: None
     before_commit: Callable[[], None] = lambda: None
+    busy: list[Callable[[], None]] = field(default_factory=list)  # what happens meanwhile
     commits: list[tuple[str, Mapping[TopicPartition, Committed]]] = field(default_factory=list)
 
     def facts(self, group_id: str) -> GroupFacts:
@@ -31,8 +32,17 @@ class MemoryGroups:
         found = self.offsets.get(group_id, {})
         return {partition: found[partition] for partition in partitions if partition in found}
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed],
+        *,
+        before_again: Callable[[], None] = lambda: None,
+    ) -> None:
         self.before_commit()
+        while self.busy:  # attempts that the coordinator answers with: not now
+            self.busy.pop(0)()
+            before_again()
         self._ask(group_id)
         if self.members.get(group_id, 0):
             raise GroupIsActive(f"commit offsets of group {group_id}: it has members")

@@ -5,7 +5,7 @@ Each call has a client of its own, since a client belongs to one group. It never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -42,7 +42,13 @@ class KafkaGroupCommits:
         self._consumer, self._timeout = consumer, timeout
         self._never = Stop()
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed],
+        *,
+        before_again: Callable[[], None] = lambda: None,
+    ) -> None:
         operation = f"commit offsets of group {group_id}"
         deadline = Deadline(self._timeout)
         while True:
@@ -56,6 +62,7 @@ class KafkaGroupCommits:
             if not isinstance(problem, BrokerUnavailable) or deadline.expired:
                 raise problem
             self._never.wait(RETRY_AFTER)
+            before_again()
 
     def _answer(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed], operation: str, deadline: Deadline

@@ -203,3 +203,27 @@ def test_a_source_moves_no_group_between_failover_and_failback(phase: FailoverPh
         SyncOutcome.WRITE
     ]
     assert [one.outcome for one in world.target.sync({"g": [position("g", FIRST, 7)]}, NOW)["g"]] == [SyncOutcome.WRITE]
+
+
+def test_a_group_that_was_used_while_the_coordinator_was_away_is_not_moved_back() -> None:
+    """It came, committed and left between two attempts."""
+    world = World()
+    world.groups.offsets["g"] = {FIRST: Committed(5, "")}
+
+    def used() -> None:
+        world.groups.offsets["g"][FIRST] = Committed(900, "of the job")
+
+    world.groups.busy = [lambda: None, used]
+    assert world.outcomes(position("g", FIRST, 7)) == [SyncOutcome.ACTIVE]
+    assert world.groups.offsets["g"][FIRST].next_offset == 900
+
+
+def test_an_attempt_whose_answer_was_lost_is_through() -> None:
+    world = World()
+    world.groups.offsets["g"] = {FIRST: Committed(5, "")}
+
+    def done() -> None:
+        world.groups.offsets["g"][FIRST] = Committed(7, "of the source")
+
+    world.groups.busy = [done, lambda: None]
+    assert world.outcomes(position("g", FIRST, 7)) == [SyncOutcome.WRITE]

@@ -1,0 +1,74 @@
+"""What a failover knows of a source whose topic was created again, before anything of it has arrived."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from formats.control.keys import watermarks_prefix
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
+from formats.incarnation import Incarnation
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.segment import SourcePartition
+from infra.archive.generations import Generations
+from infra.archive.source_reports import SourceReports
+from ingress.routing.archived import ArchivedTopic
+from ingress.routing.succession import ArchivedIncarnation
+from replicator.failover.facts import FailoverSources
+from replicator.failover.plan import ArrivingPartition, FailoverPlan
+from tests.fakes.surroundings import FailingStore, HandClock
+from tests.ingress.world import source_settings
+
+
+def partitions(claimed: str | None, reported: str) -> list[ArrivingPartition]:
+    """Of a source that had 100 delivered offsets, and reports 60."""
+    clock = HandClock()
+    objects = FailingStore(clock)
+    topic = TopicWatermarks(topic_id=reported, low=(0,), high=(60,), stable=(60,), position=(0,))
+    marks = SourceWatermarks(cluster_id="c", writer="w", observed_at=clock.at, topics={"orders": topic})
+    assert Generations(objects, watermarks_prefix("data", "us")).put(1, encode_watermarks(marks))
+    report = SourceReports(objects, "data").refresh(["us"])["us"]
+    route = ArchivedTopic(
+        region="us",
+        incarnations=[ArchivedIncarnation(incarnation=Incarnation("orders", ""))],
+        settings=source_settings("orders", "us.orders", region="us"),
+    )
+    routing = SimpleNamespace(chosen={"us.orders": [route]}, withheld=(), refused=(), unnamed=())
+    found: Any = SimpleNamespace(routing=routing, catalogs={})
+    clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
+    delivered: Any = SimpleNamespace(
+        key=CheckpointKey(SourcePartition("us", "orders", 0), "us.orders"),
+        archive_start=0,
+        archive_end=100,
+        checkpoint=SimpleNamespace(next_offset=100),
+        problems=(),
+    )
+    sources = FailoverSources(clients=clients, region="us", ledger=cast("Any", None))
+    return list(sources._partitions([delivered], report, found, lambda _region, _path: claimed))
+
+
+def plan(found: list[ArrivingPartition]) -> FailoverPlan:
+    now = HandClock().at
+    return FailoverPlan(
+        region="us",
+        now=now,
+        state=None,
+        heartbeat_at=now,
+        watermarks_at=now,
+        snapshot_at=now,
+        partitions=found,
+        members=1,
+    )
+
+
+def test_records_of_a_topic_that_was_created_again_are_lost() -> None:
+    found = partitions("old", "new")
+    assert [(str(one.source), one.missing) for one in found] == [("us/orders/0", None), ("us/orders@new/0", 60)]
+    assert any("us/orders@new/0: 60 offsets did not arrive" in one for one in plan(found).problems)
+
+
+def test_a_topic_of_one_id_or_of_an_unknown_one_is_the_one_that_is_reported() -> None:
+    for claimed, reported in (("old", "old"), (None, "new"), ("old", "")):
+        found = partitions(claimed, reported)
+        assert [(str(one.source), one.missing) for one in found] == [("us/orders/0", 0)]
+        assert plan(found).problems == []
