@@ -54,6 +54,11 @@ class MapLookup:
         found = self.partition(key)
         return found if isinstance(found, str) else found.targets_of(sources)
 
+    def ends_before(self, target: TopicPartition, offset: int) -> bool:
+        """Whether its log is known to end before `offset`: what had that offset was in another incarnation of it."""
+        ends = self.ends.get(target)
+        return isinstance(ends, LogEnds) and ends.high < offset
+
     def partition(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         if key not in self._partitions:
             self._partitions[key] = self._opened(key)
@@ -91,9 +96,22 @@ class MapLookup:
         delivered = DeliveredRange(
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at
         )
-        return (
-            PreservedOffsets(delivered) if key.destination_topic in self.preserved else PartitionMap(pages, delivered)
-        )
+        if key.destination_topic not in self.preserved:
+            return PartitionMap(pages, delivered)
+        if _has_other_offsets(pages):
+            return (
+                f"{target} was filled before offsets = 'preserve' was set, and its records have other offsets than at "
+                "the source. Set it back to 'map', or deliver to another topic"
+            )
+        return PreservedOffsets(delivered)
+
+
+def _has_other_offsets(pages: PartitionPages) -> bool:
+    """Whether the map of a destination says so, by its first page, which has what was there before the setting, or its
+    last one."""
+    numbers = {0, len(pages.index) - 1} if len(pages.index) else set()
+    runs = (pages.page(number).runs for number in numbers)
+    return any(not one.source.equals(one.target) for one in runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

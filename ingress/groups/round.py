@@ -18,6 +18,7 @@ from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.mirrormaker import OffsetSync
 from infra.archive.group_reports import GroupReport, GroupReports
+from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import MirrorRecordLog
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.groups.emission import due_checkpoints, due_offset_syncs
@@ -123,8 +124,24 @@ class GroupRound:
         if flow not in self._tables:
             self._tables[flow] = MirrorTables.of(flow, self.records)
         tables = self._tables[flow]
-        tables.offset_syncs.write(due_offset_syncs(_last_records(flow.region, lookup), tables.offset_syncs.read()))
-        return tables.checkpoints.write(due_checkpoints(positions, tables.checkpoints.read()))
+        # what was written about another incarnation of a destination is no news of this one, however far it went
+        targets = {
+            (key.source.topic, key.source.partition): TopicPartition(key.destination_topic, key.source.partition)
+            for key in lookup.positions
+            if key.source.region == flow.region
+        }
+        synced = {
+            where: one
+            for where, one in tables.offset_syncs.read().items()
+            if where not in targets or not lookup.ends_before(targets[where], one.downstream_offset + 1)
+        }
+        tables.offset_syncs.write(due_offset_syncs(_last_records(flow.region, lookup), synced))
+        written = {
+            key: one
+            for key, one in tables.checkpoints.read().items()
+            if not lookup.ends_before(TopicPartition(one.topic, one.partition), one.downstream_offset)
+        }
+        return tables.checkpoints.write(due_checkpoints(positions, written))
 
 
 def by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:

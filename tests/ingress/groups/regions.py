@@ -157,7 +157,13 @@ class Regions:
 
     def positions(self) -> Mapping[CheckpointKey, Checkpoint]:
         checkpoint = Checkpoint(APPLIED, "", T0, Author.EXACTLY_ONCE, begun_at=100)
-        return {delivery(one): replace(checkpoint, destination_topic_id=f"id-{one}.orders") for one in REGIONS}
+        return {delivery(one): replace(checkpoint, destination_topic_id=self.topic_id(one)) for one in REGIONS}
+
+    def topic_id(self, region: str) -> str:
+        """Of the destination, as it is now; of one that is gone, or may not be described, the first."""
+        name = f"{region}.orders"
+        found = None if name in self.admin.hides else self.admin.describe([name]).get(name)
+        return f"id-{name}" if found is None else found.topic_id
 
     def _destination(self, region: str) -> Destination:
         route = ArchivedTopic(
@@ -165,7 +171,7 @@ class Regions:
             incarnations=[ArchivedIncarnation(incarnation=Incarnation("orders", ""))],
             settings=next(one for one in self.settings.sources if one.region == region),
         )
-        return Destination(routes=[route], facts=TopicFacts(f"{region}.orders", f"id-{region}.orders", 1))
+        return Destination(routes=[route], facts=TopicFacts(f"{region}.orders", self.topic_id(region), 1))
 
     def foreign(self, *topics: str, partitions: int = 1, policy: str = "compact") -> None:
         """Topics that another program created."""

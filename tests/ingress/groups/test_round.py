@@ -4,15 +4,28 @@ nothing else up."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from formats.errors import StoreUnavailable
+from formats.messages.map_key import MapKey
 from formats.segment import OffsetRange
 from infra.contracts.cluster import Committed, TopicPartition
 from ingress.groups.translation import Exactness
+from tests.fakes.kafka_offset_map import FakeOffsetMap
 from tests.ingress.groups.offset_maps import page
-from tests.ingress.groups.regions import APPLIED, RECORDS, REGIONS, Regions, checkpoints, map_key, offset_syncs
+from tests.ingress.groups.regions import (
+    APPLIED,
+    RECORDS,
+    REGIONS,
+    Regions,
+    checkpoints,
+    delivery,
+    map_key,
+    offset_syncs,
+)
+from tests.ingress.world import source_settings
 
 
 @pytest.fixture
@@ -40,6 +53,44 @@ def test_groups_are_written_at_their_records_and_committed(world: Regions) -> No
     for topic in (checkpoints("us"), offset_syncs("us")):
         assert world.admin.settings[topic]["cleanup.policy"] == "compact"
         assert world.ledger.read().topic(topic, f"id-{topic}") is not None
+
+
+def test_groups_stay_where_a_log_of_other_offsets_is_to_keep_those_of_the_source(world: Regions) -> None:
+    """It was filled in map mode: the offsets of its records do not change with the setting."""
+    world.publish("us", billing=107)
+    world.run(world.process())
+    before = world.committed()
+    sources = [
+        source_settings("orders", None, region=region, replication_policy="default", offsets="preserve")
+        for region in REGIONS
+    ]
+    world.settings = replace(world.settings, sources=tuple(sources))
+    world.publish("us", billing=109)
+    [found] = world.run(world.process())["us"].positions
+    assert (found.downstream, found.exactness) == (None, Exactness.UNKNOWN)
+    assert "was filled before offsets = 'preserve' was set" in found.reason
+    assert world.committed() == before
+
+
+def test_a_destination_that_was_created_again_is_no_step_back(world: Regions) -> None:
+    """What MirrorMaker 2's clients read of the one before would lie beyond the end of this one's log."""
+    where = TopicPartition("us.orders", 0)
+    for _ in range(200):
+        world.broker.append(where, b"x")
+    world.offset_map = FakeOffsetMap()
+    world.offset_map.put(page(100, [(100, 200, 20)], map_key("us")))
+    world.publish("us", billing=107)
+    world.run(world.process(), "us")
+    assert world.checkpoints("us")["billing"][:2] == (107, 207)
+    world.broker.recreate("us.orders", partitions=1)
+    for _ in range(RECORDS):
+        world.broker.append(where, b"x")
+    world.offset_map.put(page(100, [(100, 0, 20)], MapKey(delivery("us"), world.topic_id("us"))))
+    world.groups.offsets.clear()  # the broker forgets those of a deleted topic
+    world.publish("us", billing=109)
+    world.run(world.process(), "us")
+    assert world.checkpoints("us")["billing"][:2] == (109, 9)
+    assert world.syncs("us") == [("orders", 0, APPLIED - 1, 219), ("orders", 0, APPLIED - 1, RECORDS - 1)]
 
 
 def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
