@@ -47,6 +47,12 @@ class Incarnation:
         """Number of the fork after which the path begins; 0: it begins with the topic."""
         return fork_number(self.id)
 
+    @property
+    def topic_id(self) -> str:
+        """As far as the path says it: empty for the plain one. Generated where brokers have none."""
+        match = _FORK.fullmatch(self.id)
+        return match["topic_id"] if match else self.id
+
     def __str__(self) -> str:
         return self.path
 

@@ -17,6 +17,7 @@ from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.translation import Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
+from ingress.routing.succession import ArchivedIncarnation
 
 Translate = Callable[[CheckpointKey, Sequence[int]], Sequence[Translation] | str]
 """Source offsets of this delivery, ascending; or why nothing is known of it."""
@@ -72,7 +73,7 @@ class DeliveredTopics:
             return "its topic is not delivered here"
         found = []
         for route in self.routes[topic]:
-            ours = [one for one in route.incarnations if self._is(route.region, one.path, topic_id)]
+            ours = [one for one in route.incarnations if self._is(route.region, one, topic_id)]
             if ours:
                 found.append(CheckpointKey(ours[-1].source(route.region, partition), route.destination))
         return found or (
@@ -80,9 +81,13 @@ class DeliveredTopics:
             "deleted and created again since the group committed, or is about to be followed"
         )
 
-    def _is(self, region: str, path: str, topic_id: str) -> bool:
-        """Also where brokers have no topic ids, and of a path without a claim."""
-        return not topic_id or self.id_of(region, path) in (None, topic_id)
+    def _is(self, region: str, one: ArchivedIncarnation, topic_id: str) -> bool:
+        """Also where brokers have no topic ids. A path whose claim has not arrived says the id itself, except the plain
+        one."""
+        if not topic_id:
+            return True
+        claimed = self.id_of(region, one.path)
+        return topic_id == (claimed if claimed is not None else one.incarnation.topic_id or topic_id)
 
 
 def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: Translate) -> Iterator[GroupPosition]:

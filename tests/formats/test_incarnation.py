@@ -78,6 +78,7 @@ def test_later_ids_are_those_of_the_topic(known: list[Incarnation], topic: str) 
 @given(IDS, st.integers(1, 999_999))
 def test_a_fork_is_known_by_its_number(topic_id: str, number: int) -> None:
     assert fork_number(fork_id(topic_id, number)) == number
+    assert Incarnation("t", fork_id(topic_id, number)).topic_id == Incarnation("t", topic_id).topic_id == topic_id
     assert newest_fork([topic_id, fork_id(topic_id, number), fork_id(f"{topic_id}x", number + 1)], topic_id) == number
 
 

@@ -84,6 +84,17 @@ def test_an_offset_of_another_incarnation_is_none_of_this_topic() -> None:
     assert len(found(snapshot("t", "", a=8), [route("t", "here")], ids={"t": "c-0"})) == 1, "brokers without topic ids"
 
 
+def test_a_path_whose_claim_has_not_arrived_is_of_the_id_in_it() -> None:
+    """Else an offset of the first incarnation would be committed in the topic of the second, beyond its records."""
+    both = [route("t", "here")], [route("t", "again", "second")]
+    [one] = found(snapshot("t", "first", a=8), *both, ids={"t": "first"})
+    assert one.target.topic == "here"
+    [one] = found(snapshot("t", "second", a=8), *both, ids={"t": "first"})
+    assert one.target.topic == "again"
+    [one] = found(snapshot("t", "second", a=8), [route("t", "here", "second-fork2")])
+    assert one.source == "us/t@second-fork2/3"
+
+
 def test_after_a_fork_the_last_path_counts() -> None:
     forked = route("t", "here", "", "first-fork1")
     [one] = found(snapshot("t", "first", a=8), [forked], ids={"t": "first", "t@first-fork1": "first"})
