@@ -21,7 +21,7 @@ from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import MOMENT
 from tests.faults.points import points_of
-from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWEST, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.history import REGION
 from tests.replicator.restore.large import ROWS, fill, rows
@@ -54,7 +54,7 @@ def restoring(
         publish_groups(place.objects, 1, snapshot(AT, **groups))
         options = ("--at", (AT + timedelta(seconds=30)).isoformat(), "--groups")
         orders = Orders(tmp_path / "orders")
-        yield Restoring(place, unique("restored"), orders, rate=SLOWER, options=options)  # in several transactions
+        yield Restoring(place, unique("restored"), orders, rate=SLOWEST, options=options)  # in several transactions
 
 
 @pytest.mark.parametrize("point", points_of(MOMENT, SAMPLE))

@@ -17,7 +17,7 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.faults.crash_points import RESTORE
-from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, Restoring
+from tests.faults.restoring import PARTITIONS, SEGMENTS, SLOWER, SLOWEST, SLOWLY, Restoring
 from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.large import ROWS, fill
 from tests.replicator.restore.place import Place
@@ -70,11 +70,13 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
 def test_frozen_while_another_one_finishes(restoring: Restoring, mode: str) -> None:
     """It comes back when everything is done, and must not do the rest of its own again."""
     options, _ = LIVES[mode]
-    restoring.rate = SLOWER
+    restoring.rate = SLOWEST
     with restoring.start(*options) as frozen:
         try:
             assert wait_until(lambda: restoring.restored() > 0, PATIENCE)
             os.killpg(frozen.pid, signal.SIGSTOP)
+            assert restoring.restored() < PARTITIONS * SEGMENTS * ROWS, "it was through before it could be frozen"
+            restoring.rate = SLOWLY
             restoring.finish(*options)
         finally:
             os.killpg(frozen.pid, signal.SIGCONT)
