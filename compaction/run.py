@@ -167,7 +167,7 @@ class Compactor:
                     report.size_bytes += sum(info.size_bytes for info in known)
                     tried.ends[source] = end_of(info.segment.offsets for info in known)
                 known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
-                usable = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
+                usable = [info for info in known if info.segment not in quarantined]
                 stored_at = {one.segment: one.stored_at for one in usable}
                 plans = map(tried.rest_of, self.make_plans(usable, job, now))
                 for plan in (one for one in plans if one is not None):
@@ -216,7 +216,3 @@ def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
         log_fields.STORED_BYTES: stored_bytes,
         log_fields.COUNT: count,
     }
-
-
-def _is_quarantined(found: Quarantined | None, info: SegmentInfo) -> bool:
-    return found is not None and found.is_of(info.stored_at)

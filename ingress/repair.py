@@ -97,7 +97,7 @@ class CheckpointRepair:
                     after=_seeded(before, Checkpoint(next_offset, target.topic_id, now, Author.SEED)),
                     parked=_parked(parked.get(key), before) is not None,
                     claimed=not force and not members,
-                    archive_end=end_of([*stored, *self.control.gap_ranges(source)]),
+                    archive_end=self._archive_end(source, stored),
                     passed_over=_passed_over(before, next_offset, stored),
                 )
             )
@@ -148,7 +148,7 @@ class CheckpointRepair:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked {where}, not at {offsets.start}: {parked.reason}"
             )
-        known_end = self._archive_end(key.source)
+        known_end = self._archive_end(key.source, covered(self.store, key.source).runs)
         if offsets.next_offset > known_end:
             raise TargetError(
                 f"{key.source}: offset {offsets.end} lies beyond the end of its archive, {known_end}: records that are "
@@ -158,9 +158,9 @@ class CheckpointRepair:
         begun_at, dropped = (offsets.start, 0) if before is None else (before.begun_at, before.dropped)
         return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at, dropped=dropped))
 
-    def _archive_end(self, source: SourcePartition) -> int:
-        """Next offset after all that is stored or recorded as a gap."""
-        return end_of([*covered(self.store, source).runs, *self.control.gap_ranges(source)])
+    def _archive_end(self, source: SourcePartition, stored: Iterable[OffsetRange]) -> int:
+        """Next offset after all that is `stored`, or recorded as a gap."""
+        return end_of([*stored, *self.control.gap_ranges(source)])
 
     def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
         """Which offsets are missing at its position, and what to do; empty when none are."""

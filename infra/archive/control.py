@@ -318,10 +318,8 @@ class ControlStore:
         for item in self.objects.list(prefix):
             with contextlib.suppress(MalformedKey, SegmentNotFound):
                 segment = parse_key("", f"{region}/{item.key[len(prefix) :]}")
-                one, stored = (
-                    decode_quarantined(self._read(item.key)),
-                    self.objects.stat(format_key(self.prefix, segment)),
-                )
+                one = decode_quarantined(self._read(item.key))
+                stored = self.objects.stat(format_key(self.prefix, segment))
                 if stored is not None and one.is_of(stored.modified_at):
                     found[segment] = one
         return found

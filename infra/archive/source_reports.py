@@ -12,7 +12,7 @@ from datetime import datetime
 
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat
 from formats.control.keys import heartbeat_prefix
-from formats.control.watermarks import SourceWatermarks
+from formats.control.watermarks import SourceWatermarks, TopicWatermarks
 from formats.errors import MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations
 from infra.archive.last_good import LastGood, watermarks_in
@@ -39,13 +39,16 @@ class SourceReport:
 
     def topic_id(self, topic: str) -> str:
         """Empty when it is not known."""
-        found = None if self.watermarks is None else self.watermarks.topics.get(topic)
+        found = self._topic(topic)
         return "" if found is None else found.topic_id
 
     def stable_end(self, topic: str, partition: int) -> int | None:
         """Last stable offset of a partition; None: not known."""
-        found = None if self.watermarks is None else self.watermarks.topics.get(topic)
+        found = self._topic(topic)
         return None if found is None or partition >= found.partitions else found.stable[partition]
+
+    def _topic(self, topic: str) -> TopicWatermarks | None:
+        return None if self.watermarks is None else self.watermarks.topics.get(topic)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +29,7 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
 
 GroupWrites = Mapping[tuple[str, str], GroupWrite]
+USED = "it was used here a moment ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +130,8 @@ class TargetGroups:
 
     def _still_as_planned(self, group: str, decisions: Sequence[SyncDecision]) -> Sequence[SyncDecision]:
         """Other groups were described since, and the ledger was written: describe it again, right before the commit."""
-        facts = self.groups.facts(group)
-        if facts.members:
-            why = f"it is {facts.state} here by now, with {facts.members} members"
-            return [_instead(one, SyncOutcome.ACTIVE, why) for one in decisions]
-        committed = self.groups.committed(group, [one.position.target for one in decisions])
-        now = {partition: one.next_offset for partition, one in committed.items()}
-        why = "it was used here a moment ago"
-        return [
-            one if now.get(one.position.target) == one.here else _instead(one, SyncOutcome.MOVED, why)
-            for one in decisions
-        ]
+        used = _used_since(self.groups, group, {one.position.target: {one.here} for one in decisions})
+        return [_instead(one, SyncOutcome.MOVED, USED) if one.position.target in used else one for one in decisions]
 
 
 def refuse_if_used(
@@ -150,14 +142,26 @@ def refuse_if_used(
 ) -> None:
     """Before another attempt to commit `offsets` in place of those `before`. Raises GroupIsActive when the group has
     members, or has had some, and BrokerUnavailable."""
+    # an attempt without an answer may be through
+    expected = {partition: {before.get(partition), wanted.next_offset} for partition, wanted in offsets.items()}
+    if _used_since(groups, group, expected):
+        raise GroupIsActive(USED)
+
+
+def _used_since(
+    groups: ConsumerGroups, group: str, expected: Mapping[TopicPartition, Collection[int | None]]
+) -> Collection[TopicPartition]:
+    """Partitions whose offset is none of `expected` any more. Raises GroupIsActive when the group has members, and
+    BrokerUnavailable."""
     facts = groups.facts(group)
     if facts.members:
         raise GroupIsActive(f"it is {facts.state} here by now, with {facts.members} members")
-    found = groups.committed(group, list(offsets))
-    for partition, wanted in offsets.items():
-        now = found[partition].next_offset if partition in found else None
-        if now not in {before.get(partition), wanted.next_offset}:  # an attempt without an answer may be through
-            raise GroupIsActive("it was used here a moment ago")
+    found = groups.committed(group, list(expected))
+    return {
+        partition
+        for partition, offsets in expected.items()
+        if (found[partition].next_offset if partition in found else None) not in offsets
+    }
 
 
 def _in_force(owned: Ownership, region: str | None) -> Failover | None:

@@ -115,6 +115,14 @@ class FailoverSources:
         unseen = [one for one in _known_here(self.clients, self.region, report, found) if one[0] not in reached]
         complete = history.complete_as_of(report, reached | dict.fromkeys((one for one, _ in unseen), 0))
         again = {p.key.source.topic for p in delivered if p.key.source.path in earlier}
+
+        def of_source(p: IngressPartition) -> tuple[int | None, datetime | None]:
+            """The end of its log, and as of when it is complete; neither is known of an earlier incarnation."""
+            source = p.key.source
+            if source.path in earlier:
+                return None, None
+            return report.stable_end(source.topic, source.partition), complete.get((source.topic, source.partition))
+
         states = [
             ArrivingPartition(
                 source=p.key.source,
@@ -122,15 +130,12 @@ class FailoverSources:
                 delivered=_next_offset(p),
                 begins=p.archive_start,
                 arrived=p.archive_end,
-                source_end=report.stable_end(p.key.source.topic, p.key.source.partition)
-                if p.key.source.path not in earlier
-                else None,
-                complete_as_of=complete.get((p.key.source.topic, p.key.source.partition))
-                if p.key.source.path not in earlier
-                else None,
+                source_end=source_end,
+                complete_as_of=complete_as_of,
                 problem="; ".join(p.problems),
             )
             for p in delivered
+            for source_end, complete_as_of in (of_source(p),)
         ]
         states += [
             ArrivingPartition(

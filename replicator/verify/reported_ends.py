@@ -7,8 +7,9 @@ not count: between buckets, watermarks may be copied before the segments that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from formats.control.restore_cut import Cut, cut_topics
@@ -52,6 +53,25 @@ def reported_ends(
         for number, position in enumerate(map(_archived, topics[topic].position, topics[topic].high))
         if position and selection.wants(topic, number)
     }
+
+
+def lost_partitions(archive: Archive, ends: Mapping[SourcePartition, int], pool: Executor) -> Sequence[SourcePartition]:
+    """Those of `ends` of which no segment is left, and one should be. Raises StoreUnavailable."""
+    folders = sorted({(source.region, source.path) for source in ends})
+    numbers = dict(zip(folders, pool.map(lambda folder: archive.segments.partitions(*folder), folders), strict=True))
+    absent = [source for source in sorted(ends) if source.partition not in numbers[source.region, source.path]]
+    begins = zip(absent, pool.map(archive.control.begin, absent), strict=True)
+    return [source for source, begin in begins if begin is None or begin.offset < ends[source]]
+
+
+def without_topics(selection: Selection, gone: Collection[str], there: Collection[str]) -> Selection:
+    """`selection` without what names topics that are `gone`, and none that are `there`."""
+    kept = [
+        pattern
+        for pattern in selection.topics
+        if any(map(pattern.matches, there)) or not any(map(pattern.matches, gone))
+    ]
+    return replace(selection, topics=kept)
 
 
 def _archived(position: int | None, high: int | None) -> int:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.coverage import joined
@@ -35,7 +33,7 @@ from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, entry_of, report
-from replicator.verify.reported_ends import reported_ends
+from replicator.verify.reported_ends import lost_partitions, reported_ends, without_topics
 from replicator.verify.scope import (
     ARCHIVE,
     DIRECT,
@@ -84,36 +82,17 @@ class Verification(Closing):
         """The partitions of scope ARCHIVE: `sources`, plus the earlier archive paths of logs that forked, and, with
         `as_reported`, those of which nothing is stored although egress reported so. Each with the next offset that it
         reported; 0: none. Raises as `sources` does."""
+        archive, selection = self._archive, self.selection
         if not as_reported:
-            return dict.fromkeys(with_earlier_forks(self._archive, self.selection), 0)
-        ends = reported_ends(self._archive, self.selection, self._clock.now(), self._pool)
-        lost = self._lost(ends)
-        stored = self._without_topics({source.topic for source in lost})
-        found = with_earlier_forks(self._archive, stored, may_be_none=bool(lost)) if stored.topics else ()
-        return {source: ends.get(source, 0) for source in dict.fromkeys((*found, *lost))}
-
-    def _lost(self, ends: Mapping[SourcePartition, int]) -> Sequence[SourcePartition]:
-        """Of which no segment is left, and one should be."""
-        segments, control = self._archive.segments, self._archive.control
-        paths = sorted({source.path for source in ends})
-        numbers = self._pool.map(partial(segments.partitions, self.selection.region), paths)
-        stored = dict(zip(paths, numbers, strict=True))
-        absent = [source for source in sorted(ends) if source.partition not in stored[source.path]]
-        begins = self._pool.map(control.begin, absent)
-        return [
-            source for source, begin in zip(absent, begins, strict=True) if begin is None or begin.offset < ends[source]
-        ]
-
-    def _without_topics(self, lost: Collection[str]) -> Selection:
-        """The selection without patterns that match topics of which nothing is stored, and no other."""
-        there = {one.topic for one in self._archive.segments.incarnations(self.selection.region)}
-        gone = set(lost) - there
-        kept = [
-            pattern
-            for pattern in self.selection.topics
-            if any(map(pattern.matches, there)) or not any(map(pattern.matches, gone))
-        ]
-        return replace(self.selection, topics=kept)
+            return dict.fromkeys(with_earlier_forks(archive, selection), 0)
+        ends = reported_ends(archive, selection, self._clock.now(), self._pool)
+        there = {one.topic for one in archive.segments.incarnations(selection.region)}
+        gone = lost_partitions(archive, {s: end for s, end in ends.items() if s.topic not in there}, self._pool)
+        stored = without_topics(selection, {source.topic for source in gone}, there)
+        found = dict.fromkeys(with_earlier_forks(archive, stored, may_be_none=bool(ends)) if stored.topics else ())
+        absent = {s: end for s, end in ends.items() if s.topic in there and s not in found}
+        lost = [*gone, *lost_partitions(archive, absent, self._pool)]
+        return {source: ends.get(source, 0) for source in (*found, *lost)} or dict.fromkeys(self.sources(), 0)
 
     def archived(self) -> Mapping[SourcePartition, int]:
         """Next offset after the last covered one, of each partition."""
