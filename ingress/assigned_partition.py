@@ -29,7 +29,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from formats.coverage import end_of
-from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.messages.delivery_checkpoint import Checkpoint, Filled
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
@@ -229,9 +229,7 @@ class AssignedPartition:
         self.checkpoint = checkpoint
         self.checkpointed = None if checkpoint is None else checkpoint.next_offset
         self.dropped = 0 if checkpoint is None else checkpoint.dropped
-        is_writers = checkpoint is not None and checkpoint.author is not Author.SEED
-        delivered = checkpoint.next_offset if checkpoint is not None and is_writers else 0
-        self.delivery_target = replace(self.delivery_target, delivered=delivered)
+        self.delivery_target = replace(self.delivery_target, filled=Filled.by(checkpoint))
         self.begins(None if checkpoint is None else checkpoint.begun_at)
 
     def begins(self, begun_at: int | None) -> None:

@@ -48,7 +48,28 @@ class Checkpoint:
     given_at: int | None = None  # for a seed that skips a record: its offset; ignored once the position is beyond it
     begun_at: int | None = None  # where this delivery began; None: unknown, or the position is an operator's seed
     dropped: int = 0  # records that the source's transform left out since then, or since an operator's seed
+    keeps_offsets: bool = False  # the records before it have the source's offsets at the destination
 
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How far a destination was filled, as its writer's checkpoint says."""
+
+    next_offset: int = 0  # at the source; 0: nothing, or an operator set the position
+    is_mapped: bool = False  # at offsets that the target gave
+
+    @classmethod
+    def by(cls, checkpoint: Checkpoint | None) -> Filled:
+        if checkpoint is None or checkpoint.author is Author.SEED:
+            return cls()
+        if checkpoint.keeps_offsets:
+            return cls(checkpoint.next_offset)
+        if checkpoint.next_offset in (0, checkpoint.begun_at):  # it says only where delivery begins
+            return cls()
+        return cls(checkpoint.next_offset, is_mapped=True)
+
+
+NOT_FILLED = Filled()
 
 SEED = "replicator checkpoints seed"  # contained in the reason of every problem that a seed solves
 
@@ -176,7 +197,7 @@ def _key(key: CheckpointKey) -> dict[str, object]:
     }
 
 
-_CHECKPOINT = Codec(Checkpoint, "a checkpoint", omitted=("given_at", "begun_at", "dropped"))
+_CHECKPOINT = Codec(Checkpoint, "a checkpoint", omitted=("given_at", "begun_at", "dropped", "keeps_offsets"))
 encode, decode = _CHECKPOINT.encode, _CHECKPOINT.decode
 
 _PARKED = Codec(Parked, "a parked partition")

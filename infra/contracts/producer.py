@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
+from formats.messages.delivery_checkpoint import NOT_FILLED, Author, Checkpoint, CheckpointKey, Filled, Skipped
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -29,7 +29,7 @@ class TargetRun:
     position: int  # source offset before the run: those from here on that have no record are holes
     epoch: int  # one ownership of the partition, in which this writer alone delivers to it
     skipped: Sequence[Skipped] = ()
-    delivered: int = 0  # source offset up to which the target was filled, at least; 0: nothing, or not known
+    filled: Filled = NOT_FILLED  # at least, before this ownership
 
     @property
     def without_records(self) -> TargetRun:

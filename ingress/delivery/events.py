@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from formats.errors import CorruptSegment
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.delivery_checkpoint import NOT_FILLED, CheckpointKey, Filled
 from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
@@ -30,7 +30,7 @@ class DeliveryTarget:
     transform: Transform = NO_TRANSFORM
     lineage_header: str = ""  # name of the header that says where a record comes from; empty: it gets none
     preserves_offsets: bool = False  # each record has its source's offset
-    delivered: int = 0  # source offset up to which the target was filled, at least; 0: nothing, or an operator's word
+    filled: Filled = NOT_FILLED  # at least, when this ownership began
 
     @property
     def key(self) -> CheckpointKey:

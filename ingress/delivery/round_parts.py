@@ -114,6 +114,7 @@ class RunTaker:
             self.author(delivery_target),
             begun_at=delivery_target.begun_at,
             dropped=reading.position.dropped,
+            keeps_offsets=delivery_target.preserves_offsets,
         )
         return TargetRun(
             delivery_target.target,
@@ -125,5 +126,5 @@ class RunTaker:
             position,
             delivery_target.epoch,
             reading.skipped if is_first else (),
-            delivery_target.delivered,
+            delivery_target.filled,
         )

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from formats.coverage import uncovered
 from formats.errors import CheckpointConflict, TargetError
-from formats.messages.delivery_checkpoint import Author, Checkpoint, Skipped
+from formats.messages.delivery_checkpoint import Checkpoint, Filled, Skipped
 from formats.records.transform import NO_TRANSFORM, Transform
 from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.archive import Archive
@@ -112,8 +112,7 @@ class Restorer:
             begun_at,
             self.transform,
             preserves_offsets=self.preserves_offsets,
-            # the first checkpoint, of a transaction, says only where delivery begins
-            delivered=0 if begun is None or begun.author is not Author.AT_LEAST_ONCE else begun.next_offset,
+            filled=Filled.by(begun),
         )
         now = self.clock.now()
         partition = RestoringPartition(plan, delivery_target, self._sequencer(plan, begun), now, given_up=given_up)

@@ -75,11 +75,10 @@ class LogEndFiller:
             Author.AT_LEAST_ONCE,
             begun_at=begun_at,
             dropped=partition.dropped,
+            keeps_offsets=True,
         )
         position = _position(partition)
-        return TargetRun(
-            target.target, (), 0, 0, target.key, checkpoint, position, target.epoch, delivered=target.delivered
-        )
+        return TargetRun(target.target, (), 0, 0, target.key, checkpoint, position, target.epoch, filled=target.filled)
 
 
 def _position(partition: RestoringPartition) -> int:

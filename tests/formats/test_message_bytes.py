@@ -159,6 +159,14 @@ MESSAGES = {
         "not a checkpoint",
         absent=("begun_at", "dropped"),
     ),
+    "checkpoint with the source's offsets": Message(
+        Checkpoint(5, "x", T0, keeps_offsets=True),
+        f'{{"at":"{AT}","author":"at-least-once","destination_topic_id":"x","keeps_offsets":true,"next_offset":5,"v":1}}',
+        checkpoints.encode,
+        checkpoints.decode,
+        "not a checkpoint",
+        absent=("keeps_offsets",),
+    ),
     "parked": Message(
         Parked(None, "why", T0, blames_target=True),
         f'{{"blames_target":true,"next_offset":null,"reason":"why","since":"{AT}","v":1}}',

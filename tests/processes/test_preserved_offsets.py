@@ -92,6 +92,12 @@ def test_a_foreign_record_stops_it_and_map_mode_goes_on(site: Site) -> None:
         ingress.start()
         flow.wait_for(words)
         assert len(values(Cluster(site.stack.brokers[B]).messages(TopicPartition(flow.target, 0)))) == 3, "none twice"
+
+        ingress.stop()
+        ingress.write(site.ingress("again", source, session_ms=9000, preserve_wait="1s").tables)
+        ingress.start()
+        flow.produce([])
+        site.wait("the refusal", lambda: "was delivered at other offsets" in str(ingress.readiness().get("stopped")))
         site.stop(egress, ingress)
 
 

@@ -152,7 +152,11 @@ class OwnedLogs:
         if left > timedelta() or ends.stable != ends.high:
             raise RunEnded(taken_over(target.partition, left))
         target.low, target.end, target.checked_from = ends.low, ends.high, ends.high
-        if has_lost_its_tail(ends.high, run.delivered):
-            why = f"the target has lost its records up to offset {run.delivered}"
+        filled = run.filled
+        if filled.is_mapped:  # its end may be the source's by chance
+            why = f"what lies there up to the source's offset {filled.next_offset} was delivered at other offsets"
+            raise RunEnded(broken(run, ends.low, why, self._remedies))
+        if has_lost_its_tail(ends.high, filled.next_offset):
+            why = f"the target has lost its records up to offset {filled.next_offset}"
             raise RunEnded(broken(run, ends.high, why, self._remedies))
         target.is_ready = True

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from formats.errors import BrokerUnavailable
+from formats.messages.delivery_checkpoint import Filled
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -185,7 +186,7 @@ class TestPreservingWriter(OnBroker):
     def test_a_log_without_its_tail_is_not_filled_up(
         self, make: Callable[..., PreservingWriter], partition: TopicPartition
     ) -> None:
-        run = replace(run_to(partition, [7], position=7, next_offset=8), delivered=7)
+        run = replace(run_to(partition, [7], position=7, next_offset=8), filled=Filled(7))
         (failed,) = deliver(make(), run)
         assert failed.reason.startswith("preserve broken at 0: ")
         assert self.end(partition) == 0

@@ -16,7 +16,7 @@ from pyarrow import RecordBatch
 
 from formats.errors import BrokerUnavailable
 from formats.messages.checkpoint_notes import CheckpointNotes
-from formats.messages.delivery_checkpoint import POSITION, Skipped, decode, kind_of
+from formats.messages.delivery_checkpoint import POSITION, Filled, Skipped, decode, kind_of
 from formats.messages.offset_map import decode_page
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
@@ -29,7 +29,7 @@ from infra.kafka.producer.preserved_log import TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
 from infra.runtime.crash_points import Step, observe
 from tests.contracts.target import AT, never, row, run_to
-from tests.fakes.kafka_client import MemoryCluster, ProcessEnds
+from tests.fakes.kafka_client import Entry, MemoryCluster, ProcessEnds
 from tests.formats.sample_records import batch_of
 
 HERE, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -374,11 +374,25 @@ class TestWriter:
         writer = writer_of(cluster)
         assert deliver(writer, run_here([0, 1, 2], position=0, next_offset=3)) == []
         del cluster.log(HERE).entries[2:]
-        following = replace(run_here([3], position=3, next_offset=4), delivered=3)
+        following = replace(run_here([3], position=3, next_offset=4), filled=Filled(3))
         for each in (writer, writer_of(cluster)):
             [failed] = deliver(each, following)
             assert failed.reason.startswith("preserve broken at 2: the target has lost its records up to offset 3")
         assert cluster.log(HERE).end == 2
+
+    def test_a_log_that_map_mode_has_filled_is_refused_though_its_end_is_the_sources(
+        self, cluster: MemoryCluster
+    ) -> None:
+        for value in [*range(10), *range(11, 20)]:  # the source has a marker at 10, and this log one at its end
+            cluster.log(HERE).entries.append(Entry(value=b"%d" % value, key=b"k"))
+        cluster.log(HERE).entries.append(Entry(is_record=False))
+        run = replace(run_here([20, 21], position=20, next_offset=22), filled=Filled(20, is_mapped=True))
+        [failed] = deliver(writer_of(cluster), run)
+        assert failed.code == "PRESERVE_BROKEN"
+        assert failed.reason.startswith(
+            "preserve broken at 0: what lies there up to the source's offset 20 was delivered at other offsets"
+        )
+        assert cluster.log(HERE).end == 20, "nothing follows it"
 
     def test_an_owner_waits_until_the_end_stands_still(self, cluster: MemoryCluster) -> None:
         now = 100.0
