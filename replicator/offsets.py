@@ -28,7 +28,7 @@ from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 from infra.settings.field import suggestion
 from ingress.groups.lookup import MapLookup, MapReader
-from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
+from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions, of_other_incarnations
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
 from ingress.groups.target_groups import group_writes, refuse_if_used
 from ingress.groups.topic_ids import ClaimedTopicIds
@@ -142,6 +142,11 @@ class TranslatedOffsets:
         """Where the groups of a snapshot of the source stand here, in each topic that is delivered. Raises
         StoreUnavailable."""
         return list(group_positions(snapshot, self._delivered, self.lookup.targets_of))
+
+    def of_other_incarnations(self, snapshot: GroupSnapshot) -> Mapping[str, Sequence[str]]:
+        """Topics of which a group's offsets have no position here, though they are delivered, by group. Raises
+        StoreUnavailable."""
+        return of_other_incarnations(snapshot, self._delivered)
 
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""

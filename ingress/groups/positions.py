@@ -104,6 +104,20 @@ def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: T
         yield _position(group, key, commit, there if isinstance(there, str) else there[commit.next_offset])
 
 
+def of_other_incarnations(snapshot: GroupSnapshot, delivered: DeliveredTopics) -> Mapping[str, Sequence[str]]:
+    """By group, those of its topics that are delivered here in other incarnations only than it committed for: none of
+    these offsets is among `group_positions`."""
+    found = {
+        group: sorted(
+            topic
+            for topic, commits in one.topics.items()
+            if topic in delivered.routes and isinstance(delivered.deliveries(topic, commits.topic_id, 0), str)
+        )
+        for group, one in snapshot.groups.items()
+    }
+    return {group: topics for group, topics in found.items() if topics}
+
+
 def _translated(translate: Translate, key: CheckpointKey, offsets: Sequence[int]) -> Mapping[int, Translation] | str:
     found = translate(key, offsets)
     return found if isinstance(found, str) else dict(zip(offsets, found, strict=True))

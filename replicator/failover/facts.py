@@ -81,7 +81,7 @@ class FailoverSources:
                 snapshot=0 if groups is None else groups.generation,
                 partitions=partitions,
                 groups=planned_groups(decisions, partitions),
-                not_known={} if snapshot is None else _not_known(snapshot),
+                not_known={} if snapshot is None else _not_known(snapshot, translated.of_other_incarnations(snapshot)),
                 refused=_refused(region, found),
                 streams=[] if snapshot is None else streams_applications(snapshot, names, arriving),
                 members=status.group.members,
@@ -256,13 +256,22 @@ def _to_be(clients: Clients, region: str, topic: str) -> str:
         return ""
 
 
-def _not_known(snapshot: GroupSnapshot) -> Mapping[str, str]:
-    return {
-        group: f"its offsets could not be read at the source: {why}"
-        for group, why in sorted(snapshot.unreadable.items())
-        if group not in snapshot.groups
-    } | {
-        group: "it is a share group or one of the streams protocol, which are not moved"
-        for group, kind in sorted(snapshot.unsupported.items())
-        if kind == OTHER_KIND
-    }
+def _not_known(snapshot: GroupSnapshot, recreated: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+    """`recreated`: by group, topics whose offsets belong to another incarnation than those that are delivered."""
+    return (
+        {
+            group: f"its offsets in {', '.join(topics)} are of another incarnation of the topic than those that are delivered "
+            "here: the topic was created again, and the group stays where it is"
+            for group, topics in sorted(recreated.items())
+        }
+        | {
+            group: f"its offsets could not be read at the source: {why}"
+            for group, why in sorted(snapshot.unreadable.items())
+            if group not in snapshot.groups
+        }
+        | {
+            group: "it is a share group or one of the streams protocol, which are not moved"
+            for group, kind in sorted(snapshot.unsupported.items())
+            if kind == OTHER_KIND
+        }
+    )

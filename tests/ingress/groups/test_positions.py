@@ -9,7 +9,7 @@ from formats.control.group_snapshot import CLASSIC, CommittedOffset, GroupSnapsh
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
-from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions
+from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions, of_other_incarnations
 from ingress.groups.translation import Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
@@ -82,6 +82,13 @@ def test_an_offset_of_another_incarnation_is_none_of_this_topic() -> None:
     [one] = found(given, [followed], ids={"t": "first", "t@second": "second"})
     assert one.source == "us/t@second/3"
     assert len(found(snapshot("t", "", a=8), [route("t", "here")], ids={"t": "c-0"})) == 1, "brokers without topic ids"
+
+
+def test_groups_of_another_incarnation_are_named() -> None:
+    delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda _, __: "old")
+    assert of_other_incarnations(snapshot("t", "new", a=8), delivered) == {"a": ["t"]}
+    assert of_other_incarnations(snapshot("t", "old", a=8), delivered) == {}
+    assert of_other_incarnations(snapshot("another", "new", a=8), delivered) == {}, "it is not delivered here"
 
 
 def test_a_path_whose_claim_has_not_arrived_is_of_the_id_in_it() -> None:
