@@ -32,6 +32,7 @@ class SourceMetrics:
     pool: Executor
     interval: timedelta
     _latest: Mapping[str, SourceReport] = field(default_factory=dict)
+    _since: dict[str, datetime] = field(default_factory=dict)  # when a region was first seen without a heartbeat
     _lags: dict[SourcePartition, CopyLag] = field(default_factory=dict)
     _lookup: Lookup[Mapping[str, SourceReport]] = field(init=False)
 
@@ -62,9 +63,10 @@ class SourceMetrics:
 
     def _export(self, partitions: Mapping[SourcePartition, AssignedPartition], now: datetime) -> None:
         for region, report in self._latest.items():
-            if report.heartbeat is not None:
-                age = max((now - report.heartbeat.written_at).total_seconds(), 0.0)
-                self.metrics.gauge("source_heartbeat_age_seconds", age, region=region)
+            # of a region of which none has arrived at least so much: a series that is absent raises no alert
+            beat_at = self._since.setdefault(region, now) if report.heartbeat is None else report.heartbeat.written_at
+            age = max((now - beat_at).total_seconds(), 0.0)
+            self.metrics.gauge("source_heartbeat_age_seconds", age, region=region)
         for source in self._lags.keys() - partitions.keys():
             del self._lags[source]
             self.metrics.forget("source_lag_records", **labels_of(source))

@@ -266,8 +266,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "source_heartbeat_age_seconds": Metric(
         REGION,
-        "age of the newest heartbeat of the source region that arrived here; growing: its egress, or the way to this "
-        "bucket, stands still",
+        "age of the newest heartbeat of the source region that arrived here, and while none has, of this process; "
+        "growing: its egress, or the way to this bucket, stands still",
     ),
     "undelivered_offsets": Metric(
         SOURCE,

@@ -258,20 +258,19 @@ def _to_be(clients: Clients, region: str, topic: str) -> str:
 
 def _not_known(snapshot: GroupSnapshot, recreated: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
     """`recreated`: by group, topics whose offsets belong to another incarnation than those that are delivered."""
-    return (
-        {
-            group: f"its offsets in {', '.join(topics)} are of another incarnation of the topic than those that are delivered "
-            "here: the topic was created again, and the group stays where it is"
-            for group, topics in sorted(recreated.items())
-        }
-        | {
-            group: f"its offsets could not be read at the source: {why}"
-            for group, why in sorted(snapshot.unreadable.items())
-            if group not in snapshot.groups
-        }
-        | {
-            group: "it is a share group or one of the streams protocol, which are not moved"
-            for group, kind in sorted(snapshot.unsupported.items())
-            if kind == OTHER_KIND
-        }
-    )
+    found = {
+        group: f"its offsets in {', '.join(topics)} are of another incarnation of the topic than those that are "
+        "delivered here: the topic was created again, and the group stays where it is"
+        for group, topics in sorted(recreated.items())
+    }
+    found |= {
+        group: f"its offsets could not be read at the source: {why}"
+        for group, why in sorted(snapshot.unreadable.items())
+        if group not in snapshot.groups
+    }
+    found |= {
+        group: "it is a share group or one of the streams protocol, which are not moved"
+        for group, kind in sorted(snapshot.unsupported.items())
+        if kind == OTHER_KIND
+    }
+    return found

@@ -84,6 +84,20 @@ def test_data_may_stand_still_while_the_region_lives() -> None:
     assert (process.metrics.value("source_heartbeat_age_seconds", region="a") or 0) < 100
 
 
+def test_a_region_of_which_no_heartbeat_ever_arrived_is_as_silent_as_the_process_is_old() -> None:
+    world = World()
+    world.put(0, 9)
+    process = joined(world, P0)
+    process.later(6)
+    first = process.metrics.value("source_heartbeat_age_seconds", region="a")
+    process.later(600)
+    later = process.metrics.value("source_heartbeat_age_seconds", region="a")
+    assert first is not None
+    assert later is not None
+    assert first < 60
+    assert later >= first + 600
+
+
 def test_a_heartbeat_that_cannot_be_read_leaves_the_last_one() -> None:
     world = World()
     reports = SourceReports(world.objects, "data")
