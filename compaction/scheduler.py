@@ -71,6 +71,7 @@ class Scheduler:
                 raise  # each later run would fail as well: another process has to begin
             return
         bad: dict[str, str] = {}
+        failed = [one for report in reports for one in report.outcomes if one.error and not one.bad]
         for report in reports:
             self.metrics.count("compaction_merged_segments", sum(o.merged for o in report.outcomes), job=job.name)
             self.metrics.count("compaction_deleted_segments", sum(o.deleted for o in report.outcomes), job=job.name)
@@ -82,6 +83,12 @@ class Scheduler:
             self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
         else:
             self.health.resumed(what)
+        if failed:
+            plans = sum(len(report.outcomes) for report in reports)
+            first = f"{failed[0].segment}: {failed[0].error}"
+            self.health.problem(what, f"{len(failed)} of {plans} plans failed; they are tried in the next run: {first}")
+        else:
+            self.health.solved(what)
         log.info("compaction_ended", extra={log_fields.OPERATION: job.name})
 
     def _log_next(self) -> None:

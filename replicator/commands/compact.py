@@ -54,8 +54,8 @@ def compact(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Merge small segments into large ones, on Spark.
 
-    Level by level; segments that a merged segment provably contains are deleted. Exit code 3 when a segment differs
-    from its key or footer (it is named and not changed), 1 when something failed. SIGTERM ends a run at once without
+    Level by level; segments that a merged segment provably contains are deleted. Exit code 1 when something failed,
+    else 3 when a segment differs from its key or footer (it is named and not changed). SIGTERM ends a run at once without
     loss: exit code 0 by cron, 1 with --once, since the run is incomplete.
     """
     settings = load_config(config)
@@ -75,10 +75,10 @@ def compact(  # noqa: PLR0917 -- options of a command
     else:
         for report in reports:
             print_report(report, dry_run=dry_run)
-    if any(report.quarantined for report in reports):
-        raise typer.Exit(DIFFERENCES)
     if any(report.failed for report in reports):
         raise typer.Exit(FAILED)
+    if any(report.quarantined for report in reports):
+        raise typer.Exit(DIFFERENCES)
 
 
 def _now(

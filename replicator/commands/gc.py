@@ -53,8 +53,8 @@ def gc(  # noqa: PLR0917 -- options of a command
 
     Uploads that were never completed are aborted, and earlier generations of the catalogue, the watermarks, the groups
     and the heartbeats are thinned, too, like superseded copies of offset maps. Removals are recorded first, so that
-    readers do not wait for removed segments. Exit code 3 when something was refused (the reason is printed, and nothing
-    of it is removed), 1 when something failed.
+    readers do not wait for removed segments. Exit code 1 when something failed, else 3 when something was refused (the
+    reason is printed, and nothing of it is removed).
     """
     settings = load_config(config)
     set_up_logs(settings)

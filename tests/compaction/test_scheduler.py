@@ -77,6 +77,16 @@ def test_work_is_counted() -> None:
     assert world.stopped == []
 
 
+def test_failed_plans_are_a_problem_until_a_run_has_none() -> None:
+    world = World()
+    world.run(lambda _: [report(PlanOutcome(segment=DAMAGED, merged=3), PlanOutcome(segment="s", error="no room"))])
+    assert list(world.health.snapshot().problems.values()) == [
+        "1 of 2 plans failed; they are tried in the next run: s: no room"
+    ]
+    world.run(lambda _: [report()])
+    assert world.health.snapshot().problems == {}
+
+
 def test_a_failure_is_reported_until_a_run_succeeds() -> None:
     def away(_: CompactionJob) -> Sequence[CompactionReport]:
         raise StoreUnavailable("the store is away")
