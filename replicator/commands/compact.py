@@ -55,8 +55,8 @@ def compact(  # noqa: PLR0917 -- options of a command
     """Merge small segments into large ones, on Spark.
 
     Level by level; segments that a merged segment provably contains are deleted. Exit code 1 when something failed,
-    else 3 when a segment differs from its key or footer (it is named and not changed). SIGTERM ends a run at once without
-    loss: exit code 0 by cron, 1 with --once, since the run is incomplete.
+    else 3 when a segment differs from its key or footer (it is named and not changed). SIGTERM ends a run at once
+    without loss: exit code 0 by cron, 1 with --once, since the run is incomplete.
     """
     settings = load_config(config)
     if not once and not dry_run:
