@@ -1,12 +1,13 @@
 """What has to be registered so that a registry resolves the ids of another one. Pure: two snapshots in, a plan out.
 
 Nothing is registered while there is a conflict: records carry ids, so a registry that resolves only some of them to the
-right schema is worse than one that resolves none.
+right schema is worse than one that resolves none. Some registries refuse a schema that they have with another id: those
+are registered first, so that nothing follows a refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.control.schemas import Schema, SchemaReference, SchemaSnapshot, SubjectVersion
@@ -48,7 +49,14 @@ def plan_schemas(source: SchemaSnapshot, target: SchemaSnapshot) -> SchemaPlan:
         if one.is_deleted and (found is None or not found.is_deleted):
             delete.append(one)
     left = [*_left(source, target, there)]
-    ordered, unresolved = _in_order(register, source, target)
+    others = ((one, _other_id(one, source, target)) for one in register)
+    second_ids = {one: number for one, number in others if number is not None}
+    left += [
+        f"the schema of {one.subject} version {one.version} is there with id {found}; with id {one.id} it is "
+        "registered first, since some registries refuse that"
+        for one, found in sorted(second_ids.items())
+    ]
+    ordered, unresolved = _in_order(register, second_ids.keys(), source, target)
     conflicts += unresolved
     level = source.compatibility if source.compatibility != target.compatibility else ""
     if level and target.versions:
@@ -96,12 +104,41 @@ def _left(
         yield f"{subject} has a compatibility of its own there ({target.subject_compatibility[subject]})"
 
 
+def _other_id(one: SubjectVersion, source: SchemaSnapshot, target: SchemaSnapshot) -> int | None:
+    """An id that the schema of a version has at the target, where it does not have its own."""
+    schema = source.schemas[one.id]
+    if target.schemas.get(one.id) == schema:
+        return None
+    return min((number for number, other in target.schemas.items() if other == schema), default=None)
+
+
 def _in_order(
-    register: Sequence[SubjectVersion], source: SchemaSnapshot, target: SchemaSnapshot
+    register: Sequence[SubjectVersion],
+    first: Collection[SubjectVersion],
+    source: SchemaSnapshot,
+    target: SchemaSnapshot,
 ) -> tuple[Sequence[SubjectVersion], Sequence[str]]:
-    """What is referred to first, else by id; and the references that lead nowhere, or in a circle."""
+    """What is referred to first, then `first` with what these refer to, else by id; and the references that lead
+    nowhere, or in a circle."""
     resolved = {(one.subject, one.version) for one in target.versions}
-    waiting = sorted(register, key=lambda one: (one.id, one))
+    by_name = {(one.subject, one.version): one for one in register}
+    early, wanted = set[SubjectVersion](), list(first)
+    while wanted:
+        one = wanted.pop()
+        early.add(one)
+        references = (by_name.get((each.subject, each.version)) for each in source.schemas[one.id].references)
+        wanted += [each for each in references if each is not None and each not in early]
+    waiting = sorted(early, key=lambda one: (one.id, one))
+    begun, unresolved = _resolved_in_order(waiting, source, resolved)
+    rest = sorted(set(register) - early, key=lambda one: (one.id, one))
+    ordered, left = _resolved_in_order(rest, source, resolved)
+    return [*begun, *ordered], [*unresolved, *left]
+
+
+def _resolved_in_order(
+    waiting: Sequence[SubjectVersion], source: SchemaSnapshot, resolved: set[tuple[str, int]]
+) -> tuple[Sequence[SubjectVersion], Sequence[str]]:
+    """`resolved`: grows by what is in order."""
     ordered: list[SubjectVersion] = []
     while waiting:
         ready = [one for one in waiting if not _missing(source.schemas[one.id], resolved)]

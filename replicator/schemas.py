@@ -9,7 +9,7 @@ goes on. A subject that a crash left in mode IMPORT is set back by the next run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,13 +65,14 @@ class SchemaRestore:
             raise TargetError("; ".join(plan.conflicts))
         if plan.compatibility:  # first: only a registry without schemas gets it
             self._set_compatibility(plan.compatibility)
+        modes = {subject: self.registry.mode(subject) for subject in _subjects(plan)}
         try:
             self._write(plan)
         except RegistryRefused:  # perhaps for good: no producer can register anything in mode IMPORT
             with suppress(RegistryRefused, RegistryUnavailable):
-                self._end_import()
+                self._end_import(modes)
             raise
-        self._end_import()
+        self._end_import(modes)
         for subject, level in sorted(plan.subject_compatibility.items()):
             self._set_compatibility(level, subject)
 
@@ -85,11 +86,13 @@ class SchemaRestore:
             with durable(Step.DELETE_SCHEMA):
                 self.registry.delete(one)
 
-    def _end_import(self) -> None:
-        """Also of subjects of an earlier run that a crash ended."""
+    def _end_import(self, modes: Mapping[str, str | None]) -> None:
+        """Also of subjects of an earlier run that a crash ended. `modes`: those before; an operator may have made a
+        subject READONLY."""
         for subject in sorted(self.source.subjects):
             if self.registry.mode(subject) == IMPORT:
-                self._set_mode(subject, READWRITE)
+                before = modes.get(subject)
+                self._set_mode(subject, READWRITE if before in {None, IMPORT} else before)
 
     def _set_compatibility(self, level: str, subject: str | None = None) -> None:
         with durable(Step.SET_COMPATIBILITY):

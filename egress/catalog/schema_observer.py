@@ -44,13 +44,16 @@ class SchemaObserver:
         schemas: dict[int, Schema] = {}
         versions: list[SubjectVersion] = []
         unread: list[str] = []
+        # those with deleted ones first: what is registered between two requests is visible then, not deleted
+        subjects = frozenset(self.registry.subjects(deleted=True))
         visible = frozenset(self.registry.subjects(deleted=False))
-        subjects = {*self.registry.subjects(deleted=True), *visible}
+        subjects |= visible
         for subject in sorted(one for one in subjects if not one.startswith(OTHER_CONTEXT)):
+            listed = self.registry.versions(subject, deleted=True)
             shown = (
                 frozenset(self.registry.versions(subject, deleted=False)) if subject in visible else frozenset[int]()
             )
-            numbers = sorted({*self.registry.versions(subject, deleted=True), *shown})
+            numbers = sorted({*listed, *shown})
             found = self._read(subject, numbers, known.get(subject, {}))
             unread += (f"{subject} {version}" for version in numbers if version not in found)
             for version, (number, schema) in found.items():

@@ -69,8 +69,8 @@ def schemas_restore(
 ) -> None:
     """Register the schemas of a region in this region's registry, with the same ids.
 
-    Prints the plan; registers nothing without --yes, or while there is a conflict (exit code 3). A run that was ended
-    goes on with the same command.
+    Prints the plan; registers nothing without --yes, or while there is a conflict. Exit code 3 while there is one, or
+    while the archive's copy is not whole. A run that was ended goes on with the same command.
     """
     from infra.kafka.cluster.schema_registry import schema_registry
     from infra.runtime.lifecycle import SystemClock
@@ -92,6 +92,8 @@ def schemas_restore(
         print_json(
             {
                 "generation": found.number,
+                "problem": found.problem or None,
+                "problems": dict(found.snapshot.problems),
                 "register": [{"subject": o.subject, "version": o.version, "id": o.id} for o in plan.register],
                 "delete": [{"subject": o.subject, "version": o.version} for o in plan.delete],
                 "compatibility": plan.compatibility or None,
@@ -106,7 +108,7 @@ def schemas_restore(
         print_text("done")
     elif not plan.conflicts and not plan.is_empty:
         print_text("nothing is registered without --yes")
-    if plan.conflicts:
+    if plan.conflicts or found.problem or found.snapshot.problems:
         raise typer.Exit(DIFFERENCES)
 
 

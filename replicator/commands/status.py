@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,10 @@ import typer
 
 from replicator.terminal.output import (
     DIFFERENCES,
+    FAILED,
     AsJson,
     ConfigFile,
+    complain,
     load_config,
     print_json,
     print_text,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from replicator.services.clients import Clients
     from replicator.services.routing import Routed
     from replicator.status.destinations import DestinationsStatus
+    from replicator.status.ingress import IngressStatus
+    from replicator.status.lag import PartitionLag
 
 
 def status(
@@ -39,7 +44,7 @@ def status(
     """Show how far archive and delivery are, and what needs you.
 
     Reads the bucket and the clusters only. Exit code 3 when something is parked, stuck or lost, or a topic
-    that the file names does not exist, 1 when the state could not be read.
+    that the file names does not exist, 1 when a part could not be read: it is named, and the others are shown.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.status_compaction import compaction_json, print_compaction
@@ -49,22 +54,31 @@ def status(
     from replicator.commands.status_text import print_destinations, print_egress, print_ingress
     from replicator.services.archive_status import compaction_status, egress_sources, groups_status
     from replicator.services.clients import Clients
-    from replicator.services.ingress_status import ingress_sources, lags_of
+    from replicator.services.ingress_status import lags_of
     from replicator.services.routing import routed
+    from replicator.status.reading import StatusReading
 
     settings = load_config(config)
-    now = SystemClock().now()
+    now, reading = SystemClock().now(), StatusReading()
     with Clients(settings) as reach:
-        egress = None if settings.egress is None else egress_sources(reach).read(now, reach.pool)
-        found = None if settings.ingress is None else routed(reach)
-        ingress = None if found is None else ingress_sources(reach, found).read(now, reach.pool)
-        lags = () if found is None or ingress is None else lags_of(reach, found, ingress, now)
-        destinations = None if found is None else _destinations(reach, found)
-        groups = groups_status(reach)
-        decisions = _decisions(reach, now)
-        compaction = compaction_status(reach, now)
-        newest = [one.newest for one in (egress, ingress) if one is not None]
-        schemas = schemas_status(settings, reach, chain.from_iterable(newest))
+        egress = None
+        if settings.egress is not None:
+            egress = reading.read("egress", lambda: egress_sources(reach).read(now, reach.pool))
+        found, ingress, destinations = None, None, None
+        lags: Sequence[PartitionLag] = ()
+        decisions: Sequence[GroupDecisions] = ()
+        if settings.ingress is not None:
+            found = reading.read("ingress", lambda: routed(reach))
+        if found is not None:
+            ingress = reading.read("ingress", partial(_ingress, reach, found, now))
+            destinations = reading.read("destinations", partial(_destinations, reach, found))
+            decisions = reading.read("offsets of groups", partial(_decisions, reach, now)) or ()
+        if found is not None and ingress is not None:
+            lags = reading.read("lag", partial(lags_of, reach, found, ingress, now)) or ()
+        groups = reading.read("groups", partial(groups_status, reach), of_bucket_alone=True) or ()
+        compaction = reading.read("compaction", partial(compaction_status, reach, now), of_bucket_alone=True)
+        newest = chain.from_iterable(one.newest for one in (egress, ingress) if one is not None)
+        schemas = reading.read("schemas", partial(schemas_status, settings, reach, newest), of_bucket_alone=True) or ()
     option = [] if config is None else ["--config", str(config)]
     option += [] if (region := region_option()) is None else ["--region", region]
     if as_json:
@@ -78,6 +92,7 @@ def status(
                 "groups": groups_json(groups, decisions),
                 "compaction": None if compaction is None else compaction_json(compaction),
                 "schemas": schemas_json(schemas),
+                "not_read": reading.not_read,
             }
         )
     else:
@@ -94,11 +109,21 @@ def status(
         if compaction is not None:
             print_compaction(compaction, now)
         print_schemas(schemas)
-        if egress is None and ingress is None and compaction is None:
+        if not any([settings.egress, settings.ingress, settings.compaction]):
             print_text("the configuration has none of [egress], [ingress] and [compaction]")
+    for part, why in reading.not_read.items():
+        complain(f"{part}: could not be read: {why}")
+    if reading.not_read:
+        raise typer.Exit(FAILED)
     troubled = [bool(one.problems) for one in (egress, ingress, destinations, compaction) if one is not None]
     if any([*troubled, *(one.is_troubled for one in groups)]):
         raise typer.Exit(DIFFERENCES)
+
+
+def _ingress(reach: Clients, found: Routed, now: datetime) -> IngressStatus:
+    from replicator.services.ingress_status import ingress_sources
+
+    return ingress_sources(reach, found).read(now, reach.pool)
 
 
 def _destinations(reach: Clients, found: Routed) -> DestinationsStatus:

@@ -52,7 +52,9 @@ def unread(start: StreamPositions, end: StreamPositions) -> dict[SourcePartition
     """The offsets of the batch between two positions, by source partition; without those that did not advance."""
     found = {}
     for source, at in end.items():
-        begin = start[source].next_offset if source in start else at.first
+        # Spark asks for the initial offsets again when it plans the first batch again: those that it counted with hold
+        is_followed = source in start and start[source].first == at.first
+        begin = start[source].next_offset if is_followed else at.first
         if begin < at.next_offset:
             found[source] = OffsetRange(begin, at.next_offset - 1)
     return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.coverage import SegmentSlice
+from formats.control.gap import RETENTION
+from formats.coverage import SegmentSlice, explained_until
 from formats.errors import DataError
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
@@ -32,19 +33,47 @@ class ArchiveReach:
     lost: Sequence[OffsetRange] = ()  # passed although nothing explains them
 
 
+@dataclass(slots=True)
+class MissingSince:
+    """When a query noticed first what each of its source partitions lacks. Not the times of the segments behind it:
+    replicas in a bucket have those of their originals, and arrive in any order."""
+
+    _noticed: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)
+
+    def noticed(self, source: SourcePartition, offset: int, now: datetime) -> datetime:
+        """`offset`: the first one that is missing."""
+        known = self._noticed.get(source)
+        if known is None or known[0] != offset:
+            known = self._noticed[source] = offset, now
+        return known[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """From an offset on that a page of the listing does not have."""
+
+    advance: Advance
+    infos: Sequence[SegmentInfo]
+    is_cut: bool
+    expired_until: int  # what retention deleted reaches from that offset up to before this one
+
+
 @dataclass(frozen=True, slots=True)
 class ReachFinder:
-    """A trigger lists from the position on: a page of each level, and more only as far as `max_bytes` asks for."""
+    """A trigger lists from the position on: a page of each level, and more only as far as `max_bytes` asks for.
+    `missing_since`: None for a query that ends with what is there, which nothing is noticed before; then the oldest
+    segment behind a hole counts."""
 
     archive: Archive
     fail_on_data_loss: bool
     lost_segment_timeout: timedelta
+    missing_since: MissingSince | None = None
 
     def reach(
         self, source: SourcePartition, start: int, *, until: int, now: datetime | None, max_bytes: int | None = None
     ) -> ArchiveReach:
-        """From `start` up to before `until`. What is missing counts as lost once the oldest segment behind it has been
-        stored for `lost_segment_timeout`, or at once if `now` is None. Raises ArchivedDataLost, StoreUnavailable."""
+        """From `start` up to before `until`. What is missing counts as lost `lost_segment_timeout` after it was
+        noticed; at once where retention deleted it, or if `now` is None. Raises ArchivedDataLost, StoreUnavailable."""
         slices: list[SegmentSlice] = []
         recorded: list[OffsetRange] = []
         lost: list[OffsetRange] = []
@@ -55,10 +84,13 @@ class ReachFinder:
             infos, is_cut = listing.infos, listing.is_cut
             found = advance([info.segment for info in infos], (), at, until)
             if found.next_offset == at and found.missing is not None:
-                found, infos, is_cut = self._past_recorded(source, at, until)
+                listed = self._past_recorded(source, at, until)
+                found, infos, is_cut = listed.advance, listed.infos, listed.is_cut
                 if found.next_offset == at and found.missing is not None:
                     missing = found.missing
-                    if not self._is_late(infos, now):
+                    if listed.expired_until > at:
+                        missing = OffsetRange(at, min(missing.end, listed.expired_until - 1))
+                    elif not self._is_late(source, at, infos, now):
                         break
                     if self.fail_on_data_loss:
                         raise ArchivedDataLost(source, missing)
@@ -80,15 +112,25 @@ class ReachFinder:
             lost.append(OffsetRange(at, until - 1))
         return ArchiveReach(Advance(slices, at, recorded, missing), sizes, lost)
 
-    def _past_recorded(
-        self, source: SourcePartition, at: int, until: int
-    ) -> tuple[Advance, Sequence[SegmentInfo], bool]:
+    def _past_recorded(self, source: SourcePartition, at: int, until: int) -> _Listed:
         """Recorded gaps first: then each segment that was stored before a gap was recorded is listed. Only a complete
-        listing proves that nothing covers an offset."""
-        recorded = self.archive.control.gap_ranges(source)
+        listing proves that nothing covers an offset. What the source had lost is passed, what retention deleted here is
+        not: there were records, and the query has not read them."""
+        recorded, expired = self.archive.control.gap_ranges(source), list[OffsetRange]()
+        if explained_until(recorded, at) > at:  # else their reasons do not matter yet
+            gaps = self.archive.control.gaps(source)
+            recorded = [gap.offsets for gap in gaps if gap.reason != RETENTION]
+            expired = [gap.offsets for gap in gaps if gap.reason == RETENTION]
         listing = all_ahead(self.archive.segments, source, at)
-        return advance([info.segment for info in listing.infos], recorded, at, until), listing.infos, listing.is_cut
+        found = advance([info.segment for info in listing.infos], recorded, at, until)
+        return _Listed(found, listing.infos, listing.is_cut, explained_until(expired, at))
 
-    def _is_late(self, behind: Sequence[SegmentInfo], now: datetime | None) -> bool:
+    def _is_late(self, source: SourcePartition, at: int, behind: Sequence[SegmentInfo], now: datetime | None) -> bool:
         """`behind`: all segments that were listed, at least one: a hole is known by what follows it."""
-        return now is None or now - min(info.stored_at for info in behind) >= self.lost_segment_timeout
+        if now is None:
+            return True
+        if self.missing_since is None:
+            since = min(info.stored_at for info in behind)
+        else:
+            since = self.missing_since.noticed(source, at, now)
+        return now - since >= self.lost_segment_timeout

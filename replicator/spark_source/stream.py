@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from formats.coverage import end_of
+from formats.coverage import Gap, end_of, explained_until, from_first
 from formats.int_range import INT64_MAX
 from formats.read_splits import ReadSplit, read_splits
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.offset_for_time import TimeFinder
 from infra.archive.read import SplitReader
@@ -32,7 +32,7 @@ from replicator.spark_source.archived import archived_sources
 from replicator.spark_source.opened import log_gaps, opened
 from replicator.spark_source.options import ReadOptions
 from replicator.spark_source.positions import Position, StreamPositions, decode, encode, shares, size_of, unread, within
-from replicator.spark_source.reach import ArchiveReach, ReachFinder
+from replicator.spark_source.reach import ArchiveReach, MissingSince, ReachFinder
 from replicator.spark_source.rows import TABLE, chosen, table_of
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         # of a query with the trigger availableNow, once its first batch is planned
         self._bound: StreamPositions | None = None
+        self._missing_since = MissingSince()
         self._found_at: datetime | None = None  # when topics and partitions were listed last
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802, Spark's name
@@ -114,7 +115,8 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _finder(self, archive: Archive) -> ReachFinder:
         stream = self._options.stream
-        return ReachFinder(archive, stream.fail_on_data_loss, stream.lost_segment_timeout)
+        missing_since = None if self._is_bounded else self._missing_since
+        return ReachFinder(archive, stream.fail_on_data_loss, stream.lost_segment_timeout, missing_since)
 
     def _latest(
         self, archive: Archive, pool: ThreadPoolExecutor, known: StreamPositions, max_bytes: int | None
@@ -143,7 +145,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._found_at = now
         for source in archived_sources(archive.segments, self._options):
             if source not in found:
-                start = self._earliest(archive, source)
+                start = self._earliest(archive, source, may_have_expired=False)
                 found[source] = Position(start, start)
         return found
 
@@ -154,19 +156,40 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream = self._options.stream
         if stream.from_time is not None:
             found = TimeFinder(archive, pool).next_offset(source, stream.from_time)
-            return self._earliest(archive, source) if found is None else found
+            return self._earliest(archive, source) if found is None else self._before_late(archive, source, found)
         if stream.from_latest:
             return end_of(info.segment.offsets for info in archive.segments.list(source))
         return self._earliest(archive, source)
 
-    def _earliest(self, archive: Archive, source: SourcePartition) -> int:
-        """The recorded begin of the archive, if the segment there is stored or may still come; else the first stored
-        offset: retention has deleted those before it."""
+    def _earliest(self, archive: Archive, source: SourcePartition, *, may_have_expired: bool = True) -> int:
+        """The recorded begin of the archive, less the recorded gaps there, if the segment there is stored or may still
+        come; else the first stored offset, with `may_have_expired`: a lifecycle rule of the bucket has deleted those
+        before it."""
         infos = sorted(archive.segments.firsts(source), key=lambda one: one.segment.offsets.start)
-        begin = archive.control.begin(source)
+        recorded = archive.control.begin(source)
+        if recorded is None:
+            return infos[0].segment.offsets.start if infos else 0
+        begin = explained_until(archive.control.gap_ranges(source), recorded.offset)
         if not infos:
-            return 0 if begin is None else begin.offset
+            return begin
         first = infos[0].segment.offsets.start
         age = self._clock.now() - min(one.stored_at for one in infos)
-        is_late = age >= self._options.stream.lost_segment_timeout
-        return first if begin is None or is_late or begin.offset > first else begin.offset
+        is_late = may_have_expired and age >= self._options.stream.lost_segment_timeout
+        if is_late and begin < first:
+            log_gaps("archived_data_lost", source, [OffsetRange(begin, first - 1)])
+        return first if is_late or begin > first else begin
+
+    def _before_late(self, archive: Archive, source: SourcePartition, found: int) -> int:
+        """`found`, or the first hole before it whose segment may still come: it may have such a record, too."""
+        infos, recorded = list(archive.segments.list(source)), archive.control.gap_ranges(source)
+        young = self._clock.now() - self._options.stream.lost_segment_timeout
+        for step in from_first(info.segment for info in infos):
+            if step.offsets.start >= found:
+                break
+            if not isinstance(step, Gap):
+                continue
+            missing_from = explained_until(recorded, step.offsets.start)
+            behind = [info.stored_at for info in infos if info.segment.offsets.start >= step.offsets.next_offset]
+            if missing_from < step.offsets.next_offset and min(behind) > young:
+                return missing_from
+        return found

@@ -50,6 +50,7 @@ class FakeRegistry:
     refusing: tuple[int, int, str] | None = None
     authorization: str = ""  # the header that is wanted; empty: any
     requests: list[str] = field(default_factory=list)
+    has_one_id_for_a_schema: bool = False  # refuses a second one: Confluent's, in some versions
     ignores_ids: bool = False  # gives ids of its own in mode IMPORT, too: Apicurio Registry 3.3.3
     hides_deleted_subjects: bool = False  # lists versions of a deleted subject, and shows none: Apicurio Registry 3.3.3
 
@@ -78,6 +79,9 @@ class FakeRegistry:
     def _put(self, version: SubjectVersion, schema: Schema) -> None:
         if self.schemas.get(version.id, schema) != schema:
             raise Refused(422, 42205, f"Overwrite new schema with id {version.id} is not permitted.")
+        same = next((number for number, one in self.schemas.items() if one == schema), version.id)
+        if self.has_one_id_for_a_schema and same != version.id:
+            raise Refused(422, 42205, f"Schema already registered with id {same} instead of input id {version.id}")
         for one in schema.references:
             if one.version not in self.subjects.get(one.subject, {}):
                 raise Refused(422, 42201, f"Invalid schema: no reference {one.subject} {one.version}")

@@ -16,7 +16,7 @@ from formats.control.keys import schemas_prefix
 from formats.control.schemas import Schema, SchemaReference, SchemaSnapshot, encode_schemas
 from formats.errors import RegistryRefused, TargetError
 from infra.archive.generations import Generations
-from infra.contracts.schema_registry import SchemaRegistry
+from infra.contracts.schema_registry import READWRITE, SchemaRegistry
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry, schema_registry
 from infra.runtime.crash_points import Step, observe
 from infra.settings.schema_registry import SchemaRegistrySettings
@@ -157,6 +157,37 @@ def test_what_is_refused_leaves_no_subject_in_mode_import() -> None:
     with pytest.raises(RegistryRefused, match="Overwrite new schema with id 77"):
         work.run(plan)
     assert set(target.modes.values()) == {"READWRITE"}
+
+
+def test_a_schema_that_is_there_with_another_id_is_registered_first() -> None:
+    """So a registry that refuses that is left as it was; another one has both ids then."""
+    source, target = FakeRegistry(), FakeRegistry(has_one_id_for_a_schema=True)
+    for subject, text in (("a-value", '"int"'), ("b-value", '"string"'), ("c-value", '"long"')):
+        source.add(subject, text)
+    target.add("local-value", '"string"', id=9)
+    work = SchemaRestore(registry=client_of(target), source=snapshot_of(source))
+    plan = work.plan(T0)
+    assert [one.subject for one in plan.register] == ["b-value", "a-value", "c-value"]
+    assert plan.left == [
+        "the schema of b-value version 1 is there with id 9; with id 2 it is registered first, since some registries "
+        "refuse that"
+    ]
+    with pytest.raises(RegistryRefused, match="already registered with id 9"):
+        work.run(plan)
+    assert set(target.schemas) == {9}
+    target.has_one_id_for_a_schema = False
+    restore(snapshot_of(source), target)
+    assert set(target.schemas) == {1, 2, 3, 9}
+
+
+def test_a_subject_that_an_operator_protects_stays_protected() -> None:
+    source, target = source_registry(), FakeRegistry()
+    restore(snapshot_of(source), target)
+    target.modes["orders-value"] = "READONLY"
+    source.add("orders-value", '"double"')
+    source.add("archive-value", '"double"')
+    restore(snapshot_of(source), target)
+    assert (target.modes["orders-value"], target.modes["archive-value"]) == ("READONLY", READWRITE)
 
 
 def test_a_registry_that_gives_ids_of_its_own_gets_no_further_schema() -> None:

@@ -8,8 +8,9 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from formats.control.schemas import AVRO, Schema, SchemaReference, SubjectVersion
@@ -21,9 +22,11 @@ OK, NOT_FOUND = 200, 404
 NOTHING_THERE = range(40400, 40500)  # answers of a registry, not of a server that knows no such path
 LATER = frozenset({408, 429, 500, 502, 503, 504})
 NO_RIGHT = frozenset({401, 403})
+REDIRECTIONS = range(300, 400)
 LARGEST_BYTES = 64 << 20  # of one answer
 
 
+T = TypeVar("T")
 Send = Callable[[str, str, bytes | None], tuple[int, bytes]]
 """Method, path and body of a request → status and body of the answer. Raises RegistryUnavailable."""
 
@@ -37,12 +40,13 @@ def over_http(settings: SchemaRegistrySettings) -> Send:
         headers["Authorization"] = f"Basic {login}"
     tls = ssl.create_default_context(cafile=settings.ca_location) if url.startswith("https") else None
     seconds = settings.timeout.total_seconds()
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
 
     def send(method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         request = urllib.request.Request(url + path, data=body, headers=headers, method=method)  # noqa: S310 -- http(s)
         try:
             try:
-                with urllib.request.urlopen(request, timeout=seconds, context=tls) as answer:  # noqa: S310
+                with opener.open(request, timeout=seconds) as answer:
                     return answer.status, answer.read(LARGEST_BYTES)
             except urllib.error.HTTPError as error:
                 with error:
@@ -53,6 +57,13 @@ def over_http(settings: SchemaRegistrySettings) -> Send:
     return send
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Another host would get the password, perhaps in clear."""
+
+    def redirect_request(self, *_: object) -> None:
+        """The redirection itself is the answer."""
+
+
 class RestSchemaRegistry:
     """A SchemaRegistry. As thread safe as `send`. `url`: for messages."""
 
@@ -60,26 +71,27 @@ class RestSchemaRegistry:
         self._send, self._url = send, url.rstrip("/")
 
     def subjects(self, *, deleted: bool) -> Collection[str]:
-        return frozenset(map(str, self._get(f"/subjects{_with(deleted)}") or ()))
+        return frozenset(self._list(f"/subjects{_with(deleted)}", str))
 
     def versions(self, subject: str, *, deleted: bool) -> Collection[int]:
-        return frozenset(map(int, self._get(f"/subjects/{_part(subject)}/versions{_with(deleted)}") or ()))
+        return frozenset(self._list(f"/subjects/{_part(subject)}/versions{_with(deleted)}", int))
 
     def version(self, subject: str, version: int) -> tuple[int, Schema] | None:
-        found = self._get(f"/subjects/{_part(subject)}/versions/{version}?deleted=true")
-        return None if found is None else (int(found["id"]), _schema(found))
+        with self._read(f"/subjects/{_part(subject)}/versions/{version}?deleted=true") as found:
+            return None if found is None else (int(found["id"]), _schema(found))
 
     def compatibility(self, subject: str | None = None) -> str | None:
-        found = self._get(_of("/config", subject))
-        return None if found is None else str(found["compatibilityLevel"])
+        with self._read(_of("/config", subject)) as found:  # which may have other settings, and no level
+            level = None if found is None else found.get("compatibilityLevel")
+            return None if level is None else str(level)
 
     def schema(self, number: int) -> Schema | None:
-        found = self._get(f"/schemas/ids/{number}")
-        return None if found is None else _schema(found)
+        with self._read(f"/schemas/ids/{number}") as found:
+            return None if found is None else _schema(found)
 
     def mode(self, subject: str) -> str | None:
-        found = self._get(_of("/mode", subject))
-        return None if found is None else str(found["mode"])
+        with self._read(_of("/mode", subject)) as found:
+            return None if found is None else str(found["mode"])
 
     def set_mode(self, subject: str, mode: str) -> None:
         self._request("PUT", f"{_of('/mode', subject)}?force=true", {"mode": mode})
@@ -93,7 +105,8 @@ class RestSchemaRegistry:
                 {"name": one.name, "subject": one.subject, "version": one.version} for one in schema.references
             ]
         path = f"/subjects/{_part(version.subject)}/versions"
-        given = int((self._request("POST", path, body) or {}).get("id", 0))
+        with self._understood("POST", path):
+            given = int((self._request("POST", path, body) or {}).get("id", 0))
         if given != version.id:  # Apicurio Registry 3.3.3 takes mode IMPORT, and ignores the id
             raise RegistryRefused(
                 f"POST {self._url}{path}: registered with id {given}, not with {version.id}: this registry does not "
@@ -106,9 +119,30 @@ class RestSchemaRegistry:
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
         self._request("PUT", _of("/config", subject), {"compatibility": level})
 
-    def _get(self, path: str) -> Any:
-        """None when there is no such thing."""
-        return self._request("GET", path)
+    def _list(self, path: str, kind: Callable[[Any], T]) -> Collection[T]:
+        """Empty when there is no such thing."""
+        with self._read(path) as found:
+            if not isinstance(found, list | None):
+                raise TypeError(f"{type(found).__name__}, not a list")
+            return [kind(one) for one in found or ()]
+
+    @contextmanager
+    def _read(self, path: str) -> Iterator[Any]:
+        """The answer, which the body takes apart; None when there is no such thing."""
+        with self._understood("GET", path):
+            yield self._request("GET", path)
+
+    @contextmanager
+    def _understood(self, method: str, path: str) -> Iterator[None]:
+        """An answer of another form than documented is a refusal: it ends no process."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"{type(error).__name__} {error}"
+            raise RegistryRefused(
+                f"{method} {self._url}{path}: the answer has another form than a schema registry's ({why}): "
+                "is this the URL of one?"
+            ) from error
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         what = f"{method} {self._url}{path}"
@@ -118,6 +152,8 @@ class RestSchemaRegistry:
         except ValueError as error:
             if status in LATER:
                 raise RegistryUnavailable(f"{what}: {status}") from error
+            if status in REDIRECTIONS:
+                _failed(what, status, None)
             raise RegistryRefused(
                 f"{what}: {status}, and the answer is no JSON: is this the URL of a schema registry?"
             ) from error
@@ -137,6 +173,8 @@ def _failed(what: str, status: int, answer: Any) -> None:
     if status == NOT_FOUND and code in NOTHING_THERE:
         return
     remedy = "; check username, password and its permissions" if status in NO_RIGHT else ""
+    if status in REDIRECTIONS:
+        remedy = "; it redirects, which is not followed, since another host would get the password: set its own URL"
     raise RegistryRefused(f"{what}: {status} {message} ({code}){remedy}")
 
 

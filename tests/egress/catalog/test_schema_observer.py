@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -152,6 +153,22 @@ def test_versions_that_are_listed_and_not_shown_are_named(place: Place) -> None:
         assert found.subjects == {"c"}
         assert list(found.problems) == ["versions"]
         assert found.problems["versions"].startswith("a 1, b 1: the registry lists them and does not show them")
+
+
+def test_what_is_registered_between_two_requests_is_not_deleted() -> None:
+    for number in range(8):  # before the nth request
+        fake = FakeRegistry()
+        fake.add("a", TEXTS[0])
+        requests = iter(range(100))
+
+        def send(*request: Any, at: int = number, fake: FakeRegistry = fake, requests: Any = requests) -> Any:
+            if next(requests) == at:
+                fake.add("a", TEXTS[1])
+                fake.add("b", TEXTS[2])
+            return fake.send(*request)
+
+        found = SchemaObserver(RestSchemaRegistry(send, ""), "w").observe(None, T0)
+        assert not any(one.is_deleted for one in found.versions), number
 
 
 def test_a_registry_that_cannot_be_read_is_no_empty_one(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from egress.catalog.schema_observer import SchemaObserver
 from formats.control.keys import schemas_prefix
-from formats.control.schemas import encode_schemas
+from formats.control.schemas import decode_schemas, encode_schemas
 from infra.archive.generations import Generations
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry
 from infra.storage.memory_and_folder import MemoryObjectStore
@@ -39,14 +40,19 @@ def target() -> FakeRegistry:
 
 
 @pytest.fixture
-def run(
+def store() -> MemoryObjectStore:
+    return MemoryObjectStore()
+
+
+@pytest.fixture
+def run(  # noqa: PLR0917 -- fixtures
+    store: MemoryObjectStore,
     source: FakeRegistry,
     target: FakeRegistry,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Run]:
-    store = MemoryObjectStore()
     snapshot = SchemaObserver(RestSchemaRegistry(source.send, ""), "w").observe(None, AT)
     Generations(store, schemas_prefix("data", "a")).put(1, encode_schemas(snapshot))
     monkeypatch.setattr(Clients, "objects", store)
@@ -99,6 +105,17 @@ def test_a_conflict_registers_nothing(run: Run, target: FakeRegistry) -> None:
     assert code == 3
     assert "! id 77 is another schema there, of mine" in out
     assert set(target.subjects) == {"mine"}
+
+
+def test_a_copy_that_is_not_whole_is_named_and_is_no_success(run: Run, store: MemoryObjectStore) -> None:
+    snapshot = decode_schemas(store.open(f"{schemas_prefix('data', 'a')}{1:020d}").read())
+    lacking = replace(snapshot, problems={"versions": "orders-value 3: the registry lists them and does not show them"})
+    assert Generations(store, schemas_prefix("data", "a")).put(2, encode_schemas(lacking))
+    code, out, _ = run("restore", "--archive-region", "a", "--yes", "--json")
+    report: dict[str, Any] = json.loads(out)
+    assert (code, report["done"], report["problems"]) == (3, True, dict(lacking.problems))
+    code, _, err = run("restore", "--archive-region", "a", "--yes")
+    assert (code, "not observed: versions: orders-value 3" in err) == (3, True)
 
 
 def test_a_file_without_a_registry_is_a_usage_error(run: Run) -> None:

@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 
-from formats.control.gap import RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
 from formats.int_range import INT64_MAX
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
@@ -17,7 +17,7 @@ from infra.archive.archive import Archive
 from infra.archive.forward_listing import MAX_AFTER
 from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
-from replicator.spark_source.reach import ArchivedDataLost, ReachFinder
+from replicator.spark_source.reach import ArchivedDataLost, MissingSince, ReachFinder
 
 SOURCE = SourcePartition("a", "orders", 0)
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,14 +54,14 @@ class Stored:
     def delete(self, *ranges: tuple[int, int]) -> None:
         self.objects.delete_many([format_key("", Segment(SOURCE, 0, OffsetRange(a, b))) for a, b in ranges])
 
-    def gap(self, start: int, end: int) -> None:
+    def gap(self, start: int, end: int, reason: str = "the source dropped them") -> None:
         offsets = OffsetRange(start, end)
         self.archive.control.record_gap(
-            RecordedGap(source=SOURCE, offsets=offsets, reason="retention", low=0, high=end, recorded_at=self.now)
+            RecordedGap(source=SOURCE, offsets=offsets, reason=reason, low=0, high=end, recorded_at=self.now)
         )
 
-    def finder(self, *, fail: bool = True) -> ReachFinder:
-        return ReachFinder(self.archive, fail, TIMEOUT)
+    def finder(self, *, fail: bool = True, missing_since: MissingSince | None = None) -> ReachFinder:
+        return ReachFinder(self.archive, fail, TIMEOUT, missing_since)
 
 
 @pytest.fixture
@@ -85,6 +85,33 @@ def test_the_oldest_segment_behind_what_is_missing_counts(stored: Stored) -> Non
     stored.put((30, 39))
     with pytest.raises(ArchivedDataLost):
         stored.finder().reach(SOURCE, 0, until=INT64_MAX, now=BEGAN + TIMEOUT)
+
+
+def test_a_query_that_goes_on_counts_from_when_it_noticed(stored: Stored) -> None:
+    """A replica has the time of its original: it is days old when it arrives, perhaps before those that precede it."""
+    stored.put((0, 9), (20, 29))
+    since = MissingSince()
+    noticed = BEGAN + 100 * TIMEOUT
+    for now in (noticed, noticed + TIMEOUT - timedelta(seconds=1)):
+        assert stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=now).advance.next_offset == 10
+    with pytest.raises(ArchivedDataLost, match=r"\[10,19\]"):
+        stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
+    stored.put((10, 14))
+    found = stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
+    assert found.advance.next_offset == 15, "another hole has a wait of its own"
+
+
+def test_what_retention_deleted_unread_is_lost_at_once(stored: Stored) -> None:
+    stored.put((0, 9), (10, 19), (20, 29), (40, 49))
+    stored.gap(30, 39)
+    stored.gap(0, 29, RETENTION)
+    stored.delete((0, 9), (10, 19), (20, 29))
+    for now in (BEGAN, None):
+        with pytest.raises(ArchivedDataLost, match=r"\[5,29\]"):
+            stored.finder(missing_since=MissingSince()).reach(SOURCE, 5, until=50, now=now)
+        found = stored.finder(fail=False).reach(SOURCE, 5, until=50, now=now)
+        assert (found.advance.next_offset, found.lost) == (50, [OffsetRange(5, 29)])
+        assert found.advance.recorded == [OffsetRange(30, 39)]
 
 
 def test_the_end_is_not_missing(stored: Stored) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.gap import RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.archive import Archive
@@ -165,6 +165,26 @@ def test_it_starts_at_a_time_or_at_the_end(stored: Stored) -> None:
     assert both.initialOffset() == at(p0=(12, 12), p1=(5, 5))
 
 
+def test_a_time_whose_records_may_still_come(stored: Stored) -> None:
+    stored.put(PLAIN, (0, 9), (20, 29))
+    time = datetime.fromtimestamp(BEGUN_MS / 1_000 + 12, UTC).isoformat()
+    assert stored.reader(startingTimestamp=time).initialOffset() == at(p0=(10, 10))
+    stored.clock.at += TIMEOUT
+    assert stored.reader(startingTimestamp=time).initialOffset() == at(p0=(20, 20)), "it is lost"
+
+
+def test_it_starts_behind_what_retention_deleted(stored: Stored) -> None:
+    stored.begins(PLAIN, 0)
+    stored.put(PLAIN, (20, 29))
+    stored.archive.control.record_gap(
+        RecordedGap(
+            source=PLAIN, offsets=OffsetRange(0, 19), reason=RETENTION, low=0, high=19, recorded_at=stored.clock.now()
+        )
+    )
+    reader = stored.reader()
+    assert reader.latestOffset(reader.initialOffset(), EVERYTHING) == at(p0=(20, 30))
+
+
 # ---------- what a trigger reads
 
 
@@ -246,12 +266,37 @@ def test_without_the_trigger_it_is_not_bounded(stored: Stored) -> None:
 def test_what_is_missing_is_waited_for_as_long_as_asked(stored: Stored) -> None:
     stored.put(PLAIN, (0, 9), (20, 29))
     start = at(p0=(0, 0))
-    assert stored.reader().latestOffset(start, EVERYTHING) == at(p0=(0, 10))
+    strict = stored.reader(lostSegmentTimeout="30s")
+    lossy = stored.reader(lostSegmentTimeout="30s", failOnDataLoss="false")
+    stored.clock.at += timedelta(days=1)  # which says nothing: a replica has the time of its original
+    for reader in (strict, lossy):
+        assert reader.latestOffset(start, EVERYTHING) == at(p0=(0, 10))
     stored.clock.at += timedelta(seconds=30)
     with pytest.raises(ArchivedDataLost):
-        stored.reader(lostSegmentTimeout="30s").latestOffset(start, EVERYTHING)
-    lossy = stored.reader(lostSegmentTimeout="30s", failOnDataLoss="false")
+        strict.latestOffset(start, EVERYTHING)
     assert lossy.latestOffset(start, EVERYTHING) == at(p0=(0, 30))
+
+
+def test_a_query_that_ends_with_what_is_there_waits_for_nothing(stored: Stored) -> None:
+    stored.put(PLAIN, (0, 9), (20, 29))
+    stored.clock.at += TIMEOUT
+    reader = stored.reader()
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(ArchivedDataLost):
+        reader.latestOffset(at(p0=(0, 0)), EVERYTHING)
+
+
+def test_a_partition_that_appears_is_read_from_its_begin_however_late_that_arrives(stored: Stored) -> None:
+    stored.put(PLAIN, (0, 9))
+    reader = stored.reader()
+    start = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    stored.begins(OTHER, 0)
+    stored.put(OTHER, (10, 19))
+    stored.clock.at += TIMEOUT + FIND_EVERY
+    first = reader.latestOffset(start, EVERYTHING)
+    assert first == at(p0=(0, 10), p1=(0, 0))
+    stored.put(OTHER, (0, 9))
+    assert reader.latestOffset(first, EVERYTHING) == at(p0=(0, 10), p1=(0, 20))
 
 
 # ---------- a batch
@@ -269,6 +314,17 @@ def test_a_batch_is_what_lies_between_two_positions(stored: Stored) -> None:
     assert batch_between(reader, start, end) == {PLAIN: (5, 24), LATER: (0, 9)}
 
 
+def test_the_first_batch_is_the_same_whatever_the_initial_offsets_are_by_then(stored: Stored) -> None:
+    """Spark asks for them again when it plans that batch, and the end is in its checkpoint."""
+    stored.put(PLAIN, (0, 9))
+    reader = stored.reader(startingOffsets="latest")
+    start = reader.initialOffset()
+    stored.put(PLAIN, (10, 19))
+    end = reader.latestOffset(start, EVERYTHING)
+    assert batch_between(reader, start, end) == {PLAIN: (10, 19)}
+    assert batch_between(reader, reader.initialOffset(), end) == {PLAIN: (10, 19)}
+
+
 def test_a_batch_is_split_by_size(stored: Stored) -> None:
     stored.put(PLAIN, *((n, n + 9) for n in range(0, 40, 10)))
     splits = stored.reader(maxPartitionBytes=str(stored.size(PLAIN) // 2)).partitions(at(p0=(0, 0)), at(p0=(0, 40)))
@@ -280,7 +336,9 @@ def test_what_a_batch_leaves_out_is_logged(stored: Stored, caplog: pytest.LogCap
     stored.put(PLAIN, (0, 9), (20, 29), (40, 49))
     offsets = OffsetRange(10, 19)
     stored.archive.control.record_gap(
-        RecordedGap(source=PLAIN, offsets=offsets, reason="retention", low=0, high=19, recorded_at=stored.clock.now())
+        RecordedGap(
+            source=PLAIN, offsets=offsets, reason="lost at the source", low=0, high=19, recorded_at=stored.clock.now()
+        )
     )
     reader = stored.reader(failOnDataLoss="false")
     reader.partitions(at(p0=(0, 0)), at(p0=(0, 50)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -152,3 +154,53 @@ def test_basic_authentication(fake: FakeRegistry) -> None:
         assert client(url, username="me", password="secret").subjects(deleted=False) == frozenset()
         with pytest.raises(RegistryRefused, match="401"):
             client(url).subjects(deleted=False)
+
+
+def answering(body: str, status: int = 200) -> RestSchemaRegistry:
+    return RestSchemaRegistry(lambda *_: (status, body.encode()), "http://registry")
+
+
+@pytest.mark.parametrize("config", ['{"normalize": true}', '{"compatibilityLevel": null}'])
+def test_a_subject_with_settings_of_its_own_and_no_level_has_none(config: str) -> None:
+    assert answering(config).compatibility("orders-value") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "ask"),
+    [
+        ('{"status": "ok"}', lambda registry: registry.subjects(deleted=True)),
+        ('{"1": 2}', lambda registry: registry.versions("s", deleted=True)),
+        ('["one"]', lambda registry: registry.versions("s", deleted=True)),
+        ('{"id": 1}', lambda registry: registry.version("s", 1)),
+        ("[]", lambda registry: registry.compatibility()),
+        ("{}", lambda registry: registry.mode("s")),
+        ('"text"', lambda registry: registry.schema(1)),
+        ("[1]", lambda registry: registry.register(SubjectVersion(subject="s", version=1, id=1), Schema(text="x"))),
+    ],
+)
+def test_an_answer_of_another_form_is_a_refusal(body: str, ask: Callable[[RestSchemaRegistry], object]) -> None:
+    """Another exception would end the process that asks."""
+    with pytest.raises(RegistryRefused, match="another form than a schema registry's"):
+        ask(answering(body))
+
+
+def test_a_redirection_is_not_followed_with_the_password(fake: FakeRegistry) -> None:
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", url + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(fake) as url, ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            registry = client(f"http://127.0.0.1:{server.server_address[1]}", username="u", password="p")
+            with pytest.raises(RegistryRefused, match=r"302 .*it redirects"):
+                registry.subjects(deleted=False)
+        finally:
+            server.shutdown()
+    assert fake.requests == []
