@@ -63,9 +63,9 @@ class CompactionReport:
     quarantined: Mapping[str, str] = field(default_factory=dict)  # before and during this run
 
     @property
-    def failed(self) -> bool:
-        """Whether a plan failed that may succeed in the next run."""
-        return any(o.error and not o.bad for o in self.outcomes)
+    def failed(self) -> Sequence[PlanOutcome]:
+        """Plans that may succeed in the next run: for no quarantined segment. One that was replaced meanwhile is not."""
+        return [one for one in self.outcomes if one.error and not one.bad.keys() & self.quarantined.keys()]
 
 
 @dataclass(slots=True)

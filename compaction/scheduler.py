@@ -71,7 +71,7 @@ class Scheduler:
                 raise  # each later run would fail as well: another process has to begin
             return
         bad: dict[str, str] = {}
-        failed = [one for report in reports for one in report.outcomes if one.error and not one.bad]
+        failed = [one for report in reports for one in report.failed]
         for report in reports:
             self.metrics.count("compaction_merged_segments", sum(o.merged for o in report.outcomes), job=job.name)
             self.metrics.count("compaction_deleted_segments", sum(o.deleted for o in report.outcomes), job=job.name)

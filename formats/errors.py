@@ -4,8 +4,9 @@
     ├ ConfigError            the operator: all problems at once; the program does not start
     ├ TransientError         no one: retried where the call is made
     │ ├ StoreUnavailable     object store
-    │ │ └ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
+    │ │ ├ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
     │ │   └ KeyRefused       the key of an encrypted object is missing or wrong
+    │ └ KeyUnavailable       the key of an encrypted object cannot be asked for; a KeyRefused is one, too
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
     │ ├ RegistryUnavailable  schema registry
@@ -67,7 +68,12 @@ class StoreRefused(StoreUnavailable):
     keeps retrying or not. The message says what to check."""
 
 
-class KeyRefused(StoreRefused):
+class KeyUnavailable(StoreUnavailable):
+    """The key of an encrypted object cannot be used, now or until an operator acts. It concerns the objects of that key
+    alone: those of one region, perhaps."""
+
+
+class KeyRefused(StoreRefused, KeyUnavailable):
     """The key of an encrypted object is missing, wrong, or may not be used, or an object is in clear where that is
     refused. The message has the key's id, and what to do."""
 

@@ -17,7 +17,7 @@ from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
 from formats.control.keys import catalog_prefix, groups_prefix, schemas_prefix, watermarks_prefix
 from formats.control.schemas import SchemaSnapshot, decode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks
-from formats.errors import MalformedEvent, SegmentNotFound
+from formats.errors import KeyUnavailable, MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
@@ -84,14 +84,14 @@ class LastGood(Generic[T]):
                 known.value, known.number = self.decode(generations.read(number)), number
             except SegmentNotFound:
                 continue  # thinned
-            except MalformedEvent as error:
+            except (MalformedEvent, KeyUnavailable) as error:
                 problem = problem or f"{generations.key(number)}: {error}"
                 continue
             break
         if problem:
             problem = (
                 f"the newest {self.what} of {region} cannot be read, the last good one stays in force: {problem}. Copy "
-                "the object again, or upgrade this program if the source's is newer"
+                "the object again, upgrade this program if the source's is newer, or give it the key"
             )
         if problem and problem != known.problem:
             log.warning("control_object_not_readable", extra={log_fields.REGION: region, log_fields.ERROR: problem})

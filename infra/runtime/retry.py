@@ -125,10 +125,14 @@ class Retries:
             sleep=sleep,
             reraise=True,
         )
-        result = retrying(fn)
-        if reported:
-            self._on_problem(operation, None)
-        return result
+        try:
+            return retrying(fn)
+        except TransientError:
+            reported.clear()  # it fails still
+            raise
+        finally:
+            if reported:  # an answer, also one such as "not found"
+                self._on_problem(operation, None)
 
     def _is_retriable(self, error: BaseException) -> bool:
         refused = self._policy.is_one_shot and isinstance(error, StoreRefused)

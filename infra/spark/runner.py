@@ -158,7 +158,7 @@ def _run(
 def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None:
     """Cancel all jobs, repeatedly: a thread may be about to start another one."""
     while running := [answer for answer in answers if not answer.done()]:
-        with suppress(Py4JError):  # Java has ended, and the jobs with it
+        with suppress(Py4JError, OSError):  # Java has ended, and the jobs with it
             context.cancelAllJobs()
         wait(running, POLL_SECONDS)
 

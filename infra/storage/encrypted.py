@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from formats.control.keys import is_control_key
-from formats.errors import CorruptSegment, KeyRefused, MalformedEvent, StoreUnavailable
+from formats.errors import CorruptSegment, KeyRefused, KeyUnavailable, MalformedEvent, StoreUnavailable
 from infra.contracts.encryption import KeyProvider
 from infra.contracts.storage import ObjectStore
 from infra.storage.encryption_mark import CHUNK_BYTES, TAIL_BYTES, is_marked, tail_of
@@ -111,7 +111,7 @@ class EncryptedObjectStore(PassingObjectStore):
         except KeyRefused as error:
             raise KeyRefused(f"{key}: {error}") from error
         except StoreUnavailable as error:
-            raise StoreUnavailable(f"{key}: {error}") from error
+            raise KeyUnavailable(f"{key}: {error}") from error
         cipher = ChunkCipher(envelope, secret, name)
         raw = DecryptedObject(file, envelope, cipher, lambda error: self._damaged(key, error))
         if envelope.content_bytes == 0:

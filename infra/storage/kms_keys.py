@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from formats.errors import KeyRefused, StoreUnavailable
+from formats.errors import KeyRefused, KeyUnavailable
 from infra.contracts.encryption import DATA_KEY_BYTES, DataKey, KeyProvider
 from infra.runtime.lifecycle import Stop
 from infra.runtime.retry import Retries, RetryPolicy
@@ -44,6 +44,7 @@ KEY_ARN = re.compile(r"arn:(?P<partition>aws[a-z-]*):kms:(?P<region>[a-z0-9-]+):
 CONNECTIONS = 16
 CACHED = 1_000  # data keys
 SHARED_BY = 1_000  # objects
+READ_ATTEMPTS = 3
 _MULTI_REGION = "mrk-"
 _REMEDIES: Mapping[str, str] = {
     "AccessDeniedException": "allow {action} on it to these credentials, in the key's policy or their own",
@@ -148,12 +149,13 @@ def translated_key_error(operation: str, key: str) -> Iterator[None]:
             raise KeyRefused(f"{what}; {advice}") from error
         if isinstance(error, ClientError) and (remedy := _REMEDIES.get(error_code(error))):
             raise KeyRefused(f"{what}; {remedy.format(action=f'kms:{operation}')}") from error
-        raise StoreUnavailable(f"{what}; check the network to KMS") from error
+        raise KeyUnavailable(f"{what}; check the network to KMS") from error
 
 
 class RetryingKeys:
-    """A `KeyProvider` that retries, as `RetryingObjectStore` does. But a key that an object lacks is refused at once,
-    also in a service: it concerns the partitions with that key alone, and few threads read for all."""
+    """A `KeyProvider` that retries, as `RetryingObjectStore` does. But of a key to read with, a service is soon told
+    that it is refused, or does not answer: that concerns the partitions with this key alone, and few threads read for
+    all."""
 
     def __init__(
         self,
@@ -165,7 +167,9 @@ class RetryingKeys:
     ) -> None:
         self._keys, policy = keys, policy or RetryPolicy()
         self._creating = Retries(stop=stop, policy=policy, on_problem=on_problem)
-        self._reading = Retries(stop=stop, policy=replace(policy, is_one_shot=True), on_problem=on_problem)
+        attempts = min(policy.attempts or READ_ATTEMPTS, READ_ATTEMPTS)
+        reading = replace(policy, is_one_shot=True, attempts=attempts)
+        self._reading = Retries(stop=stop, policy=reading, on_problem=on_problem)
 
     def create(self, region: str, *, is_shared: bool = False) -> DataKey:
         return self._creating.call("create_data_key", lambda: self._keys.create(region, is_shared=is_shared))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from formats.control.catalog import Catalog
-from formats.errors import BrokerUnavailable, DataError, StoreUnavailable, TargetError
+from formats.errors import BrokerUnavailable, DataError, KeyUnavailable, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
@@ -70,6 +70,7 @@ class RoutingTable:
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  # in force, by region
     is_unfinished: bool = False  # topics are left to create
+    problems: Mapping[str, str] = field(default_factory=dict)  # catalogues whose newest generation does not count
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
@@ -148,7 +149,12 @@ class DestinationFinder:
                     continue
                 try:
                     self._create(settings, name, archived_topics, catalogs)
-                except (TargetError, DataError, BrokerUnavailable) as error:  # the others are delivered meanwhile
+                except (
+                    TargetError,
+                    DataError,
+                    BrokerUnavailable,
+                    KeyUnavailable,
+                ) as error:  # the others are delivered meanwhile
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
@@ -183,6 +189,7 @@ class DestinationFinder:
             earlier,
             catalogs,
             is_unfinished=is_unfinished,
+            problems={f"catalogue of {region}": why for region, why in self.catalogs.problems.items()},
         )
 
     def _searched_for(self, settings: IngressSettings, plan: RoutingPlan) -> Mapping[str, Sequence[ArchivedTopic]]:

@@ -110,6 +110,10 @@ class DestinationWatcher:
             self.health.resumed(subject)
         for subject, reason in self._problems.items():
             self.health.stopped(subject, reason)
+        for subject in before.problems.keys() - found.problems.keys():
+            self.health.solved(subject)
+        for subject, reason in found.problems.items():
+            self.health.problem(subject, reason)
         # these have no owner, so every process reports them; withheld ones are visible without a note
         for key in before.refused_partitions.keys() - found.refused_partitions.keys():
             self.notes.revoked(key)

@@ -129,9 +129,9 @@ def print_report(report: CompactionReport, *, dry_run: bool) -> None:
             print_text(table(head, rows))
         else:
             print_text("  nothing to do")
+    for outcome in report.failed:
+        print_text(f"not done: {outcome.segment}: {outcome.error}")
     for outcome in report.outcomes:
-        if outcome.error and not outcome.bad:
-            print_text(f"not done: {outcome.segment}: {outcome.error}")
         for segment, why in outcome.kept.items():
             print_text(f"kept: {segment}: {why}")
     for segment, why in report.quarantined.items():

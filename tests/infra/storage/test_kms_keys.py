@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from formats.errors import ConfigError, KeyRefused, StoreRefused, StoreUnavailable
+from formats.errors import ConfigError, KeyRefused, KeyUnavailable, StoreRefused, StoreUnavailable
 from infra.contracts.encryption import DataKey
 from infra.local.aws import CREDENTIALS
 from infra.runtime.retry import RetryPolicy
@@ -20,6 +20,7 @@ from infra.storage.encrypted import EncryptedObjectStore
 from infra.storage.key_setup import KmsKeySetup
 from infra.storage.kms_keys import (
     CACHED,
+    READ_ATTEMPTS,
     SHARED_BY,
     CachedKeys,
     KmsKeys,
@@ -201,6 +202,15 @@ def test_an_object_whose_key_is_missing_holds_no_thread_of_a_service() -> None:
     with pytest.raises(KeyRefused, match="planned"):
         RetryingKeys(refusing, stop=FastStop()).unwrap(ARN, b"w", "a")
     assert refusing.asked == 1
+
+
+def test_a_kms_that_does_not_answer_holds_no_thread_of_a_service() -> None:
+    """It may be that of one region, which is down, while the segments of others arrive."""
+    asked: list[tuple[str, str]] = []
+    keys = KmsKeys(ARN, (), lambda region: Answering(region, asked, [EndpointConnectionError(endpoint_url="k")] * 9))
+    with pytest.raises(KeyUnavailable, match="check the network to KMS"):
+        RetryingKeys(keys, stop=FastStop()).unwrap(ARN, b"w", "a")
+    assert len(asked) == READ_ATTEMPTS
 
 
 def test_a_service_waits_until_it_may_encrypt() -> None:

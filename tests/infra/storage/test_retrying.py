@@ -193,6 +193,24 @@ def test_repeated_failures_and_their_end_are_reported() -> None:
     assert problems == [("put", "down"), ("put", "down"), ("put", None)]
 
 
+@pytest.mark.parametrize("answer", [SegmentExists("stored, and the answer was lost"), SegmentNotFound("merged")])
+def test_an_answer_that_is_no_success_ends_a_reported_failure_too(answer: Exception) -> None:
+    problems: list[str | None] = []
+    retries = Retries(stop=FastStop(), on_problem=lambda _, reason: problems.append(reason))
+    with pytest.raises(type(answer)):
+        retries.call("put", Failing(*[StoreUnavailable("down")] * 5, answer))
+    assert problems == ["down", None]
+
+
+def test_a_call_that_is_given_up_is_still_reported() -> None:
+    problems: list[str | None] = []
+    policy = RetryPolicy(attempts=6)
+    retries = Retries(stop=FastStop(), policy=policy, on_problem=lambda _, reason: problems.append(reason))
+    with pytest.raises(StoreUnavailable):
+        retries.call("put", Failing(*[StoreUnavailable("down")] * 9))
+    assert problems == ["down"]
+
+
 def test_a_request_that_hangs_is_reported_before_others_have_hung() -> None:
     """The time of its attempts counts, too: here, any time is long."""
     problems: list[str | None] = []

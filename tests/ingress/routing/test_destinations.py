@@ -6,11 +6,18 @@ from datetime import timedelta
 
 import pytest
 
+from formats.control.catalog import Catalog, encode_catalog
+from formats.control.keys import catalog_prefix
 from formats.errors import BrokerUnavailable, PluginFailed, StoreUnavailable, TargetError
 from formats.policies.topic_configs import CREATED_WITH
 from formats.segment import SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.generations import Generations
+from infra.archive.segments import SegmentStore
+from infra.storage.encrypted import EncryptedObjectStore
 from ingress.routing import destinations
 from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
+from tests.fakes.key_files import keys_of
 from tests.ingress.world import HERE, World, key, source_settings, source_topic
 
 
@@ -325,6 +332,24 @@ def test_claims_that_cannot_be_read_are_an_error_of_find() -> None:
     world.objects.away = {"open"}
     with pytest.raises(StoreUnavailable):
         finder(world).find()
+
+
+def test_a_key_of_one_region_holds_up_no_other() -> None:
+    """Its catalogue and the segments of a topic that is to be created are encrypted with a key that is not here."""
+    world = World(source_settings(), source_settings("u", "copy-u", region="b"))
+    clear = world.objects
+    world.put(0, 4)
+    world.objects = EncryptedObjectStore(clear.memory, "data", keys_of("b", b=9))  # type: ignore[assignment]
+    world.peek = SegmentStore(world.objects, "data")
+    world.put(0, 4, topic="u", region="b")
+    catalog = Catalog(cluster_id="c", writer="w", observed_at=world.clock.at, topics={}, removed=(), acls=frozenset())
+    assert Generations(world.objects, catalog_prefix("data", "b")).put(1, encode_catalog(catalog))
+    world.objects = EncryptedObjectStore(clear, "data", keys_of())  # type: ignore[assignment]
+    world.store, world.control = SegmentStore(world.objects, "data"), ControlStore(world.objects, "data")
+    found = finder(world).find()
+    assert list(found.destinations) == ["copy"]
+    assert "key 'b'" in found.refused["b/u"]
+    assert "key 'b'" in found.problems["catalogue of b"]
 
 
 def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> None:
