@@ -64,7 +64,7 @@ class CompactionReport:
 
     @property
     def failed(self) -> Sequence[PlanOutcome]:
-        """Plans that may succeed in the next run: for no quarantined segment. One that was replaced meanwhile is not."""
+        """Plans that may succeed in the next run: those that failed for no segment that is quarantined."""
         return [one for one in self.outcomes if one.error and not one.bad.keys() & self.quarantined.keys()]
 
 

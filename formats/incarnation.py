@@ -68,6 +68,11 @@ def parse_incarnation(path: str) -> Incarnation:
         raise MalformedKey(f"not the archive path of a topic: {path!r} ({error})") from error
 
 
+def topics_of(paths: Iterable[str]) -> frozenset[str]:
+    """The topics of archive paths; of a path that is none, what would be its topic."""
+    return frozenset(path.partition("@")[0] for path in paths)
+
+
 def later_paths(topic: str) -> str:
     """The common start of the paths of all incarnations of `topic` except the one with the plain path."""
     return f"{topic}@"

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.errors import TransientError
+from formats.incarnation import topics_of
 from formats.topic_selection import select, unmatched
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
@@ -116,22 +117,25 @@ class TopicWatcher:
         everything, rules = frozenset(self.admin.topics()), settings.rules
         if settings.finds_new_topics or settings is not self._searched_by:
             self._searched, self._searched_by = everything, settings
-        # a listing omits topics that the principal may not describe: by name, refused differ from absent ones
+        claimed = self._refreshed_paths()
+        # a listing omits topics that the principal may not describe: by name, refused differ from absent ones; those
+        # that are archived are known by name, also to a process that has never seen them
         by_name = {r.pattern.text for r in rules if not r.pattern.is_expression}
+        by_name |= topics_of(claimed) - everything
         chosen = select(
             everything & self._searched | by_name | self.topics.keys() | self.refused.keys(), rules, self.own_topics
         )
         facts, errors = describe_each(self.admin, chosen)
         refused = {
             n: f"{error}. Egress needs READ, which includes it: allow READ on {n}; or, if that topic was deleted, take "
-            "its name out of [egress.topics]"
+            "its name out of [egress.topics], or add it to egress.exclude"
             for n, error in errors.items()
         }
         if self._at_first is None:
             self._at_first = everything | refused.keys()
         idle = (rule.pattern for rule in unmatched(rules, everything | refused.keys()))
         topics = {n: Selected(chosen[n], facts[n], n not in self._at_first) for n in sorted(facts)}
-        return _Refresh(topics, None, self._refreshed_paths(), refused, frozenset(map(str, idle)))
+        return _Refresh(topics, None, claimed, refused, frozenset(map(str, idle)))
 
     def _refreshed_paths(self) -> frozenset[str]:
         """The claimed paths; those known before when the store does not answer, so that new topics are found still."""

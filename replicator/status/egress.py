@@ -12,7 +12,7 @@ from egress.topics.claims import unclaimed_segments
 from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, unresolved
-from formats.incarnation import current
+from formats.incarnation import current, topics_of
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import select, unmatched
@@ -103,7 +103,7 @@ class EgressSources:
         fork_sources = pool.submit(self.control.fork_sources, self.region)
         claimed = self.control.claimed_paths(self.region)
         listed = self.admin.topics()
-        selected = self._names(listed)
+        selected = self._names(listed, claimed)
         topics, refused = describe_each(self.admin, selected)
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
         # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
@@ -193,11 +193,11 @@ class EgressSources:
                 what = absent_from_cluster(name, listed)
                 yield f"{dotted(['egress', 'topics', name])}: {what}: correct the name, or create the topic"
 
-    def _names(self, listed: Iterable[str]) -> Collection[str]:
+    def _names(self, listed: Iterable[str], claimed: Iterable[str]) -> Collection[str]:
         """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
-        configuration names are described by name, which distinguishes a denial from absence."""
+        configuration or the archive names are described by name, which distinguishes a denial from absence."""
         by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
-        return select({*listed, *by_name}, self.settings.rules, self.own_topics)
+        return select({*listed, *by_name, *topics_of(claimed)}, self.settings.rules, self.own_topics)
 
     def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
         return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)

@@ -158,7 +158,7 @@ def test_a_merge_that_is_refused_before_it_is_stored_fails_the_run() -> None:
     archive = Archive(FaultyDecoder(segment=LEFT, fault=loses(4)))
     fill(archive, LEFT, RIGHT)
     report = archive.compactor().run(job(), JobSelection())
-    assert (report.failed, dict(report.quarantined)) == (True, {})
+    assert (bool(report.failed), dict(report.quarantined)) == (True, {})
     assert archive.segments() == [LEFT, RIGHT]
 
 

@@ -36,6 +36,34 @@ def test_a_topic_that_may_not_be_described_any_more_is_stopped_until_it_may(make
     world.expect(P)
 
 
+def test_an_archived_topic_that_a_new_process_may_not_describe_is_stopped(make: Make) -> None:
+    """The listing leaves it out, and this process has never seen it; the archive has."""
+    world = make(rule("^t"))
+    process = joined(world)
+    world.produce(P, 5)
+    process.later(31)
+    process.stop()
+    world.admin.hides["t"] = "describe topic t: planned"
+    process = world.process()
+    for _ in range(3):
+        process.later(31)
+    assert "allow READ on t" in process.stopped["a/t"]
+    assert not process.health.snapshot().is_ready
+
+
+def test_an_archived_topic_that_was_deleted_is_not_refused(make: Make) -> None:
+    world = make(rule("^t"))
+    process = joined(world)
+    world.produce(P, 5)
+    process.later(31)
+    process.stop()
+    world.broker.delete("t")
+    process = world.process()
+    for _ in range(3):
+        process.later(31)
+    assert process.stopped == {}
+
+
 def test_a_topic_that_was_refused_at_first_begins_as_its_policy_says(make: Make) -> None:
     world = make(rule("t", start="latest"))
     world.produce(P, 5)

@@ -361,6 +361,13 @@ def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
     assert {p.source.topic for p in status.partitions} == {"u"}
 
 
+def test_so_is_one_that_only_the_archive_knows() -> None:
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.world.admin.hides["t"] = "describe topic t: planned"
+    assert cluster.status("^[tu]").problems == ["t: describe topic t: planned: allow READ, which includes it"]
+
+
 def test_unreadable_state_raises() -> None:
     cluster = Cluster()
     cluster.groups.away = True
