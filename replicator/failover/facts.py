@@ -8,11 +8,10 @@ from datetime import datetime
 
 from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, decode_group_snapshot
 from formats.control.keys import groups_prefix
-from formats.errors import MalformedEvent, PluginFailed, SegmentNotFound, TargetError
+from formats.errors import MalformedEvent, SegmentNotFound, TargetError
 from formats.messages.ledger import Failover, Ownership
 from formats.policies.acls import DENY, TOPIC
 from formats.segment import SourcePartition
-from formats.topic_selection import is_internal
 from infra.archive.generations import Generations
 from infra.archive.group_reports import GroupReport, GroupReports
 from infra.archive.source_reports import SourceReport, SourceReports
@@ -32,6 +31,7 @@ from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import Routed, routed
 from replicator.status.ingress_partition import IngressPartition
+from replicator.status.not_arrived import destination_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,20 +240,12 @@ def _known_here(
         if route.region == region
     }
     for topic, marks in sorted(report.watermarks.topics.items()):
-        destination = routes.get(topic) or _to_be(clients, region, topic)
+        config = clients.config
+        destination = routes.get(topic) or destination_of(
+            clients.ingress, config.own_topics, config.region, region, topic
+        )
         if destination:
             yield from (((topic, partition), destination) for partition in range(marks.partitions))
-
-
-def _to_be(clients: Clients, region: str, topic: str) -> str:
-    """Destination of a topic of which nothing has arrived; empty when it is not to be delivered here."""
-    source = clients.ingress.source_of(region, topic)
-    if source is None or is_internal(topic, clients.config.own_topics):
-        return ""
-    try:
-        return "" if source.refusal(topic, clients.config.region) else source.destination(topic)
-    except PluginFailed:
-        return ""
 
 
 def _not_known(snapshot: GroupSnapshot, recreated: Mapping[str, Sequence[str]]) -> Mapping[str, str]:

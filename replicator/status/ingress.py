@@ -34,6 +34,7 @@ from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
 from replicator.status.ingress_partition import IngressPartition, partition_status
 from replicator.status.members import missing_members
+from replicator.status.not_arrived import NotArrived, destination_of, not_arrived
 from replicator.status.sources import SourceStatus, source_status
 
 
@@ -57,6 +58,8 @@ class IngressStatus:
     copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
     sources: tuple[SourceStatus, ...] = ()
+    silent: tuple[str, ...] = ()  # of each source region without a heartbeat for long: what that means
+    not_arrived: tuple[NotArrived, ...] = ()  # partitions of which nothing is stored here
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     matches_nothing: bool = False  # no stored topic matches a source
     empty_regions: tuple[str, ...] = ()  # regions of sources of which nothing is stored
@@ -65,7 +68,8 @@ class IngressStatus:
 
     @property
     def problems(self) -> list[str]:
-        found = [*self.absent, *self.unnamed]
+        found = [*self.absent, *self.unnamed, *self.silent]
+        found += [one.problem for one in self.not_arrived if one.is_late]
         found += [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
         if self.misses_topic:
             found.append(self._without_topic())
@@ -206,8 +210,18 @@ class IngressSources:
             )
             for key in sorted(configured)
         ]
+        known = {(key.source.region, key.source.topic, key.source.partition) for key in configured}
+        seen = reports.result()
+        absent = tuple(not_arrived(self.control, seen, self._destination, known, now))
+        existing = {name for one in own.result() for name in one}  # one that may not be described may exist
+        sources = source_status(
+            seen,
+            (p.key for p in partitions if p.configured and not p.is_over),
+            checkpoints,
+            {name: (region, name in existing) for name, region in beats.items()},
+            absent,
+        )
         topic = self.settings.checkpoint_topic
-        existing = {name for seen in own.result() for name in seen}  # one that may not be described may exist
         owner = current_claim(self.checkpoints.claims())
         is_other = owner is not None and is_copied(owner, self.cluster_id)
         return IngressStatus(
@@ -224,13 +238,16 @@ class IngressSources:
             empty_regions=tuple(sorted(regions - topics.keys())),
             absent=tuple(self._absent(topics)),
             unnamed=tuple(unnamed),
-            sources=source_status(
-                reports.result(),
-                (p.key for p in partitions if p.configured and not p.is_over),
-                checkpoints,
-                {name: (region, name in existing) for name, region in beats.items()},
-            ),
+            sources=sources,
+            silent=tuple(problem for one in sources if (problem := one.problem(now))),
+            not_arrived=absent,
         )
+
+    def _destination(self, region: str, topic: str) -> str:
+        """Of a topic of which nothing has arrived; empty when it is not to be delivered here."""
+        if (region, topic) in self.plan.kept_away:
+            return ""
+        return destination_of(self.settings, self.own_topics, self.region, region, topic)
 
     def _absent(self, stored: Mapping[str, Collection[str]]) -> Iterator[str]:
         """The problem of each source with a name that its region does not have: most likely it is mistyped, and the

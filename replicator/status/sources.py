@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport
+from replicator.status.not_arrived import NotArrived
+
+SILENT_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,15 @@ class SourceStatus:
     as_of: datetime | None  # when the ends of its logs were those that are counted; None: none have arrived
     records_behind: int | None  # in its logs, and not delivered; None: not known
     heartbeat_topics: Mapping[str, bool] = field(default_factory=dict)  # here, and whether they exist yet
+
+    def problem(self, now: datetime) -> str:
+        """That it is silent; empty: it is not, or has no heartbeats at all."""
+        if self.heartbeat_at is None or now - self.heartbeat_at < SILENT_AFTER:
+            return ""
+        return (
+            f"no heartbeat of {self.region} has arrived since {self.heartbeat_at.isoformat(timespec='seconds')}: its "
+            "egress, or the way to this bucket, stands still"
+        )
 
 
 def records_behind(report: SourceReport | None, source: SourcePartition, next_offset: int | None) -> int | None:
@@ -35,10 +47,13 @@ def source_status(
     delivered: Iterable[CheckpointKey],
     checkpoints: Mapping[CheckpointKey, Checkpoint],
     heartbeat_topics: Mapping[str, tuple[str, bool]] = MappingProxyType({}),
+    absent: Iterable[NotArrived] = (),
 ) -> tuple[SourceStatus, ...]:
     """`delivered`: what is delivered here, and goes on. `heartbeat_topics`: region, and whether the topic exists, by
-    name."""
+    name. `absent`: partitions that will be."""
     behind: dict[str, int] = {}
+    for one in absent:
+        behind[one.source.region] = behind.get(one.source.region, 0) + one.records
     for key in delivered:
         region = key.source.region
         done = checkpoints[key].next_offset if key in checkpoints else None
