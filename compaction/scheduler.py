@@ -35,6 +35,8 @@ class Scheduler:
     def loop(self) -> None:
         """Runs until `stop`. A failed run is reported, and the job runs again at its next time. Raises SparkEnded."""
         self._log_next()
+        for due in self.schedule.upcoming:  # from 0 on: an alert sees the step of the first failure then
+            self.metrics.count("compaction_failures", 0, job=due.job.name)
         self.health.started(True)
         with ThreadPoolExecutor(1, "compaction-run") as pool:
             while not self.stop.is_set():

@@ -75,7 +75,10 @@ class Assignment:
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            self._assigned.put(partition, AssignedPartition(partition, source))
+            assigned = AssignedPartition(partition, source)
+            self._assigned.put(partition, assigned)
+            # from 0 on: an alert sees the step of the first event then
+            self.metrics.count("egress_recorded_gap_offsets", 0, **assigned.labels)
         self._count()
 
     def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:

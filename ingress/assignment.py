@@ -16,7 +16,7 @@ from infra.runtime import log_fields
 from infra.runtime.busy import BusyValues
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock
-from infra.runtime.metrics import Metrics
+from infra.runtime.metrics import CounterName, Metrics
 from ingress.assigned_partition import AssignedPartition, late_policy
 from ingress.delivery.events import DeliveryTarget, labels_of
 from ingress.routing.archived import ArchivedTopic
@@ -26,6 +26,9 @@ from ingress.undelivered import Undelivered, behind_end
 log = logging.getLogger(__name__)
 
 CLAMP: Literal["clamp"] = "clamp"  # of `on_timestamp`
+
+STARTED: tuple[CounterName, ...] = ("lost_segments", "corrupt_segments")
+"""Counters that begin with 0 when a partition is assigned: an alert sees the step of the first event then."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Assignment:
         assigned = AssignedPartition(delivery_target, late_policy(route.settings))
         self._assigned.put(source, assigned)
         self.health.resumed(str(source))  # it may have been refused until now
+        for name in STARTED:
+            self.metrics.count(name, 0, **assigned.labels)
         return assigned
 
     def forget(self, partitions: Iterable[AssignedPartition]) -> None:
