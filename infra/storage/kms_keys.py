@@ -153,9 +153,9 @@ def translated_key_error(operation: str, key: str) -> Iterator[None]:
 
 
 class RetryingKeys:
-    """A `KeyProvider` that retries, as `RetryingObjectStore` does. But of a key to read with, a service is soon told
-    that it is refused, or does not answer: that concerns the partitions with this key alone, and few threads read for
-    all."""
+    """A `KeyProvider` that retries, as `RetryingObjectStore` does. But with a key to read with that is refused, or for
+    which KMS does not answer, a call soon fails, also in a service: it concerns the partitions with this key alone, and
+    few threads read for all."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from egress.start.commit_metadata import read_commit_metadata
@@ -33,9 +33,10 @@ from infra.contracts.cluster import (
 )
 from infra.settings.field import dotted
 from replicator.absent_topics import absent_from_cluster
-from replicator.config import EgressSettings
+from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.archive import archived as archived_partitions
 from replicator.status.members import missing_members
+from replicator.status.stalled import explained, stalled
 
 NO_END = 2**63 - 1
 
@@ -59,8 +60,13 @@ class EgressPartitionStatus:
     @property
     def lag(self) -> int:
         """Offsets in the log that are not known to be archived."""
+        return max(self.ends.high - self.next_offset, 0)
+
+    @property
+    def next_offset(self) -> int:
+        """The first one in the log that is not known to be archived."""
         done = self.committed if self.committed is not None else self.archive_end
-        return max(self.ends.high - max(self.ends.low if done is None else done, self.ends.low), 0)
+        return max(self.ends.low if done is None else done, self.ends.low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +182,20 @@ class EgressSources:
                         proof=proofs.get(source),
                     )
                 )
+        newest = {source: found.newest for source, found in stored.items() if found.newest is not None}
+        behind = {
+            row.source: (row.next_offset, selected[row.source.topic].max_segment_age)
+            for row in rows
+            if members and not row.problems and row.next_offset < row.ends.stable
+        }
+        still = stalled(self.control, self.region, behind, newest, now)
+        rows = [replace(row, problems=(explained(still[row.source]),)) if row.source in still else row for row in rows]
         return EgressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
             partitions=tuple(rows),
             topics=topic_problems,
-            newest=tuple(found.newest for found in stored.values() if found.newest is not None),
+            newest=tuple(newest.values()),
             absent=tuple(self._absent(selected, listed, {*topics, *refused})),
         )
 
@@ -193,8 +207,8 @@ class EgressSources:
                 what = absent_from_cluster(name, listed)
                 yield f"{dotted(['egress', 'topics', name])}: {what}: correct the name, or create the topic"
 
-    def _names(self, listed: Iterable[str], claimed: Iterable[str]) -> Collection[str]:
-        """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
+    def _names(self, listed: Iterable[str], claimed: Iterable[str]) -> Mapping[str, EgressTopicSettings]:
+        """The selected topics. A listing omits topics that the principal may not describe: topics that the
         configuration or the archive names are described by name, which distinguishes a denial from absence."""
         by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
         return select({*listed, *by_name, *topics_of(claimed)}, self.settings.rules, self.own_topics)
