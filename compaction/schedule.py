@@ -38,7 +38,7 @@ def next_run(job: CompactionJob, after: datetime) -> datetime | None:
 
 
 class Schedule:
-    """Which job is next. Runs missed while another job ran or the process was down become one run."""
+    """Which job is next. Runs missed while another job ran become one run; those before `now` are not made up for."""
 
     def __init__(self, jobs: Sequence[CompactionJob], now: datetime, jitter: Mapping[str, float] | None = None) -> None:
         """`jitter`: the fraction, 0 to 1, of its jitter span by which a job is delayed. Raises ConfigError with every
