@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -36,32 +37,30 @@ def test_a_topic_that_may_not_be_described_any_more_is_stopped_until_it_may(make
     world.expect(P)
 
 
-def test_an_archived_topic_that_a_new_process_may_not_describe_is_stopped(make: Make) -> None:
-    """The listing leaves it out, and this process has never seen it; the archive has."""
-    world = make(rule("^t"))
+def begun_anew(world: World, change: Callable[[], object]) -> dict[str, str]:
+    """What is stopped in a process that begins after the change, and has never seen the topic; the archive has."""
     process = joined(world)
     world.produce(P, 5)
     process.later(31)
     process.stop()
-    world.admin.hides["t"] = "describe topic t: planned"
+    change()
     process = world.process()
     for _ in range(3):
         process.later(31)
-    assert "allow READ on t" in process.stopped["a/t"]
-    assert not process.health.snapshot().is_ready
+    assert process.health.snapshot().is_ready is not bool(process.stopped)
+    return dict(process.stopped)
+
+
+def test_an_archived_topic_that_a_new_process_may_not_describe_is_stopped(make: Make) -> None:
+    """The listing leaves it out."""
+    world = make(rule("^t"))
+    stopped = begun_anew(world, lambda: world.admin.hides.update(t="describe topic t: planned"))
+    assert "allow READ on t" in stopped["a/t"]
 
 
 def test_an_archived_topic_that_was_deleted_is_not_refused(make: Make) -> None:
     world = make(rule("^t"))
-    process = joined(world)
-    world.produce(P, 5)
-    process.later(31)
-    process.stop()
-    world.broker.delete("t")
-    process = world.process()
-    for _ in range(3):
-        process.later(31)
-    assert process.stopped == {}
+    assert begun_anew(world, lambda: world.broker.delete("t")) == {}
 
 
 def test_a_topic_that_was_refused_at_first_begins_as_its_policy_says(make: Make) -> None:
