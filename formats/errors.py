@@ -5,8 +5,8 @@
     ├ TransientError         no one: retried where the call is made
     │ ├ StoreUnavailable     object store
     │ │ ├ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
-    │ │   └ KeyRefused       the key of an encrypted object is missing or wrong
-    │ └ KeyUnavailable       the key of an encrypted object cannot be asked for; a KeyRefused is one, too
+    │ │ │ └ KeyRefused       the key of an encrypted object is missing or wrong; a KeyUnavailable, too
+    │ │ └ KeyUnavailable     the key of an encrypted object cannot be asked for
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
     │ ├ RegistryUnavailable  schema registry
@@ -185,6 +185,10 @@ class PluginFailed(DataError):
 
 class CheckpointConflict(DataError):
     pass
+
+
+OF_ONE_OBJECT = (DataError, KeyUnavailable)
+"""What holds up one object, and all that are read beside it not: it is damaged, or its key cannot be used."""
 
 
 class OwnershipLost(ReplicatorError):

@@ -17,7 +17,7 @@ from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
 from formats.control.keys import catalog_prefix, groups_prefix, schemas_prefix, watermarks_prefix
 from formats.control.schemas import SchemaSnapshot, decode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks
-from formats.errors import KeyUnavailable, MalformedEvent, SegmentNotFound
+from formats.errors import KeyRefused, KeyUnavailable, MalformedEvent, SegmentNotFound
 from infra.archive.generations import Generations
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
@@ -86,7 +86,9 @@ class LastGood(Generic[T]):
                 continue  # thinned
             except (MalformedEvent, KeyUnavailable) as error:
                 problem = problem or f"{generations.key(number)}: {error}"
-                continue
+                if isinstance(error, MalformedEvent | KeyRefused):
+                    continue
+                # else KMS does not answer: each of the others would wait as long
             break
         if problem:
             problem = (

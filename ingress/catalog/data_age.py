@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from formats.errors import DataError, KeyUnavailable
+from formats.errors import OF_ONE_OBJECT
 from formats.incarnation import Incarnation
 from formats.messages.ledger import OwnedTopic
 from formats.segment import SegmentInfo, SourcePartition
@@ -65,7 +65,7 @@ class OldestRecords:
             return info.stored_at
         try:
             stamp = self.archive.footer(info.segment).min_timestamp_ms
-        except (DataError, KeyUnavailable):  # removed or damaged meanwhile: delivery says so
+        except OF_ONE_OBJECT:  # removed or damaged meanwhile: delivery says so
             return info.stored_at
         if stamp is None or stamp < 0:
             return info.stored_at

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks
 from formats.coverage import end_of
-from formats.errors import DataError, KeyUnavailable
+from formats.errors import OF_ONE_OBJECT
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import OwnedTopic
@@ -90,7 +90,7 @@ class FirstCopies:
         """Whether the watermarks are of another incarnation than the archive path: the topic was created again."""
         try:
             claim = self.control.claim_of(region, incarnation.path)
-        except (DataError, KeyUnavailable):
+        except OF_ONE_OBJECT:
             return True
         return claim is not None and bool(claim.topic_id) and bool(topic_id) and claim.topic_id != topic_id
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.control.catalog import MERGED, Catalog
-from formats.errors import DataError, KeyUnavailable
+from formats.errors import OF_ONE_OBJECT
 from formats.messages.delivery_checkpoint import SEED, CheckpointKey
 from formats.messages.ledger import OwnedTopic
 from ingress.catalog.desired import KeptTopic, SourceTopic
@@ -64,7 +64,7 @@ class RemovedSources:
         for region, incarnation in kept.archived:
             try:
                 claim = self.copies.control.claim_of(region, incarnation.path)
-            except (DataError, KeyUnavailable) as error:
+            except OF_ONE_OBJECT as error:
                 return str(error)
             if claim is None or not claim.topic_id:
                 return f"the archive of {region}/{incarnation.path} does not say which topic of that name it has"

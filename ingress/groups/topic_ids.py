@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from formats.errors import DataError, KeyUnavailable
+from formats.errors import OF_ONE_OBJECT
 from infra.archive.control import ControlStore
 
 UNREADABLE = "(its claim cannot be read)"  # no id of a topic
@@ -24,7 +24,7 @@ class ClaimedTopicIds:
             return self._known[region, path]
         try:
             claim = self.control.claim_of(region, path)
-        except (DataError, KeyUnavailable):
+        except OF_ONE_OBJECT:
             return UNREADABLE
         if claim is not None:
             self._known[region, path] = claim.topic_id

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from formats.control.catalog import Catalog
 from formats.control.claim import TopicClaim
-from formats.errors import DataError, KeyUnavailable, PluginFailed
+from formats.errors import OF_ONE_OBJECT, PluginFailed
 from formats.incarnation import LEGAL_NAME, Incarnation
 from formats.segment import SourcePartition
 from formats.topic_selection import is_internal, select, unmatched
@@ -175,7 +175,7 @@ class ArchivedTopics:
         StoreUnavailable."""
         try:
             claim = self.control.claim_of(topic.region, topic.incarnations[0].path)
-        except (DataError, KeyUnavailable):
+        except OF_ONE_OBJECT:
             return ()  # the delivery of its segments stops, with the reason
         return () if claim is None or not claim.cluster_id else (claim.cluster_id,)
 
@@ -247,7 +247,7 @@ class ArchivedTopics:
         if key not in self._claims:
             try:
                 claim = self.control.claim_of(region, path)
-            except (DataError, KeyUnavailable) as error:  # an unreadable claim must not be taken for an absent one
+            except OF_ONE_OBJECT as error:  # an unreadable claim must not be taken for an absent one
                 unreadable[path] = f"{error}. Copy _control/v1/places/{path} again from the source's bucket"
                 return replace(archived, is_readable=False)
             if claim is None:

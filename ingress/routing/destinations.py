@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from formats.control.catalog import Catalog
-from formats.errors import BrokerUnavailable, DataError, KeyUnavailable, StoreUnavailable, TargetError
+from formats.errors import OF_ONE_OBJECT, BrokerUnavailable, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
@@ -149,12 +149,7 @@ class DestinationFinder:
                     continue
                 try:
                     self._create(settings, name, archived_topics, catalogs)
-                except (
-                    TargetError,
-                    DataError,
-                    BrokerUnavailable,
-                    KeyUnavailable,
-                ) as error:  # the others are delivered meanwhile
+                except (*OF_ONE_OBJECT, TargetError, BrokerUnavailable) as error:  # the others are delivered meanwhile
                     refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)

@@ -68,7 +68,7 @@ def status(
         lags: Sequence[PartitionLag] = ()
         decisions: Sequence[GroupDecisions] = ()
         if settings.ingress is not None:
-            found = reading.read("ingress", lambda: routed(reach))
+            found = reading.read("ingress", partial(routed, reach))
         if found is not None:
             ingress = reading.read("ingress", partial(_ingress, reach, found, now))
             destinations = reading.read("destinations", partial(_destinations, reach, found))

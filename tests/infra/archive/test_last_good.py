@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 from io import BytesIO
+from typing import BinaryIO
 
 import pytest
 
-from formats.errors import StoreUnavailable
+from formats.errors import KeyRefused, KeyUnavailable, StoreUnavailable
 from infra.archive.last_good import TRIED, Catalogs, catalogs_in
+from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.ingress.world import REGION, World, source_topic
 
 
@@ -60,6 +62,33 @@ def test_a_process_that_starts_tries_a_few_below_the_newest(world: World, bad: i
     catalogs = catalogs_in(world.objects, "data")
     assert in_force(world, catalogs) == wanted
     assert catalogs.problems
+
+
+class Keyless(MemoryObjectStore):
+    """Its objects are there, and the key of all of them cannot be used."""
+
+    def __init__(self, error: KeyUnavailable) -> None:
+        super().__init__()
+        self.error, self.asked = error, 0
+
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:  # noqa: ARG002
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [(KeyRefused("another key"), TRIED), (KeyUnavailable("KMS does not answer"), 1)],
+    ids=["an earlier one may have another key", "each would wait as long"],
+)
+def test_a_key_that_cannot_be_used_is_a_problem_of_its_region(error: KeyUnavailable, asked: int) -> None:
+    store = Keyless(error)
+    for number in range(1, TRIED + 3):
+        store.put_new(f"data/a/_control/v1/catalog/{number:020d}", BytesIO(b"x"), 1)
+    catalogs = catalogs_in(store, "data")
+    assert catalogs.refresh([REGION]) == {}
+    assert str(error) in catalogs.problems[REGION]
+    assert store.asked == asked
 
 
 def test_a_store_that_fails_is_no_absence(world: World) -> None:

@@ -14,10 +14,9 @@ from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
 from infra.archive.segments import SegmentStore
-from infra.storage.encrypted import EncryptedObjectStore
 from ingress.routing import destinations
 from ingress.routing.destinations import PARTITIONS_EVERY, DestinationFinder
-from tests.fakes.key_files import keys_of
+from tests.fakes.key_files import encrypted_around, keys_of
 from tests.ingress.world import HERE, World, key, source_settings, source_topic
 
 
@@ -339,12 +338,12 @@ def test_a_key_of_one_region_holds_up_no_other() -> None:
     world = World(source_settings(), source_settings("u", "copy-u", region="b"))
     clear = world.objects
     world.put(0, 4)
-    world.objects = EncryptedObjectStore(clear.memory, "data", keys_of("b", b=9))  # type: ignore[assignment]
+    world.objects = encrypted_around(clear.memory, keys_of("b", b=9))  # type: ignore[assignment]
     world.peek = SegmentStore(world.objects, "data")
     world.put(0, 4, topic="u", region="b")
     catalog = Catalog(cluster_id="c", writer="w", observed_at=world.clock.at, topics={}, removed=(), acls=frozenset())
     assert Generations(world.objects, catalog_prefix("data", "b")).put(1, encode_catalog(catalog))
-    world.objects = EncryptedObjectStore(clear, "data", keys_of())  # type: ignore[assignment]
+    world.objects = encrypted_around(clear)  # type: ignore[assignment]
     world.store, world.control = SegmentStore(world.objects, "data"), ControlStore(world.objects, "data")
     found = finder(world).find()
     assert list(found.destinations) == ["copy"]

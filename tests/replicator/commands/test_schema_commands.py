@@ -40,22 +40,23 @@ def target() -> FakeRegistry:
 
 
 @pytest.fixture
-def store() -> MemoryObjectStore:
-    return MemoryObjectStore()
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryObjectStore:
+    """What the commands read."""
+    store = MemoryObjectStore()
+    monkeypatch.setattr(Clients, "objects", store)
+    return store
 
 
 @pytest.fixture
-def run(  # noqa: PLR0917 -- fixtures
+def run(
     store: MemoryObjectStore,
     source: FakeRegistry,
     target: FakeRegistry,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Run]:
     snapshot = SchemaObserver(RestSchemaRegistry(source.send, ""), "w").observe(None, AT)
     Generations(store, schemas_prefix("data", "a")).put(1, encode_schemas(snapshot))
-    monkeypatch.setattr(Clients, "objects", store)
     with serving(target) as url:
         (tmp_path / "b.toml").write_text(
             f'region = "b"\n[s3]\nbucket = "b"\n[schema_registry]\nurl = "{url}"\n', encoding="utf-8"
