@@ -49,8 +49,12 @@ def plan_schemas(source: SchemaSnapshot, target: SchemaSnapshot) -> SchemaPlan:
         if one.is_deleted and (found is None or not found.is_deleted):
             delete.append(one)
     left = [*_left(source, target, there)]
-    others = ((one, _other_id(one, source, target)) for one in register)
-    second_ids = {one: number for one, number in others if number is not None}
+    ids = {schema: number for number, schema in sorted(target.schemas.items(), reverse=True)}  # the lowest of each
+    second_ids = {
+        one: ids[schema]
+        for one in register
+        if (schema := source.schemas[one.id]) in ids and target.schemas.get(one.id) != schema
+    }
     left += [
         f"the schema of {one.subject} version {one.version} is there with id {found}; with id {one.id} it is "
         "registered first, since some registries refuse that"
@@ -102,14 +106,6 @@ def _left(
         target.subject_compatibility.keys() & (source.subjects - source.subject_compatibility.keys())
     ):
         yield f"{subject} has a compatibility of its own there ({target.subject_compatibility[subject]})"
-
-
-def _other_id(one: SubjectVersion, source: SchemaSnapshot, target: SchemaSnapshot) -> int | None:
-    """An id that the schema of a version has at the target, where it does not have its own."""
-    schema = source.schemas[one.id]
-    if target.schemas.get(one.id) == schema:
-        return None
-    return min((number for number, other in target.schemas.items() if other == schema), default=None)
 
 
 def _in_order(

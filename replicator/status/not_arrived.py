@@ -37,19 +37,19 @@ class NotArrived:
 def not_arrived(
     control: ControlStore,
     reports: Mapping[str, SourceReport],
-    destination_of: Callable[[str, str], str],
+    goes_to: Callable[[str, str], str],
     known: Collection[tuple[str, str, int]],
     now: datetime,
 ) -> Iterator[NotArrived]:
-    """`destination_of` a region's topic: empty when it is not delivered here. `known`: region, topic and number of each
-    partition that is stored or delivered, whatever its incarnation. Raises StoreUnavailable."""
+    """`goes_to`: destination of a region's topic, empty when it is not delivered here. `known`: region, topic and
+    number of each partition that is stored or delivered, whatever its incarnation. Raises StoreUnavailable."""
     for region, report in sorted(reports.items()):
         if report.watermarks is None:
             continue
         absent = [
             (topic, destination, number, end)
             for topic, number, end in _partitions(report.watermarks)
-            if end and (region, topic, number) not in known and (destination := destination_of(region, topic))
+            if end and (region, topic, number) not in known and (destination := goes_to(region, topic))
         ]
         if not absent:
             continue

@@ -71,7 +71,7 @@ class Keyless(MemoryObjectStore):
         super().__init__()
         self.error, self.asked = error, 0
 
-    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:  # noqa: ARG002
+    def open(self, key: str, *, tail_bytes: int | None = None) -> BinaryIO:
         self.asked += 1
         raise self.error
 
