@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -21,10 +21,16 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def sending_heartbeats(
-    store: HeartbeatStore, owner: str, jobs: Sequence[str], clock: Clock, span: timedelta = SPAN
+    store: HeartbeatStore,
+    owner: str,
+    jobs: Sequence[str],
+    clock: Clock,
+    span: timedelta = SPAN,
+    *,
+    each_time: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """Write heartbeats while the body runs, on a separate thread, so that a store that hangs or fails delays no job.
-    Only `status` reads them."""
+    Only `status` reads them. `each_time` is called on that thread, too."""
     done = threading.Event()
 
     def beat() -> None:
@@ -36,6 +42,7 @@ def sending_heartbeats(
                     store.sweep(clock.now())
             except ReplicatorError as error:
                 log.warning("heartbeat_failed", extra={log_fields.ERROR: str(error)})
+            each_time()
             first = False
         try:
             store.end(owner)

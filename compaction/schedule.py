@@ -12,6 +12,8 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 from compaction.settings import CompactionJob
 from formats.errors import ConfigError
 
+MOST_MISSED = 100
+OVERDUE = 2  # missed times from which on a person should see why
 SIX_FIELDS = 6  # seconds first, as in the ancestor
 
 
@@ -35,6 +37,15 @@ def next_run(job: CompactionJob, after: datetime) -> datetime | None:
     except (CroniterBadCronError, ValueError, KeyError) as error:
         raise ConfigError([f"cron of job {job.name!r}: {error}"], source="compaction.jobs") from error
     return found.astimezone(UTC)
+
+
+def missed_times(job: CompactionJob, since: datetime, now: datetime) -> int:
+    """How many times of the job's cron lie after `since`, the begin of its last whole run, up to `now`; at most
+    MOST_MISSED, and 0 for a job without a cron. 1 is usual while a run works. Raises ConfigError."""
+    missed, at = 0, next_run(job, since)
+    while at is not None and at <= now and missed < MOST_MISSED:
+        missed, at = missed + 1, next_run(job, at)
+    return missed
 
 
 class Schedule:

@@ -80,7 +80,6 @@ class Scheduler:
             self.metrics.count("compaction_failures", sum(1 for o in report.outcomes if o.error), job=job.name)
             bad |= report.quarantined
         self.metrics.count("compaction_runs", 1, job=job.name)
-        self.metrics.gauge("quarantined_segments", len(bad), job=job.name)
         if bad:
             self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
         else:

@@ -25,6 +25,7 @@
                                                        by its offsets; from-{start:020d}: earlier ones were trimmed
     proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
     heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
+    compaction-runs/{number:020d}                      the last whole run of each compaction job (infra/archive)
     probe                                              put again at each start of a writer; the store must reject it
     doctor/sent/{id}                                   an object of `replicator doctor`, whose notification is to arrive
     doctor/seen/{id}                                   below its own region: ingress has received that notification
@@ -45,6 +46,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition, parse_offsets
 
 OFFSET_MAPS = "_offsetmap"  # folder of the copies of offset maps
 SET_ASIDE = "set-aside"  # folder of damaged segments' bytes
+COMPACTION_RUNS = "compaction-runs"
 DOCTOR = "doctor"  # folder of the probes of notifications
 _ACCEPTED = "-accepted"
 
@@ -205,13 +207,17 @@ def parse_offset_map_key(prefix: str, region: str, key: str) -> tuple[MapKey, st
     return found, name
 
 
+def compaction_runs_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}{COMPACTION_RUNS}/"
+
+
 def control_prefix(prefix: str, region: str) -> str:
     return f"{region_prefix(prefix, region)}{CONTROL}/v1/"
 
 
 def is_of_one_bucket(name: str) -> bool:
     """Whether the control object concerns its own bucket only, not copies of it. `name` is its key without prefix."""
-    return _kind(name) in ("leases", "probe", "heartbeats", "proven", SET_ASIDE, DOCTOR)
+    return _kind(name) in ("leases", "probe", "heartbeats", "proven", COMPACTION_RUNS, SET_ASIDE, DOCTOR)
 
 
 def is_heartbeat(name: str) -> bool:

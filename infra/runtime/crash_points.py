@@ -73,6 +73,7 @@ class Step(StrEnum):
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
     HEARTBEAT = "heartbeat"
+    RECORD_RUN = "record-run"
     # restore, beside those of ingress
     TAKE_OVER = "take-over"
     RECORD_CUT = "record-cut"  # where a restore to a moment ends

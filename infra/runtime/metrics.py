@@ -82,6 +82,8 @@ GaugeName = Literal[
     "undelivered_offsets",
     "assigned_partitions",
     "stopped_partitions",
+    "compaction_last_run_timestamp_seconds",
+    "compaction_missed_runs",
     "quarantined_segments",
     # egress and ingress on Spark
     "spark_tasks",
@@ -191,7 +193,7 @@ TABLE: dict[MetricName, Metric] = {
         "round counts them again: find out who wrote them",
     ),
     # compaction
-    "compaction_runs": Metric(("job",), "completed runs of a job; not growing = check its cron"),
+    "compaction_runs": Metric(("job",), "completed runs of a job by this process"),
     "compaction_merged_segments": Metric(("job",), "segments merged into larger ones"),
     "compaction_deleted_segments": Metric(
         ("job",), "segments deleted after all their records were proven to be in a larger one"
@@ -288,6 +290,14 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "drill_records": Metric(REGION, "records restored and proven equal"),
     "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0: a restore would fail"),
+    "compaction_last_run_timestamp_seconds": Metric(
+        ("job",), "end of the last whole run of a job, of any process, seconds since 1970; absent: none is recorded"
+    ),
+    "compaction_missed_runs": Metric(
+        ("job",),
+        "times of a job's cron since its last whole run began, of any process; 1 while a run works; growing: a run "
+        "hangs, fails each time, or its lease is never free",
+    ),
     "quarantined_segments": Metric(
         ("job",),
         "stored segments found corrupt and set aside; anything but 0: restore them from a copy of the bucket",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from infra.settings.units import format_age
-from replicator.status.compaction import CompactionStatus
+from replicator.status.compaction import CompactionStatus, JobStatus
 from replicator.terminal.output import print_text, table
 
 
@@ -18,8 +18,8 @@ def print_compaction(status: CompactionStatus, now: datetime) -> None:
         coming = "by hand: compact --once" if job.cron is None else "no compact process runs it"
         if job.next_at is not None:
             coming = f"{job.next_at.isoformat(timespec='seconds')} (in {format_age(job.next_at - now)})"
-        rows.append((job.name, job.region, job.cron or "", job.timezone if job.cron else "", coming))
-    print_text(table(("job", "region", "cron", "zone", "next run"), rows))
+        rows.append((job.name, job.region, job.cron or "", job.timezone if job.cron else "", _last(job, now), coming))
+    print_text(table(("job", "region", "cron", "zone", "last whole run", "next run"), rows))
     for process in status.processes:
         print_text(f"{process.owner} runs {', '.join(process.jobs)} by the clock")
     if not status.processes and any(job.cron for job in status.jobs):
@@ -28,6 +28,13 @@ def print_compaction(status: CompactionStatus, now: datetime) -> None:
         print_text(f"{lease.owner} is at work on {region}")
     for problem in status.problems:
         print_text(f"! {problem}")
+
+
+def _last(job: JobStatus, now: datetime) -> str:
+    if job.last is None:
+        return "none recorded"
+    failed = f", {job.last.failed_plans} plans failed" if job.last.failed_plans else ""
+    return f"{job.last.ended_at.isoformat(timespec='seconds')} ({format_age(now - job.last.ended_at)} ago{failed})"
 
 
 def compaction_json(status: CompactionStatus) -> Mapping[str, object]:

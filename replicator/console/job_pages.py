@@ -66,6 +66,8 @@ def compaction_page(state: ConsoleState, now: datetime, runs: Sequence[Compactio
                 "cron": job.cron,
                 "timezone": job.timezone,
                 "next_at": job.next_at and job.next_at.isoformat(timespec="seconds"),
+                "last_ended_at": job.last and job.last.ended_at.isoformat(timespec="seconds"),
+                "missed_runs": job.missed,
             }
             for job in found.jobs
         ],

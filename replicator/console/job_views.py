@@ -20,6 +20,7 @@ def compaction_view(page: Mapping[str, Any]) -> View:
             one["region"],
             one["cron"] or "by hand",
             one["timezone"] if one["cron"] else DASH,
+            moment(one["last_ended_at"]),
             moment(one["next_at"]),
         ]
         for one in page["jobs"]
@@ -39,7 +40,18 @@ def compaction_view(page: Mapping[str, Any]) -> View:
     return "Compaction", [
         section(
             "Jobs",
-            data_table("Jobs", (("job", ""), ("region", ""), ("cron", ""), ("zone", "minor"), ("next run", "")), jobs),
+            data_table(
+                "Jobs",
+                (
+                    ("job", ""),
+                    ("region", ""),
+                    ("cron", ""),
+                    ("zone", "minor"),
+                    ("last whole run", ""),
+                    ("next run", ""),
+                ),
+                jobs,
+            ),
         ),
         section(
             "Runs",

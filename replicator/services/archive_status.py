@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from compaction.schedule import next_run
+from compaction.schedule import OVERDUE, missed_times, next_run
+from infra.archive.compaction_runs import CompletedRuns
 from infra.archive.group_reports import GroupReports
 from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import NAME, is_dead
 from replicator.services.clients import Clients
-from replicator.status.compaction import CompactionStatus, read_status
+from replicator.status.compaction import CompactionSources, CompactionStatus
 from replicator.status.egress import EgressSources
 from replicator.status.groups import GroupsStatus, read_groups
 
@@ -48,14 +49,16 @@ def compaction_status(reach: Clients, now: datetime) -> CompactionStatus | None:
     config = reach.config
     if config.compaction is None:
         return None
-    heartbeats = HeartbeatStore(reach.objects, config.s3.prefix, config.region)
-    return read_status(
-        config.compaction,
-        config.region,
-        reach.control,
-        heartbeats,
-        now,
+    sources = CompactionSources(
+        settings=config.compaction,
+        region=config.region,
+        control=reach.control,
+        heartbeats=HeartbeatStore(reach.objects, config.s3.prefix, config.region),
+        runs=CompletedRuns(reach.objects, config.s3.prefix, config.region),
         lease=NAME,
         is_dead=is_dead,
         next_run=next_run,
+        missed_times=missed_times,
+        overdue=OVERDUE,
     )
+    return sources.read(now)

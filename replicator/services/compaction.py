@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from compaction.delete_merged import Cleaner
 from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
+from compaction.missed_runs import MissedRuns
 from compaction.planner import CompactionPlan
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
@@ -32,6 +33,7 @@ from formats.errors import ConfigError, ReplicatorError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
 from infra.archive.archive import Archive
+from infra.archive.compaction_runs import CompletedRun, CompletedRuns
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import clock_difference, hold_lease, this_process
@@ -89,6 +91,7 @@ class Compaction(Closing):
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
         self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
+        self.runs = CompletedRuns(objects, config.s3.prefix, config.region)
         self._execute = execute or self._on_spark
         self._spark = SparkJobs(spark_settings(config))
         self._is_proven = False  # whether the bucket is known to honour conditional writes
@@ -128,6 +131,7 @@ class Compaction(Closing):
             if dry_run:
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
+            began_at = self._clock.now()
             with hold_lease(self._control, region, self.owner, self._clock) as lease:
                 is_whole = selection == JobSelection()
                 # asked at once: the longer ago the lease was written, the more the clocks would seem to differ
@@ -135,7 +139,21 @@ class Compaction(Closing):
                 reports.append(compactor.run(job, selection))
                 if is_whole:
                     self._thin(region, unknown_ages)
+                    self._record(reports[-1], began_at)
         return reports
+
+    def _record(self, report: CompactionReport, began_at: datetime) -> None:
+        """A failure fails no job: until the next run, this one counts as missed."""
+        run = CompletedRun(
+            began_at=began_at,
+            ended_at=self._clock.now(),
+            failed_plans=len(report.failed),
+            quarantined=len(report.quarantined),
+        )
+        try:
+            self.runs.record(report.job, run)
+        except ReplicatorError as error:
+            log.warning("compaction_run_not_recorded", extra={ERROR: str(error)})
 
     def _unknown_ages(self, region: str, lease: Lease) -> str:
         try:
@@ -217,8 +235,18 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
             stop=around.stop,
         )
 
+        missed = MissedRuns(
+            jobs=jobs,
+            runs=compaction.runs,
+            clock=around.clock,
+            metrics=around.metrics,
+            since=around.clock.now(),
+        )
+
         def run() -> None:
-            with sending_heartbeats(compaction.heartbeats, compaction.owner, [job.name for job in jobs], around.clock):
+            names = [job.name for job in jobs]
+            heartbeats = compaction.heartbeats
+            with sending_heartbeats(heartbeats, compaction.owner, names, around.clock, each_time=missed.show):
                 scheduler.loop()
 
         return around.service({"compaction": run}, SHUTDOWN)

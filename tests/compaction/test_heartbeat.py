@@ -7,11 +7,12 @@ import socket
 from datetime import timedelta
 
 from compaction.heartbeat import sending_heartbeats
+from infra.archive.compaction_runs import CompletedRuns
 from infra.archive.job_heartbeats import STALE_AFTER, Heartbeat, HeartbeatStore
 from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
 from replicator.config import CompactionSettings
-from replicator.status.compaction import CompactionStatus, read_status
+from replicator.status.compaction import CompactionSources, CompactionStatus
 from tests.compaction.archive import PREFIX, T0, Archive, job
 from tests.fakes.surroundings import FailingStore, HandClock
 
@@ -24,16 +25,19 @@ def heartbeats(archive: Archive, region: str = "eu-1") -> HeartbeatStore:
 
 
 def seen(archive: Archive) -> CompactionStatus:
-    return read_status(
-        CompactionSettings(jobs=JOBS),
-        "eu-1",
-        archive.control,
-        heartbeats(archive),
-        archive.now(),
+    sources = CompactionSources(
+        settings=CompactionSettings(jobs=JOBS),
+        region="eu-1",
+        control=archive.control,
+        heartbeats=heartbeats(archive),
+        runs=CompletedRuns(archive.memory, PREFIX, "eu-1"),
         lease="compaction",
         is_dead=is_dead,
         next_run=lambda one, now: None if one.cron is None else now + timedelta(hours=1),
+        missed_times=lambda *_: 0,
+        overdue=2,
     )
+    return sources.read(archive.now())
 
 
 def next_runs(archive: Archive) -> dict[str, bool]:

@@ -73,7 +73,6 @@ def test_work_is_counted() -> None:
         world.metrics.by_label("compaction_failures", **LABELS),
     ]
     assert counted == [1, 6, 4, 2]
-    assert world.metrics.value("quarantined_segments", **LABELS) == 0
     assert world.stopped == []
 
 
@@ -126,10 +125,9 @@ def test_the_end_of_submitted_spark_during_a_stop_is_no_failure() -> None:
 def test_a_quarantined_segment_is_reported_until_it_is_resolved() -> None:
     world = World()
     world.run(lambda _: [report(quarantined={DAMAGED: "found something else"}), report()])
-    assert world.metrics.value("quarantined_segments", **LABELS) == 1
     assert DAMAGED in world.stopped[0]
     world.run(lambda _: [report()])
-    assert (world.metrics.value("quarantined_segments", **LABELS), world.stopped) == (0, [])
+    assert world.stopped == []
 
 
 def test_a_stopped_run_is_not_a_failure() -> None:

@@ -25,7 +25,7 @@ from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigSource, ConfigValue
 from formats.records.digest import digest_of
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
-from infra.archive import job_heartbeats, proofs
+from infra.archive import compaction_runs, job_heartbeats, proofs
 from tests.formats.sample_records import Row, batch_of
 
 AT = datetime(2026, 11, 21, 16, 21, 43, tzinfo=UTC)
@@ -283,6 +283,16 @@ def examples() -> Mapping[str, str]:
             )
         ),
         "lease": encode_lease(Lease(token=7, owner="host-1:4711:8a3f00c1", until=AT + timedelta(minutes=1))),
+        "compaction-runs": compaction_runs.encode(
+            {
+                "nightly": compaction_runs.CompletedRun(
+                    began_at=datetime(2026, 11, 21, 1, tzinfo=UTC),
+                    ended_at=datetime(2026, 11, 21, 1, 20, 11, tzinfo=UTC),
+                    failed_plans=0,
+                    quarantined=0,
+                )
+            }
+        ),
         "proven": proofs.encode({3: proofs.Proof(at=AT, next_offset=1200, is_whole=True)}),
         "heartbeat": job_heartbeats.encode(
             job_heartbeats.Heartbeat(owner="host-1:4711:8a3f00c1", jobs=("nightly",), until=AT + timedelta(minutes=10))

@@ -217,6 +217,8 @@ ELSEWHERE: Mapping[Step, str] = {
     Step.COPY_OFFSET_MAP: "what is not copied is copied by the next one, ended before and after each step: "
     "tests/infra/archive/test_offset_maps.py",
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
+    Step.RECORD_RUN: "only status and a metric believe it; a run that is not recorded counts as missed until the next "
+    "(tests/compaction/test_missed_runs.py)",
     Step.WRITE_HEARTBEAT: "a record that was not written, or twice, is followed by the next one; no position depends "
     "on it (tests/ingress/test_heartbeats.py)",
     Step.WRITE_CHECKPOINTS: "the topic is read before each write, and what is not in it is due still, in any process "

@@ -120,6 +120,20 @@ def test_generations_stay_while_the_clocks_differ(
     assert len(generations.stored()) < 3, "of each minute one"
 
 
+def test_only_a_run_over_everything_is_recorded(bucket: Bucket) -> None:
+    bucket.fill("orders", partitions=1, segments=3, rows=20)
+    with ExitStack() as opened:
+        config = from_mapping(bucket.tables())
+        with Compaction(config, execute=in_process(config, opened)) as compaction:
+            compaction.compact("orders")
+            compaction.compact(dry_run=True)
+            assert compaction.runs.all() == {}
+            before = datetime.now(UTC)
+            [report] = compaction.compact()
+            last = compaction.runs.all()[report.job]
+            assert before <= last.began_at <= last.ended_at <= datetime.now(UTC)
+
+
 def test_two_at_once_are_harmless(bucket: Bucket) -> None:
     """Without the lease's help: both plan, both write, both delete."""
     bucket.fill("orders", partitions=3, segments=5, rows=20)

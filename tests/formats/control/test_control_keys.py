@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from formats.control.keys import (
     claim_key,
+    compaction_runs_prefix,
     gap_key,
     is_control_key,
     is_of_either_side,
@@ -64,3 +65,7 @@ def test_copies_of_offset_maps_travel_with_their_region() -> None:
     name = FOLDER.removeprefix("data/") + "/x"
     assert not is_of_one_bucket(name)
     assert not is_of_either_side(name)
+
+
+def test_what_concerns_one_bucket_does_not_travel() -> None:
+    assert is_of_one_bucket(f"{compaction_runs_prefix('data', 'a').removeprefix('data/')}1")

@@ -12,6 +12,7 @@ from formats.control.gap import RETENTION, RecordedGap
 from formats.control.lease import Lease
 from formats.control.quarantine import Quarantined
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.archive.compaction_runs import CompletedRun
 from infra.archive.job_heartbeats import Heartbeat
 from infra.archive.proofs import Proof
 from replicator.console.history import LagKey, key_of
@@ -123,7 +124,19 @@ def state_of(egress: Sequence[PartitionRow], ingress: Sequence[PartitionRow]) ->
             value=CompactionStatus(
                 jobs=[
                     JobStatus(
-                        name="nightly", region="us", cron="0 2 * * *", timezone="UTC", next_at=NOW + timedelta(hours=14)
+                        name="nightly",
+                        region="us",
+                        cron="0 2 * * *",
+                        timezone="UTC",
+                        next_at=NOW + timedelta(hours=14),
+                        last=CompletedRun(
+                            began_at=NOW - timedelta(hours=10),
+                            ended_at=NOW - timedelta(hours=9),
+                            failed_plans=1,
+                            quarantined=1,
+                        ),
+                        missed=0,
+                        is_overdue=False,
                     )
                 ],
                 processes=[Heartbeat(owner="host-7/411/brisk", jobs=("nightly",), until=NOW + timedelta(minutes=2))],
