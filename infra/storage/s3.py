@@ -24,7 +24,7 @@ from formats.errors import SegmentExists, StoreRefused, StoreUnavailable
 from infra.contracts.storage import ObjectInfo
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import BUCKET, ERROR, KEY, NEXT
-from infra.storage import conditional_writes
+from infra.storage import conditional_writes, upload_rights
 from infra.storage.aws import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
@@ -218,6 +218,10 @@ class S3ObjectStore:
             arguments=self._options.arguments(key),
             checksum=self._options.checksum,
         )
+
+    def refusals_of_put(self, key: str) -> Mapping[str, str]:
+        """The result of `upload_rights.refusals`; no object appears at `key`."""
+        return upload_rights.refusals(self._client, self._bucket, key, self._options.arguments(key))
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` several times: for its checksum, and for each attempt."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from infra.storage.s3_errors import is_denied
 from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAnswer, Unread
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
-from replicator.rights.table import DELETE_OBJECT, GET, IAM, LIST, PUT, In
+from replicator.rights.table import ABORT, DELETE_OBJECT, GET, IAM, LIST, PUT, RETENTION, In
 from replicator.services.setups import caller_of, queue_setup, s3_setup
 from replicator.services.wiring import PROBE_TIMEOUT, s3_store
 
@@ -54,6 +54,8 @@ def ask_bucket(
     key = probe_key(settings.prefix, region)
     puts = any(right.who in who and PUT in right.actions for right in IAM)
     put = questions.ask(partial(_put, settings, key, opened)) if puts and writes else None
+    stores = [f"{region_prefix(settings.prefix, one)}{NO_OBJECT}" for one in _stored_regions(settings, who, region)]
+    stored = [questions.ask(partial(_refusals_of_put, settings, one, opened)) for one in stores if writes]
 
     def facts() -> BucketFacts:
         answers = [
@@ -65,6 +67,14 @@ def ask_bucket(
             found = NOT_ASKED if put is None else put.answer()
             refusal, conditional = (found, found) if isinstance(found, Unread) else found
             answers.append(RightAnswer(action=PUT, resource=key, refusal=refusal))
+        if stores and not writes:
+            answers.append(RightAnswer(action=PUT, resource=stores[0], refusal=NOT_ASKED))
+        for where, asked in zip(stores, stored, strict=writes):
+            refusals = asked.answer()
+            for action in (PUT, ABORT, *([RETENTION] if settings.object_lock_mode else [])):
+                refusal = refusals if isinstance(refusals, Unread) else refusals.get(action, "")
+                below = f"{where.removesuffix(NO_OBJECT)}*"
+                answers.append(RightAnswer(action=action, resource=below, refusal=refusal))
         return BucketFacts(
             settings=settings,
             regions=regions,
@@ -146,6 +156,17 @@ def _rights(
         below = control_prefix(settings.prefix, region)
         ask = partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}")
         yield _Right(DELETE_OBJECT, f"{below}*", ask, is_needed=False)
+
+
+def _stored_regions(settings: S3Settings, who: Collection[str], region: str) -> Sequence[str]:
+    """Below whose prefixes the roles store segments."""
+    archive = ArchiveAccess(bucket_arn="", prefix=settings.prefix, region=region)
+    rights = [right for right in IAM if right.who in who and right.on is In.SEGMENTS and PUT in right.actions]
+    return list(dict.fromkeys(one for right in rights for one in archive.regions(right.of)))
+
+
+def _refusals_of_put(settings: S3Settings, key: str, opened: ExitStack) -> Mapping[str, str]:
+    return s3_store(settings, 1, opened, once=True, read_timeout=PROBE_TIMEOUT).refusals_of_put(key)
 
 
 def _needed(

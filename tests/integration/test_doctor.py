@@ -185,6 +185,7 @@ def test_where_all_is_well_nothing_is_found_and_nothing_is_left(ward: Ward) -> N
     assert ward.names() == {}
     keys = [one["Key"] for one in ward.s3.list_objects_v2(Bucket=ward.bucket).get("Contents", [])]
     assert keys == [f"{PREFIX}/{HERE}/_control/v1/probe"]
+    assert "Uploads" not in ward.s3.list_multipart_uploads(Bucket=ward.bucket)
 
 
 def test_what_is_planted_in_bucket_and_queue_is_found(ward: Ward) -> None:
