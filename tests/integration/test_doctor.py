@@ -92,6 +92,9 @@ class Ward:
         )
 
     def attributes(self, **changed: str) -> None:
+        """moto forgets a policy that is not among them."""
+        found = self.sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["Policy"])
+        changed = found.get("Attributes", {}) | changed
         self.sqs.set_queue_attributes(QueueUrl=self.queue_url, Attributes=changed)  # type: ignore[arg-type]
 
     def notify(self, *events: str, prefix: str = f"{PREFIX}/{THERE}/", suffix: str = "") -> None:
