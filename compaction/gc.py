@@ -87,7 +87,7 @@ class Collector:
         listed; then nothing was removed."""
         report = GcReport(region=self.region)
         now = self.clock.now()
-        if lease is not None and (why := clock_difference(self.control, self.region, lease, now)):
+        if lease is not None and (why := clock_difference(self.control.leases, self.region, lease, now)):
             report.refused[self.region] = why
             return report
         self._plan(topics, now, report)
@@ -124,7 +124,7 @@ class Collector:
 
     def _plan(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
         try:
-            quarantined = self.control.quarantined(self.region)
+            quarantined = self.control.quarantine.all(self.region)
         except MalformedEvent as error:  # the quarantined object is unknown
             report.refused[self.region] = f"a quarantine cannot be read: {error}"
             return
@@ -224,7 +224,7 @@ class Collector:
             why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans again"
             report.refused[str(plan.source)] = why
             return
-        for offsets in plan.unexplained(self.control.gap_ranges(plan.source)):
+        for offsets in plan.unexplained(self.control.gaps.ranges(plan.source)):
             self._record(plan, offsets)
         self._join_gaps(plan)
         # record, then delete: no reader finds a gap that is not recorded
@@ -252,15 +252,15 @@ class Collector:
             recorded_at=self.clock.now(),
         )
         with durable(Step.RECORD_GAP):
-            self.control.record_gap(gap)
+            self.control.gaps.record(gap)
 
     def _join_gaps(self, plan: Expiry) -> None:
         """Keep one record per contiguous range, even if several runs removed it: every reader lists all records."""
-        for group in self.control.adjoining_gaps(plan.source, RETENTION):
+        for group in self.control.gaps.adjoining(plan.source, RETENTION):
             offsets = OffsetRange(group[0].offsets.start, max(gap.offsets.end for gap in group))
             narrower = [gap for gap in group if gap.offsets != offsets]
             if len(narrower) == len(group):
                 self._record(plan, offsets, *group)
             # record the wider gap, then remove the narrower ones: every offset stays explained in between
             with durable(Step.REMOVE_GAPS):
-                self.control.remove_gaps(narrower)
+                self.control.gaps.remove(narrower)

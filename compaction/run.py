@@ -150,7 +150,7 @@ class Compactor:
         """Plans, partition by partition, so that only one partition's listing is held."""
         now = self.clock.now()
         region = job.region or self.region
-        quarantined = self.control.quarantined(region)
+        quarantined = self.control.quarantine.all(region)
         report.quarantined = {str(segment): found.reason for segment, found in quarantined.items()}
         first = not report.outcomes
         for incarnation in self.store.incarnations(region):
@@ -198,7 +198,7 @@ class Compactor:
                 # of a segment that this plan has stored, no listing knows
                 found = Quarantined(stored_at=stored_at.get(segment, info.modified_at), reason=reason, found_at=now)
                 if found.is_of(info.modified_at):
-                    self.control.quarantine(segment, found)
+                    self.control.quarantine.record(segment, found)
                     report.quarantined = {**report.quarantined, key: reason}
 
 

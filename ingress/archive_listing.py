@@ -86,14 +86,15 @@ class ArchiveListing:
     def listed(self, request: ListingRequest) -> ListedSegments:
         store, source, position = self.store, request.source, request.position
         # gaps before segments, so that every segment stored before a gap was recorded is seen
-        recorded = self.control.gap_ranges(source)
+        recorded = self.control.gaps.ranges(source)
         found = (
             all_ahead(store, source, position) if request.full else ahead(store, source, position, reach=request.reach)
         )
         return ListedSegments(
             recorded=recorded,
             infos=found.infos,
-            begin=_offset(self.control.begin(source)) if request.wants_begin else None,  # after segments: see `_offset`
+            # after segments: see `_offset`
+            begin=_offset(self.control.begins.of(source)) if request.wants_begin else None,
             is_cut=found.is_cut,
             reach=found.reach,
             passed=covered(store, source, before=request.begun_at).runs if request.begun_at else (),
@@ -107,7 +108,7 @@ class ArchiveListing:
         """Of several partitions of one topic, without their begins; None when it has too many objects."""
         ((region, path),) = {(one.source.region, one.source.path) for one in firsts}
         pages = max(min(len(firsts) // SHARING, MOST_PAGES), 1)
-        recorded = self.control.few_gap_ranges(region, path, most=PAGE)  # before segments, as of one partition
+        recorded = self.control.gaps.few_ranges(region, path, most=PAGE)  # before segments, as of one partition
         if recorded is None:
             return None
         found = all_of_each(self.store, region, path, [one.source for one in firsts], most=pages * PAGE)
@@ -127,7 +128,7 @@ class ArchiveListing:
         try:
             found = self.listed_together(firsts)
             if found is not None and wanting:  # after segments: see `_offset`
-                begins = self.control.begins_of(wanting[0].source.region, wanting[0].source.path)
+                begins = self.control.begins.of_path(wanting[0].source.region, wanting[0].source.path)
         except Exception as error:  # raised again where each answer is collected
             for one in firsts:
                 one.answer.set_exception(error)
@@ -138,7 +139,7 @@ class ArchiveListing:
         for one in firsts:
             listed, number = found[one.source], one.source.partition
             if one.request.wants_begin and number in begins.partitions | begins.lowered:
-                read = self.control.begin if number in begins.lowered else self.control.first_begin
+                read = self.control.begins.of if number in begins.lowered else self.control.begins.first_of
                 self._submit(one, partial(_with_begin, listed, read, one.source))
             else:
                 one.answer.set_result(listed)

@@ -160,13 +160,13 @@ class CheckpointRepair:
 
     def _archive_end(self, source: SourcePartition, stored: Iterable[OffsetRange]) -> int:
         """Next offset after all that is `stored`, or recorded as a gap."""
-        return end_of([*stored, *self.control.gap_ranges(source)])
+        return end_of([*stored, *self.control.gaps.ranges(source)])
 
     def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
         """Which offsets are missing at its position, and what to do; empty when none are."""
         if before is None:
             return ""
-        known = joined([*covered(self.store, source).runs, *self.control.gap_ranges(source)])
+        known = joined([*covered(self.store, source).runs, *self.control.gaps.ranges(source)])
         missing = known.missing_at(before.next_offset)
         if missing is None:
             return ""

@@ -21,7 +21,7 @@ from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
-from infra.archive.control import Begins
+from infra.archive.begins import Begins
 from infra.archive.forward_listing import ahead, all_ahead, covered
 
 PAGE = 1000  # keys per list request
@@ -83,9 +83,9 @@ class ArchiveLookup:
         if not most:
             return Recorded()
         control = self.archive.control
-        begins = pool.submit(control.few_begins, region, most=most)
-        gaps = pool.submit(control.few_gap_sources, region, most=most)
-        forks = pool.submit(control.few_fork_sources, region, most=most)
+        begins = pool.submit(control.begins.few, region, most=most)
+        gaps = pool.submit(control.gaps.few_sources, region, most=most)
+        forks = pool.submit(control.forks.few_sources, region, most=most)
         return Recorded(begins.result(), gaps.result(), forks.result())
 
     def control_objects(
@@ -93,18 +93,20 @@ class ArchiveLookup:
     ) -> Mapping[SourcePartition, ArchivedSegments]:
         """The control objects of partitions that share an archive path."""
         region, path, control = sources[0].region, sources[0].path, self.archive.control
-        begins = control.begins_of(region, path) if recorded.begins is None else recorded.begins.get(path, Begins())
-        with_gaps = recorded.gaps if recorded.gaps is not None else set(control.gap_sources(region, path))
-        with_forks = recorded.forks if recorded.forks is not None else set(control.fork_sources(region, path))
+        begins = (
+            control.begins.of_path(region, path) if recorded.begins is None else recorded.begins.get(path, Begins())
+        )
+        with_gaps = recorded.gaps if recorded.gaps is not None else set(control.gaps.sources(region, path))
+        with_forks = recorded.forks if recorded.forks is not None else set(control.forks.sources(region, path))
         found: dict[SourcePartition, ArchivedSegments] = {}
         for source in sources:
             try:
                 found[source] = ArchivedSegments(
-                    gaps=control.gap_ranges(source) if source in with_gaps else (),
+                    gaps=control.gaps.ranges(source) if source in with_gaps else (),
                     has_begin=source.partition in begins.partitions,
                     is_begin_lowered=source.partition in begins.lowered,
-                    forks=control.forks(source) if source in with_forks else (),
-                    details=control.gaps(source) if source in with_gaps and source in with_forks else (),
+                    forks=control.forks.of(source) if source in with_forks else (),
+                    details=control.gaps.of(source) if source in with_gaps and source in with_forks else (),
                 )
             except DataError as error:  # affects this partition only: the others can still begin
                 found[source] = ArchivedSegments(unreadable=str(error))

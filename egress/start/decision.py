@@ -83,7 +83,7 @@ class StartDecision:
         if not here.has_begin:
             # recorded before anything is stored or committed: the only copy of it once the group's offsets expire
             begin = ArchiveBegin(offset=start.metadata.begun_at, reason=start.why, recorded_at=self.clock.now())
-            recorded = self.control.record_begin(source, begin)
+            recorded = self.control.begins.record(source, begin)
             if recorded.offset != begin.offset:  # another process was faster, and may have stored segments by now
                 here = replace(here, has_begin=True, is_begin_lowered=True)
                 return self._answer(query, topic, known.with_(source, self.archive.whole(source, here)))
@@ -132,7 +132,7 @@ class StartDecision:
         metadata = None if committed is None else read_commit_metadata(committed)
         begun = None if metadata is None else metadata.begun_at
         if begun is None and here.has_begin:
-            recorded = self.control.begin(source) if here.is_begin_lowered else self.control.first_begin(source)
+            recorded = self.control.begins.of(source) if here.is_begin_lowered else self.control.begins.first_of(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and topic.before is not None:
             after_fork = self._begin_after_fork(query, topic.before, known)
@@ -216,7 +216,7 @@ class StartDecision:
     def _forked(self, fork: LogFork, here: ArchivedSegments, known: KnownFacts) -> KnownFacts:
         """Record the fork, and return `known` with it, even if an earlier fork is already recorded at that offset."""
         # recorded before the partition stops: the next owner finds it, however long the log is by then
-        self.control.record_fork(fork)
+        self.control.forks.record(fork)
         if all(one.contested != fork.contested for one in here.forks):  # else it was found by an earlier lookup
             log.error(
                 "log_forked",
@@ -230,7 +230,7 @@ class StartDecision:
                     log_fields.REASON: fork.evidence,
                 },
             )
-        details = here.details or self.control.gaps(fork.source)
+        details = here.details or self.control.gaps.of(fork.source)
         return known.with_(fork.source, replace(here, forks=(*here.forks, fork), details=details))
 
     def _record(self, source: SourcePartition, offsets: OffsetRange, start: Start, marks: Watermarks) -> None:
@@ -244,7 +244,7 @@ class StartDecision:
         )
         # recorded before it is skipped, so that a crash before the next segment leaves an explained gap
         with durable(Step.RECORD_GAP):
-            self.control.record_gap(gap)
+            self.control.gaps.record(gap)
         log.warning(
             "gap_recorded",
             extra={

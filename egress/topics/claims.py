@@ -105,7 +105,7 @@ class TopicClaims:
 
     def claimed(self) -> frozenset[str]:
         """Every claimed path, by one listing; an argument of `resolve`."""
-        return frozenset(self.control.claimed_paths(self.region))
+        return frozenset(self.control.claims.paths(self.region))
 
     def resolve(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
         """The current incarnation of the topic, with its path claimed; or why an operator has to identify it."""
@@ -127,7 +127,7 @@ class TopicClaims:
         if isinstance(first, Blocked):
             return first
         here = before_forks(facts.name, facts.topic_id, first.topic_id)
-        if here.id and self.control.claim_of(self.region, here.path) is None:
+        if here.id and self.control.claims.of(self.region, here.path) is None:
             if first.cluster_id != cluster_id:
                 return _other_cluster(facts, first, cluster_id)
             if first.topic_id == generated_id(first.cluster_id, first.number):
@@ -151,7 +151,7 @@ class TopicClaims:
         is_new = is_new and not here.id
         topic = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here, is_new=is_new)
         if here.id:
-            claim = self.control.claim_of(self.region, here.path)
+            claim = self.control.claims.of(self.region, here.path)
             if claim is None or not claim.fork:
                 return topic
             before = parse_incarnation(claim.forked_from)
@@ -170,10 +170,10 @@ class TopicClaims:
     ) -> tuple[TopicClaim | Blocked, bool]:
         """The claim of the plain path; claims it if it has none and nothing is stored there. Also whether this call
         claimed it."""
-        found = self.control.claim_of(self.region, facts.name)
-        if found is None and self.control.has_objects(self.region, facts.name):
+        found = self.control.claims.of(self.region, facts.name)
+        if found is None and self.control.claims.has_objects(self.region, facts.name):
             # read again: another process may have claimed it, and then stored, in between
-            found = self.control.claim_of(self.region, facts.name)
+            found = self.control.claims.of(self.region, facts.name)
             if found is None:
                 return Blocked(f"{facts.name}: {unclaimed_segments(facts)}"), False
         return (found, False) if found else self._claim(facts, facts.name, name, cluster_id, claimed)
@@ -187,7 +187,7 @@ class TopicClaims:
         claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
         # claimed before anything is stored: wherever a process stops, a path with segments has its claim
         with durable(Step.CLAIM_PATH):
-            stored = self.control.claim(self.region, path, claim)
+            stored = self.control.claims.record(self.region, path, claim)
         log.info(
             "place_claimed",
             extra={log_fields.TOPIC: facts.name, log_fields.KEY: path, log_fields.COUNT: stored.number},
@@ -203,18 +203,18 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     egress follows within minutes. Raises TargetError when the topic does not exist, and what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    later = control.later_ids(region, topic)
-    plain = control.claim_of(region, topic)
+    later = control.claims.later_ids(region, topic)
+    plain = control.claims.of(region, topic)
     number = len(later) + (plain is not None)
     name = facts.topic_id or generated_id(cluster_id, number)
     claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
     if plain is None:
         with durable(Step.CLAIM_PATH):
-            plain = control.claim(region, topic, claim)
+            plain = control.claims.record(region, topic, claim)
     here = before_forks(topic, name, plain.topic_id)
     if here.id:
         with durable(Step.CLAIM_PATH):
-            control.claim(region, here.path, claim)
+            control.claims.record(region, here.path, claim)
     adopted = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here)
     return after_fork(adopted, newest_fork(later, name))
 

@@ -30,12 +30,12 @@ def adopt_fork(
     what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    claimed = control.claimed_paths(region)
+    claimed = control.claims.paths(region)
     current_topic = TopicClaims(region, control, clock).resolve(facts, cluster_id, claimed)
     if isinstance(current_topic, Blocked):
         raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
     path = current_topic.incarnation.path
-    forks_of = {s.partition: waiting_forks(store, control, s) for s in control.fork_sources(region, path)}
+    forks_of = {s.partition: waiting_forks(store, control, s) for s in control.forks.sources(region, path)}
     forked = {partition for partition, waiting in forks_of.items() if waiting}
     if not forked:
         if current_topic.before is not None:
@@ -47,7 +47,7 @@ def adopt_fork(
     # The resolver reads one path before the current one: a partition without a begin in this path would be read from
     # its log start in the next, although the path before this one holds those records.
     missing = (
-        set(range(facts.partition_count)) - control.partitions_with_begin(region, path) - forked
+        set(range(facts.partition_count)) - control.begins.partitions(region, path) - forked
         if current_topic.before
         else set()
     )
@@ -65,7 +65,7 @@ def adopt_fork(
         forks = newest_fork(later, facts.topic_id) + 1
         name = fork_id(facts.topic_id, forks)
     else:
-        current = control.claim_of(region, path)
+        current = control.claims.of(region, path)
         forks = 1 + (0 if current is None else current.fork)
         name = generated_id(cluster_id, number)
     successor = replace(current_topic.under(name), before=replace(current_topic, before=None))
@@ -78,12 +78,12 @@ def adopt_fork(
         forked_from=path,
     )
     with durable(Step.CLAIM_PATH):
-        control.claim(region, successor.incarnation.path, claim)
+        control.claims.record(region, successor.incarnation.path, claim)
     return successor
 
 
 def waiting_forks(store: SegmentStore, control: ControlStore, source: SourcePartition) -> Sequence[LogFork]:
     """The forks of one partition's log that an operator has not resolved."""
-    forks = control.forks(source)
+    forks = control.forks.of(source)
     covered = (info.segment.offsets for info in store.list(source)) if forks else ()
-    return unresolved(forks, control.gaps(source), covered) if forks else ()
+    return unresolved(forks, control.gaps.of(source), covered) if forks else ()

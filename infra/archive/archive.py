@@ -76,5 +76,5 @@ class Archive:
     def listing(self, source: SourcePartition) -> PartitionListing:
         """All segments of a partition, and its recorded gaps."""
         # gaps first: then every segment that was stored before a gap was recorded is listed
-        recorded = self.control.gap_ranges(source)
+        recorded = self.control.gaps.ranges(source)
         return PartitionListing(infos=self.segments.list(source), recorded=recorded)

@@ -3,19 +3,24 @@ harmless."""
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from formats.control.lease import SKEW, Lease
-from formats.errors import ReplicatorError
-from infra.archive.control import ControlStore
+from formats.control.keys import lease_prefix
+from formats.control.lease import SKEW, Lease, decode_lease, encode_lease
+from formats.errors import ReplicatorError, SegmentExists, SegmentNotFound
+from infra.archive.control_objects import read_object
+from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
 
 NAME = "compaction"
@@ -36,10 +41,74 @@ class LeaseTaken(ReplicatorError):
         self.lease = lease
 
 
-def clock_difference(control: ControlStore, region: str, lease: Lease, now: datetime) -> str:
+@dataclass(frozen=True, slots=True)
+class LeaseStore:
+    """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
+
+    objects: ObjectStore
+    prefix: str
+
+    def of(self, region: str, name: str) -> Lease | None:
+        """The last lease, which may have expired. None when it was never taken, or changes its owner right now."""
+        prefix = lease_prefix(self.prefix, region, name)
+        keys = [item.key for item in self.objects.list(prefix)]
+        try:
+            return decode_lease(int(keys[-1][len(prefix) :]), read_object(self.objects, keys[-1])) if keys else None
+        except SegmentNotFound:
+            return None
+
+    def take(
+        self,
+        region: str,
+        name: str,
+        owner: str,
+        *,
+        now: datetime,
+        span: timedelta,
+        is_dead: Callable[[str], bool] = lambda _: False,
+    ) -> Lease:
+        """Take or renew the lease. Returns the lease that holds: that of `owner`, or another owner's that has not
+        expired and whose owner is not dead according to `is_dead`. A lease of a machine whose clock is ahead holds no
+        longer than `span` after it was written, by the store's clock."""
+        prefix = lease_prefix(self.prefix, region, name)
+        while True:
+            keys = [item.key for item in self.objects.list(prefix)]
+            token = int(keys[-1][len(prefix) :]) if keys else 0
+            if keys:
+                try:
+                    current = decode_lease(token, read_object(self.objects, keys[-1]))
+                except SegmentNotFound:
+                    continue  # another process was faster
+                if current.owner != owner and current.until > now and not is_dead(current.owner):
+                    written_at = self.written_at(region, name, token)
+                    if written_at is None:
+                        continue  # likewise
+                    if written_at + span > now:
+                        return replace(current, until=min(current.until, written_at + span))
+            lease = Lease(token=token + 1, owner=owner, until=now + span)
+            data = encode_lease(lease)
+            try:
+                with durable(Step.TAKE_LEASE):
+                    self.objects.put_new(f"{prefix}{lease.token:020d}", io.BytesIO(data), len(data))
+            except SegmentExists:
+                continue
+            self.objects.delete_many(keys)
+            return lease
+
+    def end(self, region: str, name: str, owner: str, *, now: datetime) -> None:
+        """Release the lease, if `owner` still holds it. The next token is still higher."""
+        self.take(region, name, owner, now=now, span=timedelta(0))
+
+    def written_at(self, region: str, name: str, token: int) -> datetime | None:
+        """By the store's clock. None when another owner has taken the lease since."""
+        info = self.objects.stat(f"{lease_prefix(self.prefix, region, name)}{token:020d}")
+        return None if info is None else info.modified_at
+
+
+def clock_difference(leases: LeaseStore, region: str, lease: Lease, now: datetime) -> str:
     """Why ages cannot be computed by this machine's clock, `now`; empty if they can. `lease` was just taken, so the
     time of its object is the store's. Raises StoreUnavailable."""
-    written_at = control.lease_written_at(region, NAME, lease.token)
+    written_at = leases.written_at(region, NAME, lease.token)
     if written_at is None:
         return f"another process took the lease of {region}; run again when it is done"
     if abs(written_at - now) <= SKEW:
@@ -75,10 +144,10 @@ def is_dead(owner: str) -> bool:
 
 @contextmanager
 def hold_lease(
-    control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN, *, name: str = NAME
+    leases: LeaseStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN, *, name: str = NAME
 ) -> Iterator[Lease]:
     """Take the lease, renew it while the body runs, release it. Raises LeaseTaken and the store's errors."""
-    lease = control.take_lease(region, name, owner, now=clock.now(), span=span, is_dead=is_dead)
+    lease = leases.take(region, name, owner, now=clock.now(), span=span, is_dead=is_dead)
     if lease.owner != owner:
         raise LeaseTaken(region, lease)
     done = threading.Event()
@@ -86,7 +155,7 @@ def hold_lease(
     def renew() -> None:
         while not done.wait(span.total_seconds() / 3):
             try:
-                control.take_lease(region, name, owner, now=clock.now(), span=span)
+                leases.take(region, name, owner, now=clock.now(), span=span)
             except ReplicatorError as error:
                 log.warning("lease_not_renewed", extra={log_fields.ERROR: str(error)})
 
@@ -98,6 +167,6 @@ def hold_lease(
         done.set()
         renewer.join()
         try:
-            control.end_lease(region, name, owner, now=clock.now())
+            leases.end(region, name, owner, now=clock.now())
         except ReplicatorError as error:  # what the body did stays done; the lease ends by itself
             log.warning("lease_not_ended", extra={log_fields.ERROR: str(error)})

@@ -122,7 +122,7 @@ class SegmentRepair:
         changed.
         """
         stored = self._stored(segment)
-        record = self.archive.control.quarantine_of(segment)
+        record = self.archive.control.quarantine.of(segment)
         applies = record is not None and stored.info is not None and record.is_of(stored.info.modified_at)
         if stored.state in (SegmentState.SOUND, SegmentState.COVERED, SegmentState.GAP) and not applies:
             if record is None:
@@ -139,7 +139,7 @@ class SegmentRepair:
             uploader.upload(segment, proven.file, proven.footer)
             self._prove_stored(segment, proven)
             if record is not None:
-                self.archive.control.end_quarantine(segment)
+                self.archive.control.quarantine.end(segment)
             return _report(segment, stored, RepairAction.REPAIRED, proven, aside)
 
     @property
@@ -169,7 +169,7 @@ class SegmentRepair:
     def _absent(self, segment: Segment) -> _Stored:
         """A gap explains an absence only as far as it goes: one that was accepted inside of the segment is in it."""
         listing = self.archive.listing(segment.source)
-        quarantined = self.archive.control.quarantined(segment.source.region)
+        quarantined = self.archive.control.quarantine.all(segment.source.region)
         usable = joined(i.segment.offsets for i in listing.infos if i.segment not in quarantined).runs
         lacking = uncovered(usable, segment.offsets)
         if not lacking:
@@ -231,7 +231,7 @@ class SegmentRepair:
     def _topic_id(self, segment: Segment, stored: _Stored, others: Collection[Segment]) -> tuple[str, str]:
         """The topic id that the archive path is of, and by what that is known; empty when nothing says so."""
         source = segment.source
-        claim = self.archive.control.claim_of(source.region, source.path)
+        claim = self.archive.control.claims.of(source.region, source.path)
         if claim is not None and claim.topic_id:
             return claim.topic_id, f"the claim of {source.region}/{source.path}"
         if stored.footer is not None and stored.footer.origin.topic_id:
@@ -260,7 +260,7 @@ class SegmentRepair:
                     file.write(chunk)
             size_bytes = file.tell()
             file.seek(0)
-            aside = self.archive.control.set_aside(segment, digest.hexdigest(), file, size_bytes)
+            aside = self.archive.control.quarantine.set_aside(segment, digest.hexdigest(), file, size_bytes)
         now = self.archive.segments.stat(segment)
         if now is None or (now.etag, now.modified_at) != (stored.info.etag, stored.info.modified_at):
             raise StoreUnavailable(
@@ -286,7 +286,7 @@ class SegmentRepair:
     ) -> RepairReport:
         if dry_run:
             return _report(segment, stored, RepairAction.WOULD_END_QUARANTINE, proven)
-        self.archive.control.end_quarantine(segment)
+        self.archive.control.quarantine.end(segment)
         return _report(segment, stored, RepairAction.QUARANTINE_ENDED, proven)
 
 

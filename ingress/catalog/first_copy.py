@@ -89,7 +89,7 @@ class FirstCopies:
     def _is_other(self, region: str, incarnation: Incarnation, topic_id: str) -> bool:
         """Whether the watermarks are of another incarnation than the archive path: the topic was created again."""
         try:
-            claim = self.control.claim_of(region, incarnation.path)
+            claim = self.control.claims.of(region, incarnation.path)
         except OF_ONE_OBJECT:
             return True
         return claim is not None and bool(claim.topic_id) and bool(topic_id) and claim.topic_id != topic_id

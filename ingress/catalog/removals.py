@@ -63,7 +63,7 @@ class RemovedSources:
     ) -> str:
         for region, incarnation in kept.archived:
             try:
-                claim = self.copies.control.claim_of(region, incarnation.path)
+                claim = self.copies.control.claims.of(region, incarnation.path)
             except OF_ONE_OBJECT as error:
                 return str(error)
             if claim is None or not claim.topic_id:

@@ -23,7 +23,7 @@ class ClaimedTopicIds:
         if (region, path) in self._known:
             return self._known[region, path]
         try:
-            claim = self.control.claim_of(region, path)
+            claim = self.control.claims.of(region, path)
         except OF_ONE_OBJECT:
             return UNREADABLE
         if claim is not None:

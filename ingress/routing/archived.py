@@ -174,7 +174,7 @@ class ArchivedTopics:
         """The id of the cluster that its archive was claimed for; empty when it is not known. Raises
         StoreUnavailable."""
         try:
-            claim = self.control.claim_of(topic.region, topic.incarnations[0].path)
+            claim = self.control.claims.of(topic.region, topic.incarnations[0].path)
         except OF_ONE_OBJECT:
             return ()  # the delivery of its segments stops, with the reason
         return () if claim is None or not claim.cluster_id else (claim.cluster_id,)
@@ -209,7 +209,7 @@ class ArchivedTopics:
             if catalog is not None and self._is_newer(region, topic, stored, catalog, source):
                 continue  # the next catalogue says whether it is a copy of one of this cluster's topics
             if source.on_recreate == "follow" and any(one.id for one in stored):
-                claimed = self.control.claimed(region) if claimed is None else claimed
+                claimed = self.control.claims.incarnations(region) if claimed is None else claimed
                 # an incarnation without stored segments has a number, too, and must not be skipped
                 known = {*stored, *(one for one in claimed if one.topic == topic)}
                 unreadable: dict[str, str] = {}  # by path
@@ -246,7 +246,7 @@ class ArchivedTopics:
         key = (region, path)
         if key not in self._claims:
             try:
-                claim = self.control.claim_of(region, path)
+                claim = self.control.claims.of(region, path)
             except OF_ONE_OBJECT as error:  # an unreadable claim must not be taken for an absent one
                 unreadable[path] = f"{error}. Copy _control/v1/places/{path} again from the source's bucket"
                 return replace(archived, is_readable=False)

@@ -53,7 +53,7 @@ class PathOwners:
         if known is not None or (absent is not None and not absent.expired):
             return known
         try:
-            found = self.control.claim_of(region, path)
+            found = self.control.claims.of(region, path)
         except MalformedEvent as error:  # an unreadable claim must not be taken for an absent one
             raise ForeignSegment(
                 f"the topic of segment {segment} is unknown: {error}. Copy _control/v1/places/{path} again from the "

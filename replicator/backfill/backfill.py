@@ -149,7 +149,7 @@ class Backfill(Closing):
         began = time.monotonic()
         require_conditional_writes(self._config.s3, self._config.region, self.stop)
         control = self._worker.archive.control
-        with hold_lease(control, plan.region, this_process(), self._clock, name=BACKFILL):
+        with hold_lease(control.leases, plan.region, this_process(), self._clock, name=BACKFILL):
             problems = self._begun(plan)
             tasks = [task for task in plan.tasks if task.source not in problems]
             execute: _Execute = self._here if self.spark.settings is None else self._on_spark
@@ -209,7 +209,7 @@ class Backfill(Closing):
     def _begun(self, plan: BackfillPlan) -> Mapping[SourcePartition, str]:
         """Claim the paths, and record the begin of archives that have none. Returns why partitions cannot be done."""
         control, admin = self._worker.archive.control, self._worker.admin
-        claims, claimed = TopicClaims(plan.region, control, self._clock), control.claimed_paths(plan.region)
+        claims, claimed = TopicClaims(plan.region, control, self._clock), control.claims.paths(plan.region)
         cluster_id = admin.cluster_id()
         work = [one for one in plan.partitions if not one.is_empty]
         facts = admin.describe({one.source.topic for one in work})
@@ -224,7 +224,7 @@ class Backfill(Closing):
             elif one.is_first and one.new_begin is not None:
                 # before the first segment, as egress does: a reader never sees one without the other
                 begin = ArchiveBegin(offset=one.new_begin, reason=FIRST, recorded_at=self._clock.now())
-                held = control.record_begin(one.source, begin)
+                held = control.begins.record(one.source, begin)
                 if held.offset != one.new_begin:
                     problems[one.source] = f"egress has begun its archive at {held.offset} since the plan: plan again"
         return problems
@@ -300,11 +300,11 @@ class Backfill(Closing):
                 is_accepted=True,
             )
             with durable(Step.RECORD_GAP):
-                control.record_gap(gap)
-        recorded = control.gap_ranges(source)
+                control.gaps.record(gap)
+        recorded = control.gaps.ranges(source)
         runs = covered(self._worker.archive.segments, source, before=plan.begin).runs
         if not is_joined(plan, runs, recorded):
             return plan.begin, "not all of it is stored: give the same command again"
         # last: until then readers begin where they did, and egress does not search for what is not there
-        held = control.lower_begin(source, ArchiveBegin(offset=new_begin, reason=EARLIER, recorded_at=now))
+        held = control.begins.lower(source, ArchiveBegin(offset=new_begin, reason=EARLIER, recorded_at=now))
         return held.offset, ""

@@ -65,10 +65,10 @@ class FactFinder:
     def topics(self, names: Collection[str]) -> Mapping[str, TopicArchive]:
         """Topics of the cluster, with the path that egress archives each in, or would claim for it."""
         cluster_id, control = self.admin.cluster_id(), self.archive.control
-        claimed = control.claimed_paths(self.region)
+        claimed = control.claims.paths(self.region)
         found = {}
         for name, facts in self.admin.describe(names).items():
-            claim = control.claim_of(self.region, name)
+            claim = control.claims.of(self.region, name)
             incarnation = current(
                 name,
                 facts.topic_id,
@@ -77,7 +77,7 @@ class FactFinder:
                 claimed=claimed,
             )
             refused = ""
-            if claim is None and control.has_objects(self.region, name):
+            if claim is None and control.claims.has_objects(self.region, name):
                 refused = unclaimed_segments(facts)
             elif incarnation.fork:
                 refused = (
@@ -148,13 +148,13 @@ class FactFinder:
         control = self.archive.control
         refused = topic.refused
         try:
-            recorded, begin = control.gap_ranges(source), control.begin(source)  # gaps before the segments
-            first, forks = control.first_begin(source), control.forks(source)
+            recorded, begin = control.gaps.ranges(source), control.begins.of(source)  # gaps before the segments
+            first, forks = control.begins.first_of(source), control.forks.of(source)
         except DataError as error:
             recorded, begin, first, forks = (), None, None, ()
             refused = refused or f"{error}. Restore that object of the archive"
         runs = covered(self.archive.segments, source).runs
-        waiting = unresolved(forks, control.gaps(source) if forks else (), runs)
+        waiting = unresolved(forks, control.gaps.of(source) if forks else (), runs)
         if waiting and not refused:
             refused = explain(waiting[0])
         return PartitionFacts(

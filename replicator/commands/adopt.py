@@ -63,5 +63,5 @@ def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config,
     if settings.ingress is None or topic in admin.describe([topic]):
         return
     for region in sorted({*settings.ingress.regions} - {settings.region}):
-        if control.claim_of(region, topic) is not None or control.has_objects(region, topic):
+        if control.claims.of(region, topic) is not None or control.claims.has_objects(region, topic):
             raise TargetError(f"adopt {topic}: {of_another_region(f'{region}/{topic}', region, settings.region)}")

@@ -53,8 +53,8 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
     if settings.ingress is not None:
         regions.update(settings.ingress.regions)
     with Clients(settings) as reach:
-        sources = [s for found in reach.pool.map(reach.control.gap_sources, sorted(regions)) for s in found]
-        recorded = [gap for found in reach.pool.map(reach.control.gaps, sources) for gap in found]
+        sources = [s for found in reach.pool.map(reach.control.gaps.sources, sorted(regions)) for s in found]
+        recorded = [gap for found in reach.pool.map(reach.control.gaps.of, sources) for gap in found]
         skipped: Sequence[Skipped] = ()
         if settings.ingress is not None:
             reach.checkpoints.read()
@@ -144,9 +144,9 @@ def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: 
     from infra.archive.forward_listing import covered
     from infra.runtime.lifecycle import SystemClock
 
-    recorded = reach.control.gaps(source)
+    recorded = reach.control.gaps.of(source)
     stored = covered(reach.store, source)
-    forks, begin = reach.control.forks(source), reach.control.begin(source)
+    forks, begin = reach.control.forks.of(source), reach.control.begins.of(source)
     if not (recorded or stored.runs or forks or begin):
         raise TargetError(_not_archived(reach, source))
     if any(gap.is_accepted and gap.offsets == wanted for gap in recorded):
@@ -182,8 +182,8 @@ def _record(reach: Clients, gap: RecordedGap) -> None:
     from infra.runtime.crash_points import Step, durable
 
     with durable(Step.RECORD_GAP):
-        reach.control.record_gap(gap)
-    stored_gap = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
+        reach.control.gaps.record(gap)
+    stored_gap = next((g for g in reach.control.gaps.of(gap.source) if g.offsets == gap.offsets), None)
     if stored_gap is None or not stored_gap.is_accepted:
         raise TargetError(f"{gap.source} {gap.offsets} was just recorded for another reason: run it again")
 

@@ -225,8 +225,8 @@ def read_map(store: SegmentStore, control: ControlStore, where: PartitionKey, no
     """Of every incarnation, the oldest first: a listing of its segments, and three small ones. Raises StoreUnavailable
     and MalformedEvent."""
     region, topic, number = where
-    damaged = {str(segment): one.reason for segment, one in control.quarantined(region).items()}
-    ids = ["", *control.later_ids(region, topic)]
+    damaged = {str(segment): one.reason for segment, one in control.quarantine.all(region).items()}
+    ids = ["", *control.claims.later_ids(region, topic)]
     found = [_incarnation_map(store, control, SourcePartition(region, topic, number, id_), damaged) for id_ in ids]
     found.sort(
         key=lambda one: (one.incarnation_id != "", now if one.begin is None else one.begin.recorded_at, one.path)
@@ -240,15 +240,15 @@ def _incarnation_map(
     infos = list(
         islice(chain.from_iterable(store.level(source, n) for n in store.each_level(source)), MOST_SEGMENTS + 1)
     )
-    ranges = control.gap_ranges(source)
-    gaps: Sequence[RecordedGap | OffsetRange] = control.gaps(source) if len(ranges) <= MOST_REASONS else ranges
+    ranges = control.gaps.ranges(source)
+    gaps: Sequence[RecordedGap | OffsetRange] = control.gaps.of(source) if len(ranges) <= MOST_REASONS else ranges
     return incarnation_map(
         Incarnation(source.topic, source.incarnation).path,
         source.incarnation,
         infos[:MOST_SEGMENTS],
         gaps,
         damaged={name: why for name, why in damaged.items() if name.startswith(f"{source}/")},
-        begin=control.begin(source),
-        forks=[fork.next_offset for fork in control.forks(source)],
+        begin=control.begins.of(source),
+        forks=[fork.next_offset for fork in control.forks.of(source)],
         is_cut=len(infos) > MOST_SEGMENTS,
     )

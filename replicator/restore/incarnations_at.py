@@ -53,7 +53,7 @@ class IncarnationsAt:
 
     def _begins_later(self, control: ControlStore, region: str, one: ArchivedIncarnation) -> bool:
         """Whether nothing before the cut is of this path."""
-        begins = (control.begin(one.source(region, number)) for number in self.partitions(one.topic))
+        begins = (control.begins.of(one.source(region, number)) for number in self.partitions(one.topic))
         ends = self.cut.topics[one.topic].ends
         return all(
             begin is not None and end is not None and end <= begin.offset
@@ -66,6 +66,6 @@ class IncarnationsAt:
 
 def _claim(control: ControlStore, region: str, one: ArchivedIncarnation) -> TopicClaim | None:
     try:
-        return control.claim_of(region, one.path)
+        return control.claims.of(region, one.path)
     except DataError:  # damaged, or of a newer program
         return None

@@ -220,7 +220,7 @@ class RestorePlanner:
         if not target_options.needs_catalog:
             return ""
         try:
-            claim = incarnation.claim or self.archive.control.claim_of(selection.region, incarnation.path)
+            claim = incarnation.claim or self.archive.control.claims.of(selection.region, incarnation.path)
         except DataError:  # damaged, or of a newer program
             claim = None
         if claim is not None:
@@ -261,7 +261,7 @@ def listed_plan(
     listed_at = clock.now()
     stored = archive.listing(source)
     # read after the listing: the start is written before the first segment, so it is visible if any segment is
-    begin = archive.control.begin(source)
+    begin = archive.control.begins.of(source)
     return plan_partition(
         source=source,
         target=target,

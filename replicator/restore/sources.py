@@ -41,7 +41,7 @@ def with_earlier_forks(
             found += [
                 SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
             ]
-            claim = archive.control.claim_of(selection.region, before.path)
+            claim = archive.control.claims.of(selection.region, before.path)
     return found
 
 
@@ -79,7 +79,7 @@ def incarnations_of(
     found = archive.segments.incarnations(selection.region)
     stored_paths = {incarnation.path for incarnation in found}
     if at is not None:  # a topic of which nothing is stored is claimed all the same once egress reads it
-        found = sorted({*found, *archive.control.claimed(selection.region)})
+        found = sorted({*found, *archive.control.claims.incarnations(selection.region)})
 
     def is_stored(one: ArchivedIncarnation) -> bool:
         return one.path in stored_paths
@@ -136,10 +136,10 @@ def _incarnation(
     if len(incarnations) == 1:
         return incarnations[0]
     known = {incarnation.incarnation for incarnation in incarnations} | {
-        one for one in control.claimed(selection.region) if one.topic == topic
+        one for one in control.claims.incarnations(selection.region) if one.topic == topic
     }
     ordered, unordered = in_order(
-        ArchivedIncarnation(incarnation=one, claim=control.claim_of(selection.region, one.path))
+        ArchivedIncarnation(incarnation=one, claim=control.claims.of(selection.region, one.path))
         for one in sorted(known)
     )
     if unordered or ordered[-1].path not in {incarnation.path for incarnation in incarnations}:

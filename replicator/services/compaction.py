@@ -132,7 +132,7 @@ class Compaction(Closing):
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
             began_at = self._clock.now()
-            with hold_lease(self._control, region, self.owner, self._clock) as lease:
+            with hold_lease(self._control.leases, region, self.owner, self._clock) as lease:
                 is_whole = selection == JobSelection()
                 # asked at once: the longer ago the lease was written, the more the clocks would seem to differ
                 unknown_ages = self._unknown_ages(region, lease) if is_whole else ""
@@ -157,7 +157,7 @@ class Compaction(Closing):
 
     def _unknown_ages(self, region: str, lease: Lease) -> str:
         try:
-            return clock_difference(self._control, region, lease, self._clock.now())
+            return clock_difference(self._control.leases, region, lease, self._clock.now())
         except ReplicatorError as error:
             return str(error)
 

@@ -83,7 +83,7 @@ def _sources(archive: Archive, route: ArchivedTopic) -> Iterator[SourcePartition
 
 
 def _begin(archive: Archive, source: SourcePartition) -> int:
-    begin = archive.control.begin(source)
+    begin = archive.control.begins.of(source)
     return 0 if begin is None else begin.offset
 
 

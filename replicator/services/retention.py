@@ -94,7 +94,7 @@ class Retention(Closing):
             )
             if dry_run:
                 return collector.run(None, topics, allow_large=allow_large)
-            with hold_lease(self._control, self.region, self._owner, self._clock) as lease:
+            with hold_lease(self._control.leases, self.region, self._owner, self._clock) as lease:
                 return collector.run(lease, topics, allow_large=allow_large)
 
     def clean(self, topics: Collection[str] = (), *, dry_run: bool = False) -> CleaningReport:
@@ -120,7 +120,7 @@ class Retention(Closing):
         if dry_run:
             return compactor.run(job, selection, dry_run=True)
         require_conditional_writes(self._config.s3, self._config.region, self.stop)
-        with hold_lease(self._control, self.region, self._owner, self._clock):
+        with hold_lease(self._control.leases, self.region, self._owner, self._clock):
             return compactor.run(job, selection)
 
     def close(self) -> None:

@@ -116,9 +116,9 @@ class ReachFinder:
         """Recorded gaps first: then each segment that was stored before a gap was recorded is listed. Only a complete
         listing proves that nothing covers an offset. What the source had lost is passed, what retention deleted here is
         not: there were records, and the query has not read them."""
-        recorded, expired = self.archive.control.gap_ranges(source), list[OffsetRange]()
+        recorded, expired = self.archive.control.gaps.ranges(source), list[OffsetRange]()
         if explained_until(recorded, at) > at:  # else their reasons do not matter yet
-            gaps = self.archive.control.gaps(source)
+            gaps = self.archive.control.gaps.of(source)
             recorded = [gap.offsets for gap in gaps if gap.reason != RETENTION]
             expired = [gap.offsets for gap in gaps if gap.reason == RETENTION]
         listing = all_ahead(self.archive.segments, source, at)

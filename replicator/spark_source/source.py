@@ -161,7 +161,7 @@ class SegmentsReader(DataSourceReader):
 def _warn_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
     """Warn of gaps that are not recorded. Egress records those where the source itself lost the offsets."""
     if gaps:
-        recorded = control.gap_ranges(source)
+        recorded = control.gaps.ranges(source)
         log_gaps("archive_gaps", source, [offsets for gap in gaps for offsets in uncovered(recorded, gap)])
 
 

@@ -166,10 +166,10 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         come; else the first stored offset, with `may_have_expired`: a lifecycle rule of the bucket has deleted those
         before it."""
         infos = sorted(archive.segments.firsts(source), key=lambda one: one.segment.offsets.start)
-        recorded = archive.control.begin(source)
+        recorded = archive.control.begins.of(source)
         if recorded is None:
             return infos[0].segment.offsets.start if infos else 0
-        begin = explained_until(archive.control.gap_ranges(source), recorded.offset)
+        begin = explained_until(archive.control.gaps.ranges(source), recorded.offset)
         if not infos:
             return begin
         first = infos[0].segment.offsets.start
@@ -181,7 +181,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _before_late(self, archive: Archive, source: SourcePartition, found: int) -> int:
         """`found`, or the first hole before it whose segment may still come: it may have such a record, too."""
-        infos, recorded = list(archive.segments.list(source)), archive.control.gap_ranges(source)
+        infos, recorded = list(archive.segments.list(source)), archive.control.gaps.ranges(source)
         young = self._clock.now() - self._options.stream.lost_segment_timeout
         for step in from_first(info.segment for info in infos):
             if step.offsets.start >= found:

@@ -70,7 +70,7 @@ class CompactionSources:
         alive = [one for one in self.heartbeats.all() if one.until > now and not self.is_dead(one.owner)]
         by_the_clock = {name for one in alive for name in one.jobs}
         regions = sorted({job.region or self.region for job in self.settings.jobs})
-        leases = {name: found for name in regions if (found := self.control.lease(name, self.lease))}
+        leases = {name: found for name in regions if (found := self.control.leases.of(name, self.lease))}
         last = self.runs.all()
         return CompactionStatus(
             jobs=[
@@ -98,4 +98,4 @@ class CompactionSources:
 
 def _quarantined(control: ControlStore, regions: Sequence[str]) -> Iterator[tuple[Segment, Quarantined]]:
     for region in regions:
-        yield from control.quarantined(region).items()
+        yield from control.quarantine.all(region).items()

@@ -105,9 +105,9 @@ class EgressSources:
     def read(self, now: datetime, pool: Executor) -> EgressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
-        gap_sources = pool.submit(self.control.gap_sources, self.region)
-        fork_sources = pool.submit(self.control.fork_sources, self.region)
-        claimed = self.control.claimed_paths(self.region)
+        gap_sources = pool.submit(self.control.gaps.sources, self.region)
+        fork_sources = pool.submit(self.control.forks.sources, self.region)
+        claimed = self.control.claims.paths(self.region)
         listed = self.admin.topics()
         selected = self._names(listed, claimed)
         topics, refused = describe_each(self.admin, selected)
@@ -116,7 +116,9 @@ class EgressSources:
         # reason
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
-        claims = dict(zip(topics, pool.map(lambda name: self.control.claim_of(self.region, name), topics), strict=True))
+        claims = dict(
+            zip(topics, pool.map(lambda name: self.control.claims.of(self.region, name), topics), strict=True)
+        )
         incarnations = {
             name: current(
                 name,
@@ -132,7 +134,7 @@ class EgressSources:
         stored = archived_partitions(self.store, paths, {}, pool)
         archived = {source: found.extent for source, found in stored.items()}
         with_gaps = gap_sources.result()
-        gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
+        gaps = dict(zip(with_gaps, pool.map(self.control.gaps.ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
         since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
@@ -214,12 +216,12 @@ class EgressSources:
         return select({*listed, *by_name, *topics_of(claimed)}, self.settings.rules, self.own_topics)
 
     def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
-        return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)
+        return unresolved(self.control.forks.of(source), self.control.gaps.of(source), archived.runs)
 
     def _again(self, source: SourcePartition) -> tuple[Extent, Sequence[OffsetRange]]:
         """List again, segments before gaps: a gap is recorded before its segments are removed."""
         found = joined(info.segment.offsets for info in self.store.list(source))
-        return found, self.control.gap_ranges(source)
+        return found, self.control.gaps.ranges(source)
 
 
 def _is_of(committed: Committed, incarnation_id: str, topic_id: str) -> bool:

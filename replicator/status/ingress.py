@@ -275,6 +275,6 @@ class IngressSources:
         self, sources: Collection[SourcePartition], pool: Executor
     ) -> Mapping[SourcePartition, Sequence[OffsetRange]]:
         with_gaps = [
-            s for r in sorted({s.region for s in sources}) for s in self.control.gap_sources(r) if s in sources
+            s for r in sorted({s.region for s in sources}) for s in self.control.gaps.sources(r) if s in sources
         ]
-        return dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
+        return dict(zip(with_gaps, pool.map(self.control.gaps.ranges, with_gaps), strict=True))

@@ -38,7 +38,7 @@ def reported_ends(
     topics = {name: one for name, one in found.value.topics.items() if selection.matches(name)}
     at = IncarnationsAt(_cut(region, found.number, found.value, selection))
     known: dict[str, list[ArchivedIncarnation]] = {}
-    for one in sorted({*archive.segments.incarnations(region), *control.claimed(region)}):
+    for one in sorted({*archive.segments.incarnations(region), *control.claims.incarnations(region)}):
         known.setdefault(one.topic, []).append(ArchivedIncarnation(incarnation=one))
 
     def then(topic: str) -> ArchivedIncarnation | None:
@@ -60,7 +60,7 @@ def lost_partitions(archive: Archive, ends: Mapping[SourcePartition, int], pool:
     folders = sorted({(source.region, source.path) for source in ends})
     numbers = dict(zip(folders, pool.map(lambda folder: archive.segments.partitions(*folder), folders), strict=True))
     absent = [source for source in sorted(ends) if source.partition not in numbers[source.region, source.path]]
-    begins = zip(absent, pool.map(archive.control.begin, absent), strict=True)
+    begins = zip(absent, pool.map(archive.control.begins.of, absent), strict=True)
     return [source for source, begin in begins if begin is None or begin.offset < ends[source]]
 
 

@@ -129,9 +129,9 @@ class Verifier:
         """
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
-        begin = self.stored.control.begin(source)
+        begin = self.stored.control.begins.of(source)
         for _ in range(SCANS):
-            recorded = self.stored.control.gaps(source)
+            recorded = self.stored.control.gaps.of(source)
             infos = self.stored.segments.list(source)
             now, vanished = self.clock.now(), False
             known: dict[Segment, Proven] = {}
@@ -176,11 +176,13 @@ class Verifier:
         self, source: SourcePartition, recorded: Sequence[RecordedGap], covered: Sequence[OffsetRange]
     ) -> Sequence[LogFork]:
         """Unresolved forks. Empty if the archive continues after them in another path, as an operator decided."""
-        waiting = unresolved(self.stored.control.forks(source), recorded, covered)
+        waiting = unresolved(self.stored.control.forks.of(source), recorded, covered)
         if not waiting:
             return ()
-        later = (Incarnation(source.topic, one) for one in self.stored.control.later_ids(source.region, source.topic))
-        claims = (self.stored.control.claim_of(source.region, incarnation.path) for incarnation in later)
+        later = (
+            Incarnation(source.topic, one) for one in self.stored.control.claims.later_ids(source.region, source.topic)
+        )
+        claims = (self.stored.control.claims.of(source.region, incarnation.path) for incarnation in later)
         return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 
     def compare_with_source(
@@ -212,7 +214,7 @@ class Verifier:
         # gaps are read before the listing: retention records them before it removes segments
         gaps = [
             g
-            for g in self.stored.control.gaps(source)
+            for g in self.stored.control.gaps.of(source)
             if g.offsets.overlaps(common) and (g.is_accepted or not g.is_loss)
         ]
         extent = joined(info.segment.offsets for info in self.stored.segments.list(source))

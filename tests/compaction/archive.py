@@ -167,7 +167,7 @@ class Archive:
         )
 
     def lease(self) -> Lease:
-        return self.control.take_lease(SOURCE.region, NAME, "tests", now=self.time, span=timedelta(minutes=5))
+        return self.control.leases.take(SOURCE.region, NAME, "tests", now=self.time, span=timedelta(minutes=5))
 
     def collector(self, settings: RetentionSettings, copies: ReplicaCheck | None = None) -> Collector:
         check = copies or ReplicaCheck(original=self.store)

@@ -77,11 +77,11 @@ def test_begins_and_forks_are_kept() -> None:
     archive = ten_days()
     begin = ArchiveBegin(offset=0, reason="start policy", recorded_at=T0)
     fork = LogFork(source=SOURCE, next_offset=30, leader_epoch=1, end_offset=25, found_at=T0, evidence="x")
-    archive.control.record_begin(SOURCE, begin)
-    archive.control.record_fork(fork)
+    archive.control.begins.record(SOURCE, begin)
+    archive.control.forks.record(fork)
     collected(archive)
     assert archive.segments() == KEPT
-    assert (archive.control.begin(SOURCE), archive.control.forks(SOURCE)) == (begin, [fork])
+    assert (archive.control.begins.of(SOURCE), archive.control.forks.of(SOURCE)) == (begin, [fork])
 
 
 def test_expired_segments_are_recorded_and_then_deleted() -> None:
@@ -95,7 +95,7 @@ def test_expired_segments_are_recorded_and_then_deleted() -> None:
     assert [plan.segments for plan in report.removed] == [OLD]
     assert archive.segments() == KEPT
     assert archive.read() == ROWS[30:]
-    [gap] = archive.control.gaps(SOURCE)
+    [gap] = archive.control.gaps.of(SOURCE)
     assert (gap.offsets, gap.reason, gap.low, gap.high, gap.is_loss) == (OffsetRange(0, 29), RETENTION, 0, 100, False)
     assert [one for one in did if one[0] is not Step.TAKE_LEASE] == [
         (Step.RECORD_GAP, BEFORE, 10),
@@ -113,7 +113,7 @@ def test_a_second_run_removes_nothing_and_the_next_day_continues() -> None:
     archive.time += DAY
     collected(archive)
     assert archive.segments() == KEPT[1:]
-    assert archive.control.gap_ranges(SOURCE) == ranges((0, 39))
+    assert archive.control.gaps.ranges(SOURCE) == ranges((0, 39))
 
 
 def test_a_growing_range_is_one_record_and_always_explained() -> None:
@@ -122,7 +122,7 @@ def test_a_growing_range_is_one_record_and_always_explained() -> None:
 
     def explained(step: Step, when: str) -> None:
         steps_seen.add(step)
-        recorded = archive.control.gap_ranges(SOURCE)
+        recorded = archive.control.gaps.ranges(SOURCE)
         missing = set(range(100)) - covered(archive.segments())
         assert all(explained_until(recorded, offset) > offset for offset in missing), (step, when)
 
@@ -131,7 +131,7 @@ def test_a_growing_range_is_one_record_and_always_explained() -> None:
         observe(explained)
         for day in range(1, 7):
             collected(archive)
-            [gap] = archive.control.gaps(SOURCE)
+            [gap] = archive.control.gaps.of(SOURCE)
             assert (gap.offsets.start, gap.offsets.next_offset) == (0, archive.segments()[0].offsets.start)
             assert (gap.reason, gap.low, gap.high) == (RETENTION, 0, 100)
             assert gap.offsets.next_offset == 20 + 10 * day
@@ -149,10 +149,10 @@ def test_records_of_earlier_runs_become_one_and_those_of_other_reasons_stay() ->
     accepted = replace(retained, offsets=OffsetRange(15, 19), is_accepted=True)
     adjoining = [replace(retained, offsets=one) for one in ranges((20, 24), (25, 27), (26, 29))]
     for gap in (retained, lost, accepted, *adjoining):
-        archive.control.record_gap(gap)
+        archive.control.gaps.record(gap)
     archive.time = T0 + 7.5 * DAY
     assert [plan.segments for plan in collected(archive).removed] == [KEPT[:1]]
-    gaps = archive.control.gaps(SOURCE)
+    gaps = archive.control.gaps.of(SOURCE)
     assert [gap.offsets for gap in gaps] == ranges((0, 9), (10, 14), (15, 19), (20, 39))
     assert gaps[:3] == [retained, lost, accepted]
     assert (gaps[3].reason, gaps[3].low, gaps[3].high) == (RETENTION, 0, 100)
@@ -163,7 +163,7 @@ def test_an_unreadable_gap_record_is_left_unchanged() -> None:
     archive.memory.put_new(gap_key(PREFIX, SOURCE, OffsetRange(0, 29)), io.BytesIO(b"{}"), 2)
     archive.time = T0 + 7.5 * DAY
     collected(archive)
-    assert archive.control.gap_ranges(SOURCE) == ranges((0, 29), (30, 39))
+    assert archive.control.gaps.ranges(SOURCE) == ranges((0, 29), (30, 39))
 
 
 @pytest.mark.parametrize("when", [BEFORE, AFTER])
@@ -192,14 +192,14 @@ def test_a_run_that_dies_is_finished_by_the_next(step: Step, when: str) -> None:
     archive.time += timedelta(minutes=6)  # the dead one's lease
     collected(archive)
     assert archive.segments() == KEPT[1:]
-    assert archive.control.gap_ranges(SOURCE) == ranges((0, 39))
+    assert archive.control.gaps.ranges(SOURCE) == ranges((0, 39))
 
 
 def test_a_dry_run_changes_nothing() -> None:
     archive = ten_days()
     report = archive.collector(WEEK).run(None)
     assert [plan.segments for plan in report.plans] == [OLD]
-    assert (report.removed, len(archive.segments()), archive.control.gap_ranges(SOURCE)) == ([], 10, [])
+    assert (report.removed, len(archive.segments()), archive.control.gaps.ranges(SOURCE)) == ([], 10, [])
 
 
 def test_topics_without_a_rule_and_regions_of_others_are_never_touched() -> None:
@@ -219,7 +219,7 @@ def test_a_later_incarnation_of_the_topic_has_the_same_rule() -> None:
     archive = filled(*(Segment(later, 0, OffsetRange(10 * n, 10 * n + 9)) for n in range(10)))
     [plan] = collected(archive, topics=["orders"]).removed
     assert (plan.source, len(plan.deletions)) == (later, 3)
-    assert archive.control.gap_ranges(later) == ranges((0, 29))
+    assert archive.control.gaps.ranges(later) == ranges((0, 29))
 
 
 def test_only_the_topics_asked_for() -> None:
@@ -235,7 +235,7 @@ class TestRefused:
         report = collected(archive, settings, **run)
         assert report.removed == []
         assert len(archive.segments()) == 10
-        assert archive.control.gap_ranges(SOURCE) == []
+        assert archive.control.gaps.ranges(SOURCE) == []
         [why] = report.refused.values()
         return why
 
@@ -285,13 +285,13 @@ class TestRefused:
     def test_a_quarantined_segment(self) -> None:
         archive = ten_days()
         found = Quarantined(stored_at=T0 + DAY, reason="damaged", found_at=T0 + DAY)
-        archive.control.quarantine(OLD[1], found)
+        archive.control.quarantine.record(OLD[1], found)
         assert "is quarantined" in self.refused(archive)
 
     def test_an_object_that_was_replaced_is_not_quarantined_any_more(self) -> None:
         """As the message about it asks; in a copy of the bucket the record is of an object that never was there."""
         archive = ten_days()
-        archive.control.quarantine(OLD[1], Quarantined(stored_at=T0 - DAY, reason="damaged", found_at=T0))
+        archive.control.quarantine.record(OLD[1], Quarantined(stored_at=T0 - DAY, reason="damaged", found_at=T0))
         report = archive.collector(WEEK).run(archive.lease())
         assert (report.refused, len(report.removed)) == ({}, 1)
 
@@ -377,7 +377,7 @@ class TestCopies:
         assert list(report.kept) == [OLD[1]]
         assert word in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
-        assert archive.control.gap_ranges(SOURCE) == ranges((0, 9))
+        assert archive.control.gaps.ranges(SOURCE) == ranges((0, 9))
 
     def test_segments_that_sync_copies_need_their_copy(self) -> None:
         archive = ten_days()
@@ -463,4 +463,4 @@ def test_slow_readers_find_every_missing_offset_explained() -> None:
     collected(archive)
     [first, *_] = steps(archive.segments(), behind)
     assert first == Gap(OffsetRange(15, 29))
-    assert explained_until(archive.control.gap_ranges(SOURCE), behind) == 30
+    assert explained_until(archive.control.gaps.ranges(SOURCE), behind) == 30

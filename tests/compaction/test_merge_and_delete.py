@@ -185,7 +185,7 @@ def test_a_corrupt_input_fails_its_plan_by_name_and_is_left_alone(at: int) -> No
     left = set(archive.segments())
     assert names[at] in left
     assert left == {0: {names[0], segment(20, 80, 1)}, 1: set(names), 2: {segment(0, 39, 1), names[2]}}[at]
-    assert set(archive.control.quarantined(SOURCE.region)) == {names[at]}
+    assert set(archive.control.quarantine.all(SOURCE.region)) == {names[at]}
     again = run(archive)
     assert again.outcomes == []
     assert list(again.quarantined) == [str(names[at])]
@@ -214,7 +214,7 @@ def test_a_corrupt_input_that_is_gone_meanwhile_is_not_quarantined() -> None:
     report = replace(compactor, execute=execute).run(job(), ALL)
     assert any(outcome.bad for outcome in report.outcomes)
     assert report.failed, "it did not merge, and may in the next run"
-    assert (dict(report.quarantined), dict(archive.control.quarantined(SOURCE.region))) == ({}, {})
+    assert (dict(report.quarantined), dict(archive.control.quarantine.all(SOURCE.region))) == ({}, {})
 
 
 def test_an_object_that_was_repaired_meanwhile_is_not_quarantined() -> None:
@@ -236,7 +236,7 @@ def test_an_object_that_was_repaired_meanwhile_is_not_quarantined() -> None:
     report = replace(compactor, execute=execute).run(job(), ALL)
     assert any(outcome.bad for outcome in report.outcomes)
     assert report.failed, "it did not merge, and may in the next run"
-    assert (dict(report.quarantined), dict(archive.control.quarantined(SOURCE.region))) == ({}, {})
+    assert (dict(report.quarantined), dict(archive.control.quarantine.all(SOURCE.region))) == ({}, {})
 
 
 class _WholeSeconds(FailingStore):

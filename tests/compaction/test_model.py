@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
     @property
     def removed(self) -> set[int]:
         """Offsets recorded as removed, whether they are deleted yet or not."""
-        return {o for gap in self.archive.control.gap_ranges(SOURCE) for o in range(gap.start, gap.next_offset)}
+        return {o for gap in self.archive.control.gaps.ranges(SOURCE) for o in range(gap.start, gap.next_offset)}
 
     @property
     def expected(self) -> list[Row]:

@@ -241,7 +241,7 @@ def test_repair_segment() -> None:
     info = here.store.stat(format_key("data", WANTED))
     assert info is not None
     found = Quarantined(stored_at=info.modified_at, reason="damaged", found_at=info.modified_at)
-    repair.archive.control.quarantine(WANTED, found)
+    repair.archive.control.quarantine.record(WANTED, found)
     other = archive_of(SegmentStore(there, "data"), ParquetFormat())
     repair.repair(WANTED, SegmentCopy(other, "other"))
     assert here.found == of_store("repair-segment")

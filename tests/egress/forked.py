@@ -33,11 +33,11 @@ def settle(process: Process, turns: int = 10) -> None:
 
 
 def forks(world: World, incarnation: str = "") -> list[tuple[int | None, int]]:
-    return [(f.end_offset, f.next_offset) for f in world.control_peek.forks(source(P, incarnation))]
+    return [(f.end_offset, f.next_offset) for f in world.control_peek.forks.of(source(P, incarnation))]
 
 
 def accept(world: World, start: int, end: int, incarnation: str = "") -> None:
-    world.control_peek.record_gap(
+    world.control_peek.gaps.record(
         RecordedGap(
             source=source(P, incarnation),
             offsets=OffsetRange(start, end),

@@ -23,13 +23,13 @@ from tests.fakes.surroundings import T0
 
 
 def begin(world: World, partition: TopicPartition = P) -> ArchiveBegin | None:
-    return world.control_peek.begin(source(partition))
+    return world.control_peek.begins.of(source(partition))
 
 
 def test_the_begin_is_written_before_anything_is_stored_or_committed(world: World) -> None:
     world.rules = (rule("t", start="latest"),)
     world.broker.hole(P, 7)
-    world.control.claim("a", "t", TopicClaim(topic_id="id-t", cluster_id="cluster", number=0, claimed_at=T0))
+    world.control.claims.record("a", "t", TopicClaim(topic_id="id-t", cluster_id="cluster", number=0, claimed_at=T0))
     world.objects.away = {"put_new"}
     process = joined(world)
     assert (begin(world), world.position(P)) == (None, -1)
@@ -76,7 +76,7 @@ def test_offsets_that_the_source_lost_since_are_a_gap(world: World) -> None:
     world.produce(P, 5)
     world.broker.trim(P, 3)
     joined(world, consumer=FakeSourceConsumer(world.broker)).stop()
-    assert list(world.control.gap_ranges(source(P))) == [OffsetRange(0, 2)]
+    assert list(world.control.gaps.ranges(source(P))) == [OffsetRange(0, 2)]
     assert world.ranges(P) == [(3, 4)]
 
 
@@ -87,14 +87,14 @@ def test_the_first_begin_stands(world: World) -> None:
     process.turn(2)
     first = ArchiveBegin(offset=0, reason="another process", recorded_at=T0)
     world.produce(P, 4)
-    real = world.control_peek.record_begin(source(P), first)
+    real = world.control_peek.begins.record(source(P), first)
     world.objects.memory.delete_many(["data/a/_control/v1/begins/t/0"])
     fast = {"done": False}
 
     def other(key: str) -> None:
         if "/begins/t/0" in key and not fast["done"]:
             fast["done"] = True
-            world.control_peek.record_begin(source(P), real)
+            world.control_peek.begins.record(source(P), real)
         elif not fast["done"]:
             world.objects.before["put_new"] = other
 

@@ -197,7 +197,7 @@ def test_the_archive_shows_a_fork_when_the_group_does_not(world: World, high: in
     process = joined(world)
     for _ in range(3):
         settle(process)
-    [fork] = world.control_peek.forks(source(P))
+    [fork] = world.control_peek.forks.of(source(P))
     assert fork.next_offset == 6
     assert min(high, 3) <= fork.contested.start <= high
     assert world.ranges(P) == [(0, 5)]
@@ -248,7 +248,7 @@ def test_a_topic_created_again_is_no_fork(world: World) -> None:
     settle(process)
     assert process.stopped == {}
     assert world.ranges(P, "id-t-1")[-1][1] == 8
-    assert world.control_peek.fork_sources("a") == []
+    assert world.control_peek.forks.sources("a") == []
 
 
 def test_epochs_that_begin_again_below_nothing_archived_are_no_fork(world: World) -> None:
@@ -369,13 +369,13 @@ def test_a_fork_that_contests_more_is_recorded_in_addition_to_the_first_at_its_o
         return LogFork(source=source(P), next_offset=9, leader_epoch=3, end_offset=end_offset, found_at=T0)
 
     for end_offset in (5, 7, 5, 2, 3, None):
-        world.control.record_fork(fork(end_offset))
-    assert {f.end_offset for f in world.control.forks(source(P))} >= {5, 2, None}
-    assert fork(7) not in world.control.forks(source(P))
-    assert world.control.fork_sources("a") == [source(P)]
+        world.control.forks.record(fork(end_offset))
+    assert {f.end_offset for f in world.control.forks.of(source(P))} >= {5, 2, None}
+    assert fork(7) not in world.control.forks.of(source(P))
+    assert world.control.forks.sources("a") == [source(P)]
 
 
 def test_forks_survive_their_text(world: World) -> None:
     fork = LogFork(source=source(P), next_offset=9, leader_epoch=None, end_offset=None, found_at=T0, evidence="x")
-    world.control.record_fork(fork)
-    assert world.control.forks(source(P)) == [fork]
+    world.control.forks.record(fork)
+    assert world.control.forks.of(source(P)) == [fork]

@@ -31,7 +31,7 @@ def again(world: World, process: Process) -> Process:
 
 
 def gaps(world: World, incarnation: str) -> list[OffsetRange]:
-    return list(world.control_peek.gap_ranges(source(P, incarnation)))
+    return list(world.control_peek.gaps.ranges(source(P, incarnation)))
 
 
 def gap_after_a_fork(world: World) -> Process:
@@ -137,7 +137,7 @@ def test_a_path_that_began_behind_an_accepted_fork_waits_until_the_log_has_grown
     process.consumer.fail_commits(P)
     process.join()
     process.crash()
-    begin = world.control_peek.begin(source(P, FORK1))
+    begin = world.control_peek.begins.of(source(P, FORK1))
     assert begin is not None
     assert (begin.offset, world.position(P)) == (10, 10)
     cut(world, 6, 2)
@@ -222,7 +222,7 @@ def test_a_fork_that_contests_exactly_what_the_archives_retention_removed_can_be
     removed = RecordedGap(
         source=source(P), offsets=OffsetRange(0, 9), reason="retention of the archive", low=0, high=10, recorded_at=T0
     )
-    world.control_peek.record_gap(removed)
+    world.control_peek.gaps.record(removed)
     cut(world, 0, 20)
     settle(process := joined(world))
     assert "gaps accept a/t/0 0-9" in stop_reason(process)

@@ -27,7 +27,7 @@ def joined(world: World) -> Process:
 
 
 def gaps(world: World) -> list[OffsetRange]:
-    return list(world.control.gap_ranges(source(P)))
+    return list(world.control.gaps.ranges(source(P)))
 
 
 def test_retention_while_it_was_down(world: World) -> None:
@@ -37,7 +37,7 @@ def test_retention_while_it_was_down(world: World) -> None:
     world.broker.trim(P, 11)
     process = joined(world)
     process.later()
-    [gap] = world.control.gaps(source(P))
+    [gap] = world.control.gaps.of(source(P))
     assert (gap.offsets, gap.low, gap.high, gap.recorded_at) == (OffsetRange(5, 10), 11, 14, T0)
     assert "retention" in gap.reason
     assert world.ranges(P) == [(0, 4), (11, 13)]
@@ -161,12 +161,12 @@ def test_gaps_that_are_joined_while_they_are_read_are_found_joined(world: World)
         RecordedGap(source=source(P), offsets=offsets, reason=RETENTION, low=0, high=20, recorded_at=T0)
         for offsets in (OffsetRange(0, 9), OffsetRange(10, 19), OffsetRange(0, 19))
     )
-    world.control_peek.record_gap(first)
-    world.control_peek.record_gap(second)
+    world.control_peek.gaps.record(first)
+    world.control_peek.gaps.record(second)
 
     def join(_key: str) -> None:
-        world.control_peek.record_gap(both)
-        world.control_peek.remove_gaps([first, second])
+        world.control_peek.gaps.record(both)
+        world.control_peek.gaps.remove([first, second])
 
     world.objects.before["open"] = join
-    assert world.control.gaps(source(P)) == [both]
+    assert world.control.gaps.of(source(P)) == [both]

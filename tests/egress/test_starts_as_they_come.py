@@ -146,6 +146,6 @@ def test_a_region_of_many_archives_is_not_listed_for_few_topics(make: Make, monk
     assert {f"data/a/_control/v1/begins/{name}/" for name in names} <= set(listings)
     for partition in partitions:
         world.expect(partition)
-        found = world.control_peek.begin(source(partition))
+        found = world.control_peek.begins.of(source(partition))
         assert found is not None
         assert found.reason == "start policy"

@@ -150,6 +150,6 @@ def test_a_gap_the_later_owner_wrote_down_stays(world: World) -> None:
     world.produce(P, 4)
     world.rules = (rule("t", on_gap="record"),)
     joined(world).stop()
-    assert [str(o) for o in world.control.gap_ranges(source(P))] == ["[0,2]"]
+    assert [str(o) for o in world.control.gaps.ranges(source(P))] == ["[0,2]"]
     assert len(thaw(zombie, world)) == 1
     assert world.ranges(P) == [(0, 2), (3, 6)]

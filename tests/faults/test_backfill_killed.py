@@ -100,7 +100,7 @@ class Bench:
         """As by an egress that began at the end and has not stored anything."""
         for partition, end in enumerate(self.ends()):
             begin = ArchiveBegin(offset=end, reason="start policy", recorded_at=datetime.now(UTC))
-            self.control.record_begin(self.source(partition), begin)
+            self.control.begins.record(self.source(partition), begin)
 
     def run(self, code: int, *options: str, **rule: object) -> str:
         """With `--spark` its workers are under orders, too."""
@@ -138,8 +138,8 @@ class Bench:
             truth = self.records(partition)
             for segment in segments:
                 assert self.read(segment) == [row for row in truth if row["offset"] in segment.offsets], segment
-            begin = self.control.begin(source)
-            explained = [*joined(s.offsets for s in segments).runs, *self.control.gap_ranges(source)]
+            begin = self.control.begins.of(source)
+            explained = [*joined(s.offsets for s in segments).runs, *self.control.gaps.ranges(source)]
             if is_whole:
                 assert (begin.offset if begin else None) == first
             if begin is not None and begin.offset < end and (is_whole or begin.reason == "backfill"):

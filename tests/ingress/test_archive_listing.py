@@ -138,9 +138,9 @@ def test_together_is_what_each_is_alone(
         world.record_begin(offset, partition=partition)
         if lowers:
             source = SourcePartition(REGION, "t", partition)
-            before = world.control.begin(source)
+            before = world.control.begins.of(source)
             assert before is not None
-            world.control.lower_begin(source, replace(before, offset=offset - 5))
+            world.control.begins.lower(source, replace(before, offset=offset - 5))
     world.put(0, 3, topic="t2", notify=False)  # its name begins alike
     world.put(0, 3, incarnation="id", topic_id="id", notify=False)
     sources = [SourcePartition(REGION, "t", partition) for partition in (0, 1, 2, 10)]

@@ -283,7 +283,7 @@ class World:
     ) -> None:
         name = topic_id or incarnation or "first"
         claim = TopicClaim(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
-        ControlStore(self.objects.memory, "data").claim(
+        ControlStore(self.objects.memory, "data").claims.record(
             REGION, f"{topic}@{incarnation}" if incarnation else topic, claim
         )
 
@@ -330,7 +330,7 @@ class World:
 
     def record_begin(self, offset: int, *, partition: int = 0, incarnation: str = "") -> None:
         begin = ArchiveBegin(offset=offset, reason="test", recorded_at=self.clock.at)
-        ControlStore(self.objects.memory, "data").record_begin(
+        ControlStore(self.objects.memory, "data").begins.record(
             SourcePartition(REGION, "t", partition, incarnation), begin
         )
 
@@ -339,7 +339,7 @@ class World:
         gap = RecordedGap(
             source=source, offsets=offsets, reason="test", low=end + 1, high=end + 1, recorded_at=self.clock.at
         )
-        ControlStore(self.objects.memory, "data").record_gap(gap)
+        ControlStore(self.objects.memory, "data").gaps.record(gap)
 
     def remove(self, *segments: Segment, notify: bool = True) -> None:
         self.peek.delete_many(segments)

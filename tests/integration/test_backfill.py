@@ -113,7 +113,7 @@ class Archive:
         return rows
 
     def begins(self) -> list[int | None]:
-        found = [self.control.begin(self.source(partition)) for partition in range(PARTITIONS)]
+        found = [self.control.begins.of(self.source(partition)) for partition in range(PARTITIONS)]
         return [None if begin is None else begin.offset for begin in found]
 
 
@@ -289,7 +289,7 @@ def test_a_range_that_does_not_reach_the_begin(history: History, run: Callable[.
     code, text = run(archive.settings(), history.topic, "--offsets", "3-10", "--leave-gap")
     assert (code, archive.begins()) == (0, [3, 3]), text
     for partition, begin in enumerate(begins):
-        assert archive.control.gap_ranges(archive.source(partition)) == [OffsetRange(11, begin - 1)]
+        assert archive.control.gaps.ranges(archive.source(partition)) == [OffsetRange(11, begin - 1)]
         assert archive.runs(partition)[0] == OffsetRange(3, 10)
     code, text = run(archive.settings(), history.topic, "--gaps")
     assert (code, archive.begins()) == (0, [0, 0]), text

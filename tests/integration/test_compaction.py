@@ -226,7 +226,7 @@ def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: in
     assert code == 0 or err.splitlines()[-1].startswith("replicator: stopped before everything was merged")
     assert wait_until(lambda: not marked(str(bucket.scratch)), timedelta(seconds=5)), marked(str(bucket.scratch))
     assert list(bucket.scratch.iterdir()) == []
-    lease = ControlStore(bucket.objects, "data").lease("a", NAME)
+    lease = ControlStore(bucket.objects, "data").leases.of("a", NAME)
     assert lease is not None
     assert lease.until <= datetime.now(UTC), "it was given back"
     assert any(len(bucket.segments(source)) > 1 for source in sources), "it was over before"

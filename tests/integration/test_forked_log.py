@@ -71,7 +71,7 @@ class Forking(Source):
         assert wait_until(committed, PATIENCE)
 
     def forks(self) -> list[LogFork]:
-        return list(self.control.forks(self.source_partition()))
+        return list(self.control.forks.of(self.source_partition()))
 
     def forget_the_group(self) -> None:
         """As when its offsets expire. It must have no members."""
@@ -184,7 +184,7 @@ def test_a_begin_outlives_the_groups_offsets(source: Forking) -> None:
     assert found is not None
     note = read_commit_metadata(found)
     assert note is not None
-    begin = source.control.begin(source.source_partition())
+    begin = source.control.begins.of(source.source_partition())
     assert begin is not None
     assert (begin.offset, note.begun_at, found.leader_epoch) == (1, 1, 0)
     source.forget_the_group()

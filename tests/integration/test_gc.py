@@ -97,7 +97,7 @@ def test_the_command(
     assert [list(one["segments"]) for one in report["removed"]] == [[str(names[0]), str(names[2])]]
     assert report["covered"]["outcomes"][0]["deleted"] == 1
     assert {info.segment for info in store.list(SOURCE)} == {names[1], *names[3:]}
-    assert control.gap_ranges(SOURCE) == [OffsetRange(0, 9), OffsetRange(20, 29)]
+    assert control.gaps.ranges(SOURCE) == [OffsetRange(0, 9), OffsetRange(20, 29)]
     assert report["aborted_uploads"] == [abandoned]
     left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert [one["Key"] for one in left] == ["data/a/orders/0/notes.txt"]

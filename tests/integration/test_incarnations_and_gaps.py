@@ -167,7 +167,7 @@ def test_created_again_while_egress_runs(source: Source, refresh: str, count: in
         source.holds([*new, b"last"], incarnation)
     assert source.values() == old
     assert source.ranges(incarnation)[0][0] == 0
-    assert source.control.claimed_paths("a") == [source.topic, f"{source.topic}@{incarnation}"]
+    assert source.control.claims.paths("a") == [source.topic, f"{source.topic}@{incarnation}"]
 
 
 def test_an_incarnation_that_the_consumer_entered_silently_is_found_out_before_it_is_stored(source: Source) -> None:
@@ -211,7 +211,7 @@ def test_created_again_while_egress_is_down(source: Source) -> None:
         source.holds([b"third"], third)
     assert (source.values(), source.values(incarnation)) == (old, new)
     paths = [source.topic, *sorted(f"{source.topic}@{each}" for each in (incarnation, third))]
-    assert list(source.control.claimed_paths("a")) == paths
+    assert list(source.control.claims.paths("a")) == paths
 
 
 def delete_records(source: Source, before: int) -> None:
@@ -228,7 +228,7 @@ def test_deleted_records_are_written_down_and_passed(source: Source) -> None:
     delete_records(source, 12)
     with source.egress(on_gap="record"):
         source.holds(records[:5] + records[12:])
-    assert source.control.gap_ranges(source.source_partition()) == [OffsetRange(5, 11)]
+    assert source.control.gaps.ranges(source.source_partition()) == [OffsetRange(5, 11)]
     assert source.ranges()[1][0] == 12
 
 

@@ -66,13 +66,13 @@ class Archive:
         claim = TopicClaim(
             topic_id=incarnation or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC)
         )
-        self.control.claim("a", path, claim)
+        self.control.claims.record("a", path, claim)
 
     def record_gap(self, start: int, end: int) -> None:
         source, offsets = SourcePartition("a", self.topic, 0), OffsetRange(start, end)
         now = datetime.now(UTC)
         gap = RecordedGap(source=source, offsets=offsets, reason="retention", low=end + 1, high=99, recorded_at=now)
-        self.control.record_gap(gap)
+        self.control.gaps.record(gap)
 
     def config(self, **source: object) -> Config:
         aws = {

@@ -131,5 +131,5 @@ def test_gc(here: Bucket, there: Bucket, run: Run) -> None:
     assert here.segments(name(1, 0, 0).source) == [name(1, start, start + 9) for start in range(10, 60, 10)]
     assert here.segments(name(2, 0, 0).source) == [name(2, 40, 49), name(2, 50, 59)]
     control = ControlStore(here.objects, "data")
-    gaps = {source.partition: control.gap_ranges(source) for source in control.gap_sources("a")}
+    gaps = {source.partition: control.gaps.ranges(source) for source in control.gaps.sources("a")}
     assert gaps == {0: [OffsetRange(0, 29)], 1: [OffsetRange(0, 9)], 2: [OffsetRange(0, 39)]}

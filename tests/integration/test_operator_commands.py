@@ -325,12 +325,12 @@ def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:
     assert desk.run("gaps", region="a") == (0, "no gaps are recorded\n")
     with Clients(load(desk.files["a"])) as reach:
         kept = OffsetRange(0, 0)
-        reach.control.record_gap(
+        reach.control.gaps.record(
             RecordedGap(source=desk.source(), offsets=kept, reason=RETENTION, low=0, high=2, recorded_at=AT)
         )
         code, text = desk.run("gaps", region="a")
         assert (code, "1 offset removed by retention, recorded" in text) == (0, True)
-        reach.control.record_gap(
+        reach.control.gaps.record(
             RecordedGap(
                 source=desk.source(), offsets=OffsetRange(2, 2), reason="retention", low=3, high=20, recorded_at=AT
             )

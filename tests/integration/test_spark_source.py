@@ -246,7 +246,7 @@ def test_gaps_are_passed_over_and_logged_unless_recorded(archive: Archive, caplo
     gap = RecordedGap(
         source=source, offsets=OffsetRange(40, 160), reason="trimmed", low=0, high=200, recorded_at=ORIGIN.created_at
     )
-    ControlStore(archive.objects, "data").record_gap(gap)
+    ControlStore(archive.objects, "data").gaps.record(gap)
     caplog.clear()
     assert reader.partitions() != []
     assert caplog.records == []

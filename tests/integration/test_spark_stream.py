@@ -123,7 +123,7 @@ def test_a_recorded_gap_is_passed(spark: SparkSession, archive: Archive) -> None
     gap = RecordedGap(
         source=source, offsets=OffsetRange(50, 99), reason="trimmed", low=0, high=200, recorded_at=ORIGIN.created_at
     )
-    ControlStore(archive.objects, "data").record_gap(gap)
+    ControlStore(archive.objects, "data").gaps.record(gap)
     assert flat(drain(spark, archive, partition="0")) == places(0, 0, 50) + places(0, 100, 100)
 
 

@@ -89,12 +89,12 @@ class EgressProcesses(RuleBasedStateMachine):
         """The incarnation id of its archive path: that of the fork, or empty for the plain path, or its own name."""
         if fork:
             return fork_id(topic_id, fork)
-        plain = self.world.control_peek.claim_of("a", "t")
+        plain = self.world.control_peek.claims.of("a", "t")
         return "" if plain is not None and plain.topic_id == topic_id else topic_id
 
     def fork(self) -> int:
         """How many forks of this incarnation were adopted."""
-        return newest_fork(later_ids(self.world.control_peek.claimed_paths("a"), "t"), self.topic_id)
+        return newest_fork(later_ids(self.world.control_peek.claims.paths("a"), "t"), self.topic_id)
 
     @property
     def name(self) -> str:
@@ -282,7 +282,7 @@ class EgressProcesses(RuleBasedStateMachine):
                 recorded_at=self.world.clock.at,
                 is_accepted=True,
             )
-            self.world.control_peek.record_gap(gap)
+            self.world.control_peek.gaps.record(gap)
 
     # --- processes and their partitions ---
 
@@ -384,7 +384,7 @@ class EgressProcesses(RuleBasedStateMachine):
             committed = self.committed(p)
             if committed is not None:
                 incarnation = self.incarnation(self.topic_id, self.fork())
-                begin = self.world.control_peek.begin(source(p, incarnation))
+                begin = self.world.control_peek.begins.of(source(p, incarnation))
                 assert begin is not None
                 assert self.covered_until(p, incarnation, begin.offset) >= committed.next_offset
                 assert read_commit_metadata(committed) == CommitMetadata(begin.offset, 2, self.name)
@@ -392,7 +392,7 @@ class EgressProcesses(RuleBasedStateMachine):
 
     def covered_until(self, p: TopicPartition, incarnation: str, start: int) -> int:
         """Archived, or lost at the source, which is only where the log forks."""
-        gaps = self.world.control_peek.gap_ranges(source(p, incarnation)) if self.forked else ()
+        gaps = self.world.control_peek.gaps.ranges(source(p, incarnation)) if self.forked else ()
         covered = [*(s.offsets for s in self.world.segments(p, incarnation)), *gaps]
         return next((o.start for o in uncovered(covered, OffsetRange(start, 1 << 62))), start)
 
@@ -433,7 +433,7 @@ class EgressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:
             for fork in range(self.fork() + 1):
                 where = source(p, self.incarnation(self.topic_id, fork))
-                forks, gaps = self.world.control_peek.forks(where), self.world.control_peek.gaps(where)
+                forks, gaps = self.world.control_peek.forks.of(where), self.world.control_peek.gaps.of(where)
                 seams = sorted({0, *(f.next_offset for f in forks if accepted_until([f], gaps) > 0), 1 << 62})
                 segments = self.world.segments(p, where.incarnation)
                 for start, end in pairwise(seams):
@@ -499,7 +499,7 @@ class EgressProcesses(RuleBasedStateMachine):
         self.no_path_holds_two_logs()
         for p in PARTITIONS:
             end, incarnation = world.broker.logs[p].stable, self.incarnation(self.topic_id, self.fork())
-            begin = world.control_peek.begin(source(p, incarnation))
+            begin = world.control_peek.begins.of(source(p, incarnation))
             assert begin is not None
             assert self.covered_until(p, incarnation, begin.offset) == end, (p, world.ranges(p, incarnation))
             assert world.position(p) == end
@@ -543,10 +543,10 @@ def test_a_gap_in_place_of_what_a_fork_contests_while_the_other_partition_waits_
     machine.resolve(p=first, adopt=True)
     machine.time_passes(seconds=300)
     control, there = machine.world.control_peek, [source(p, fork_id("id-t", 1)) for p in PARTITIONS]
-    assert [list(control.gap_ranges(one)) for one in there] == [[OffsetRange(2, 4)], []]
-    assert [begin and begin.offset for begin in map(control.begin, there)] == [2, None], "the second waits"
+    assert [list(control.gaps.ranges(one)) for one in there] == [[OffsetRange(2, 4)], []]
+    assert [begin and begin.offset for begin in map(control.begins.of, there)] == [2, None], "the second waits"
     machine.teardown()
-    assert [list(control.forks(one)) for one in there] == [[], []]
+    assert [list(control.forks.of(one)) for one in there] == [[], []]
 
 
 def test_a_snapshot_of_a_log_without_records_still_knows_its_leader_epoch() -> None:

@@ -67,7 +67,7 @@ def test_the_first_incarnation_has_the_plain_path_and_later_ones_separate_paths(
     assert archive.incarnation("two") == "two"
     assert archive.incarnation("three") == "three"
     assert archive.incarnation("one") == ""
-    claims = {path: archive.control.claim_of("a", path) for path in archive.control.claimed_paths("a")}
+    claims = {path: archive.control.claims.of("a", path) for path in archive.control.claims.paths("a")}
     assert {path: claim.number for path, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
     assert claims["t@two"] == TopicClaim(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
 
@@ -92,7 +92,7 @@ def test_a_process_that_claims_and_stores_between_two_reads_does_not_block(archi
 def test_segments_without_a_claim_are_adopted_by_an_operator_only(archive: Archive) -> None:
     archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
     assert "replicator adopt t" in archive.refusal("one")
-    assert archive.control.claimed_paths("a") == []
+    assert archive.control.claims.paths("a") == []
     assert archive.adopt("one") == ""
     assert archive.adopt("one") == ""
     assert archive.incarnation("one") == ""
@@ -123,13 +123,13 @@ def test_a_store_without_an_answer_claims_nothing(archive: Archive) -> None:
         with pytest.raises(StoreUnavailable):
             archive.resolve("one")
     archive.objects.away = set()
-    assert archive.control.claimed_paths("a") == []
+    assert archive.control.claims.paths("a") == []
 
 
 def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive) -> None:
     archive.put(claim_key("data", "a", "t"), b"{}")
     assert "replicator adopt t" in archive.refusal("one")
-    assert archive.control.claimed_paths("a") == ["t"]
+    assert archive.control.claims.paths("a") == ["t"]
 
 
 def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
@@ -142,7 +142,7 @@ def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
 
 def test_without_topic_ids_the_cluster_and_a_counter_name_the_incarnation(archive: Archive) -> None:
     assert archive.incarnation("", "c/+") == ""
-    claim = archive.control.claim_of("a", "t")
+    claim = archive.control.claims.of("a", "t")
     assert claim is not None
     assert claim.topic_id == "c__-0"
     assert "replicator adopt t" in archive.refusal("", "d")

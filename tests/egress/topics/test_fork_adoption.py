@@ -55,12 +55,12 @@ def test_adopted_it_continues_in_a_new_path_from_where_the_logs_differ(world: Wo
     assert world.values(Q) + world.values(Q, FORK1) == [r.value for r in world.broker.logs[Q].records.values()]
     assert world.values(Q) == others
     world.expect(Q, 10, incarnation=FORK1)
-    claims = {path: world.control_peek.claim_of("a", path) for path in world.control_peek.claimed_paths("a")}
+    claims = {path: world.control_peek.claims.of("a", path) for path in world.control_peek.claims.paths("a")}
     assert {p: (c.number, c.fork, c.forked_from, c.topic_id) for p, c in claims.items() if c} == {
         "t": (0, 0, "", "id-t"),
         f"t@{FORK1}": (1, 1, "t", "id-t"),
     }
-    begins = {p: world.control_peek.begin(source(p, FORK1)) for p in (P, Q)}
+    begins = {p: world.control_peek.begins.of(source(p, FORK1)) for p in (P, Q)}
     assert {p: b.offset for p, b in begins.items() if b} == {P: 5, Q: 10}
     [segment, *_] = world.segments(P, FORK1)
     with closing(FORMAT.open(world.peek.open(segment), segment)) as reader:
@@ -134,7 +134,7 @@ def test_a_partition_that_is_added_after_a_fork_is_read_from_its_beginning(world
     for _ in range(3):
         settle(process)
     incarnation = FORK1 if forked else ""
-    found = world.control_peek.begin(source(R, incarnation))
+    found = world.control_peek.begins.of(source(R, incarnation))
     assert found is not None
     assert found.offset == 0
     world.expect(R, incarnation=incarnation)
@@ -155,8 +155,8 @@ def test_offsets_removed_by_retention_before_the_new_path_began_are_a_recorded_g
     for _ in range(3):
         settle(process)
     assert process.stopped == {}
-    assert list(world.control_peek.gap_ranges(source(Q, FORK1))) == [OffsetRange(10, 14)]
-    found = world.control_peek.begin(source(Q, FORK1))
+    assert list(world.control_peek.gaps.ranges(source(Q, FORK1))) == [OffsetRange(10, 14)]
+    found = world.control_peek.begins.of(source(Q, FORK1))
     assert found is not None
     assert found.offset == 10
     world.expect(Q, 15, incarnation=FORK1)
@@ -179,7 +179,7 @@ def test_a_fork_of_the_fork(world: World) -> None:
     assert adopt(world) == FORK2
     goes_on(process)
     world.expect(P, 3, incarnation=FORK2)
-    assert [c and (c.number, c.forked_from) for c in (world.control_peek.claim_of("a", f"t@{FORK2}"),)] == [
+    assert [c and (c.number, c.forked_from) for c in (world.control_peek.claims.of("a", f"t@{FORK2}"),)] == [
         (2, f"t@{FORK1}")
     ]
 
@@ -238,7 +238,7 @@ def test_crash_between_the_begin_of_the_new_path_and_its_first_commit(world: Wor
     process.consumer.fail_commits(P, Q)
     process.consumer.assign(P, Q)
     process.turn(3)
-    assert world.control_peek.begin(source(P, FORK1)) is not None
+    assert world.control_peek.begins.of(source(P, FORK1)) is not None
     process.crash()
     assert world.position(P) == 10
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
@@ -279,7 +279,7 @@ def test_brokers_without_topic_ids_continue_as_the_next_generated_id(world: Worl
         goes_on(process)
         world.expect(P, high, incarnation=incarnation)
         world.expect(Q, 10, incarnation=incarnation)
-        claim = world.control_peek.claim_of("a", f"t@{incarnation}")
+        claim = world.control_peek.claims.of("a", f"t@{incarnation}")
         assert claim is not None
         assert (claim.number, claim.fork) == (number, number)
         cut(world, 4, 30)
@@ -293,7 +293,7 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
         adopt(world)
     world.admin.cluster = "other"
     world.broker.create("u")
-    world.control_peek.claim("a", "u", TopicClaim(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
+    world.control_peek.claims.record("a", "u", TopicClaim(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
     with pytest.raises(TargetError, match=r"adopt --fork u: .*other"):
         adopt_fork(world.peek, world.control_peek, world.admin, "a", "u", clock=world.clock)
     with pytest.raises(TargetError, match="no such topic"):

@@ -24,44 +24,44 @@ SPAN = timedelta(minutes=5)
 
 def test_one_owner_holds_the_lease_and_tokens_grow() -> None:
     archive = Archive()
-    with hold_lease(archive.control, REGION, "one", archive, SPAN) as first:
+    with hold_lease(archive.control.leases, REGION, "one", archive, SPAN) as first:
         with pytest.raises(LeaseTaken, match=r"one works on the archive of eu-1, until 2026-03-05T00:05:00"):
-            hold_lease(archive.control, REGION, "two", archive, SPAN).__enter__()
-        assert archive.control.lease(REGION, NAME) == first
-    with hold_lease(archive.control, REGION, "two", archive, SPAN) as second:
+            hold_lease(archive.control.leases, REGION, "two", archive, SPAN).__enter__()
+        assert archive.control.leases.of(REGION, NAME) == first
+    with hold_lease(archive.control.leases, REGION, "two", archive, SPAN) as second:
         assert second.token > first.token
     assert len(list(archive.memory.list("data/eu-1/_control/v1/leases/"))) == 1
 
 
 def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:
     archive = Archive()
-    dead = archive.control.take_lease(REGION, NAME, "dead", now=archive.now(), span=SPAN)
+    dead = archive.control.leases.take(REGION, NAME, "dead", now=archive.now(), span=SPAN)
     archive.time += SPAN - timedelta(seconds=1)
     with pytest.raises(LeaseTaken):
-        hold_lease(archive.control, REGION, "next", archive, SPAN).__enter__()
+        hold_lease(archive.control.leases, REGION, "next", archive, SPAN).__enter__()
     archive.time += timedelta(seconds=1)
-    with hold_lease(archive.control, REGION, "next", archive, SPAN) as lease:
+    with hold_lease(archive.control.leases, REGION, "next", archive, SPAN) as lease:
         assert lease.token == dead.token + 1
 
 
 def test_a_lease_of_a_clock_that_is_ahead_holds_no_longer_than_another() -> None:
     """It has ended, and says a month from now."""
     archive, ahead = Archive(), HandClock(T0 + timedelta(days=30))
-    with hold_lease(archive.control, REGION, "ahead", ahead, SPAN):
+    with hold_lease(archive.control.leases, REGION, "ahead", ahead, SPAN):
         pass
     with pytest.raises(LeaseTaken, match="until 2026-03-05T00:05:00"):
-        hold_lease(archive.control, REGION, "next", archive, SPAN).__enter__()
+        hold_lease(archive.control.leases, REGION, "next", archive, SPAN).__enter__()
     archive.time += SPAN
-    with hold_lease(archive.control, REGION, "next", archive, SPAN):
+    with hold_lease(archive.control.leases, REGION, "next", archive, SPAN):
         pass
 
 
 def test_the_lease_is_renewed_while_the_body_runs() -> None:
     archive = Archive()
-    with hold_lease(archive.control, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
+    with hold_lease(archive.control.leases, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
 
         def renewed() -> bool:
-            now = archive.control.lease(REGION, NAME)
+            now = archive.control.leases.of(REGION, NAME)
             return now is not None and now.token > lease.token + 1 and now.owner == "one"
 
         assert wait_until(renewed, timedelta(seconds=10))
@@ -71,12 +71,12 @@ def test_a_lease_that_cannot_be_ended_undoes_nothing(caplog: pytest.LogCaptureFi
     """What was done is reported; the lease ends by itself."""
     store = FailingStore(HandClock(T0))
     archive = Archive(around=lambda _: store)
-    with hold_lease(archive.control, REGION, "one", archive, SPAN):
+    with hold_lease(archive.control.leases, REGION, "one", archive, SPAN):
         store.away = {"put_new", "list", "open", "delete_many"}
     assert "lease_not_ended" in [record.message for record in caplog.records]
     store.away = set()
     archive.time += SPAN
-    with hold_lease(archive.control, REGION, "two", archive, SPAN):
+    with hold_lease(archive.control.leases, REGION, "two", archive, SPAN):
         pass
 
 
@@ -85,18 +85,18 @@ def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
     name = segment(0, 9)
     archive.write(name, sample_rows(10))
     first = Quarantined(stored_at=T0, reason="damaged", found_at=T0)
-    archive.control.quarantine(name, first)
-    archive.control.quarantine(name, Quarantined(stored_at=T0, reason="again", found_at=T0 + SPAN))
-    assert archive.control.quarantined(REGION) == {name: first}
+    archive.control.quarantine.record(name, first)
+    archive.control.quarantine.record(name, Quarantined(stored_at=T0, reason="again", found_at=T0 + SPAN))
+    assert archive.control.quarantine.all(REGION) == {name: first}
     archive.time += SPAN
     archive.memory.replace(format_key(PREFIX, name), archive.bytes_of(name))
-    assert archive.control.quarantined(REGION) == {}
+    assert archive.control.quarantine.all(REGION) == {}
     later = Quarantined(stored_at=T0 + SPAN, reason="damaged, too", found_at=T0 + SPAN)
-    archive.control.quarantine(name, later)
-    assert archive.control.quarantined(REGION) == {name: later}
-    assert archive.control.quarantined("elsewhere") == {}
+    archive.control.quarantine.record(name, later)
+    assert archive.control.quarantine.all(REGION) == {name: later}
+    assert archive.control.quarantine.all("elsewhere") == {}
     archive.memory.delete_many([format_key(PREFIX, name)])
-    assert archive.control.quarantined(REGION) == {}
+    assert archive.control.quarantine.all(REGION) == {}
 
 
 def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:
@@ -105,10 +105,10 @@ def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:
     gone.wait()
     host = socket.gethostname()
     for owner in (f"{host}:{gone.pid}:a", f"{host}:{os.getpid()}:an earlier life of this container"):
-        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN)
-        with hold_lease(archive.control, REGION, this_process(), archive, SPAN) as lease:
+        archive.control.leases.take(REGION, NAME, owner, now=archive.now(), span=SPAN)
+        with hold_lease(archive.control.leases, REGION, this_process(), archive, SPAN) as lease:
             assert lease.owner != owner
     for owner in (f"{host}:{os.getppid()}:a", f"elsewhere:{gone.pid}:a", "something else"):
-        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN, is_dead=lambda _: True)
+        archive.control.leases.take(REGION, NAME, owner, now=archive.now(), span=SPAN, is_dead=lambda _: True)
         with pytest.raises(LeaseTaken):
-            hold_lease(archive.control, REGION, this_process(), archive, SPAN).__enter__()
+            hold_lease(archive.control.leases, REGION, this_process(), archive, SPAN).__enter__()

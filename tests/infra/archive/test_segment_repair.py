@@ -75,7 +75,7 @@ class World:
         info = self.archive.segments.stat(WANTED)
         assert info is not None
         found = Quarantined(stored_at=info.modified_at, reason="row group 0", found_at=NOW)
-        self.archive.control.quarantine(WANTED, found)
+        self.archive.control.quarantine.record(WANTED, found)
 
     def content(self) -> dict[str, bytes]:
         return {info.key: self.objects.open(info.key).read() for info in self.objects.list("")}
@@ -111,7 +111,7 @@ def test_a_damaged_segment_is_set_aside_and_replaced(world: World, damage: bytes
     assert after[KEY] == SOUND
     assert after[report.set_aside] == damage
     assert is_of_one_bucket(report.set_aside.removeprefix(f"{PREFIX}/"))
-    assert world.archive.control.quarantined(SOURCE.region) == {}
+    assert world.archive.control.quarantine.all(SOURCE.region) == {}
     assert world.repair().action is RepairAction.NOTHING
     assert world.content() == after
 
@@ -144,12 +144,12 @@ def test_a_sound_segment_is_never_replaced(world: World) -> None:
     world.copy(encoded(WANTED, OTHER_ROWS, replace(ORIGIN, writer="another")))
     assert world.repair().action is RepairAction.QUARANTINE_ENDED
     assert world.content()[KEY] == ours
-    assert world.archive.control.quarantine_of(WANTED) is None
+    assert world.archive.control.quarantine.of(WANTED) is None
 
 
 def claimed(world: World) -> None:
     claim = TopicClaim(topic_id="another", cluster_id="c", number=0, claimed_at=NOW)
-    world.archive.control.claim(SOURCE.region, SOURCE.path, claim)
+    world.archive.control.claims.record(SOURCE.region, SOURCE.path, claim)
 
 
 def footer_of_others(world: World) -> None:
@@ -200,7 +200,7 @@ def test_an_interrupted_repair_goes_on_beside_a_gap_inside_the_segment(world: Wo
     world.put(WANTED, body_damaged(SOUND))
     world.quarantine()
     gap = OffsetRange(WANTED.offsets.end - 1, WANTED.offsets.end)
-    world.archive.control.record_gap(
+    world.archive.control.gaps.record(
         RecordedGap(source=SOURCE, offsets=gap, reason="fork", low=0, high=30, recorded_at=NOW, is_accepted=True)
     )
     with dies_at(2 * STEPS.index(Step.PUT_SEGMENT)):
@@ -215,7 +215,7 @@ def test_what_others_hold_and_what_was_removed_is_not_missing(world: World) -> N
     assert world.repair().state is SegmentState.COVERED
     world.objects.delete_many([format_key(PREFIX, larger)])
     gap = RecordedGap(source=SOURCE, offsets=WANTED.offsets, reason=RETENTION, low=0, high=20, recorded_at=NOW)
-    world.archive.control.record_gap(gap)
+    world.archive.control.gaps.record(gap)
     assert world.repair().state is SegmentState.GAP
     assert KEY not in world.content()
 
@@ -240,7 +240,7 @@ def test_killed_at_each_step_the_next_one_ends_it(world: World, number: int) -> 
     after = world.content()
     assert after[KEY] == SOUND
     assert [data for key, data in after.items() if "/set-aside/" in key] == [damage]
-    assert world.archive.control.quarantine_of(WANTED) is None
+    assert world.archive.control.quarantine.of(WANTED) is None
 
 
 def test_its_steps_and_their_order(world: World) -> None:

@@ -234,11 +234,11 @@ def test_a_cut_segment_is_corrupt_wherever_it_ends(below: MemoryObjectStore, sto
 def test_a_damaged_control_object_is_malformed(below: MemoryObjectStore, change: Callable[[bytes], bytes]) -> None:
     control = ControlStore(encrypted_around(below), "data")
     claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
-    control.claim("eu-west-1", "orders", claim)
-    assert control.claim_of("eu-west-1", "orders") == claim
+    control.claims.record("eu-west-1", "orders", claim)
+    assert control.claims.of("eu-west-1", "orders") == claim
     below.replace(CONTROL, change(get(below, CONTROL)))
     with pytest.raises(MalformedEvent):
-        control.claim_of("eu-west-1", "orders")
+        control.claims.of("eu-west-1", "orders")
 
 
 # --- what earlier versions wrote ---

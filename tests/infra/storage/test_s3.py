@@ -238,9 +238,9 @@ class TestS3StoreOnMoto(S3Contract):
         claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
         with ExitStack() as resources:
             objects = s3_store(settings, 1, resources)
-            ControlStore(objects, settings.prefix).claim("a", "t", claim)
+            ControlStore(objects, settings.prefix).claims.record("a", "t", claim)
             put(objects, "data/a/t/0/0/segment", b"x")
-            assert ControlStore(objects, settings.prefix).claim_of("a", "t") == claim
+            assert ControlStore(objects, settings.prefix).claims.of("a", "t") == claim
         head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
         assert head["StorageClass"] == "GLACIER"
 

@@ -46,7 +46,7 @@ class Checkpoints:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     store = MemoryObjectStore()
-    ControlStore(store, "data").record_gap(
+    ControlStore(store, "data").gaps.record(
         RecordedGap(source=SOURCE, offsets=OffsetRange(0, 4), reason="retention", low=5, high=9, recorded_at=MORNING)
     )
     monkeypatch.setattr(Clients, "objects", store)

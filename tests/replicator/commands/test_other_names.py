@@ -92,8 +92,8 @@ def test_a_fork_that_contests_exactly_a_recorded_gap_can_be_accepted(run: Run, s
     """The command that `/readyz` names was refused for ever: the offsets were recorded for another reason."""
     control, source, contested = ControlStore(store, "data"), SourcePartition("a", "orders", 0), OffsetRange(10, 14)
     at = datetime(2026, 3, 5, tzinfo=UTC)
-    control.record_gap(RecordedGap(source=source, offsets=contested, reason="lost", low=15, high=20, recorded_at=at))
-    control.record_fork(LogFork(source=source, next_offset=15, leader_epoch=0, end_offset=10, found_at=at))
+    control.gaps.record(RecordedGap(source=source, offsets=contested, reason="lost", low=15, high=20, recorded_at=at))
+    control.forks.record(LogFork(source=source, next_offset=15, leader_epoch=0, end_offset=10, found_at=at))
     accept = ("gaps", "accept", "a/orders/0", "10-14", "--reason", "x")
     code, out, _ = run("a", *accept)
     [name] = [line.split()[-1].strip(":") for line in out.splitlines() if line.startswith("would be written to")]
@@ -101,7 +101,7 @@ def test_a_fork_that_contests_exactly_a_recorded_gap_can_be_accepted(run: Run, s
     assert (code or 0, out.splitlines()[0]) == (0, "a/orders/0 [10,14]: 5 offsets accepted as missing"), err
     with store.open(name.removeprefix("s3://b/")) as written:  # the run without --yes named it
         assert json.load(written)["is_accepted"]
-    assert [(gap.offsets, gap.reason, gap.is_accepted) for gap in control.gaps(source)] == [(contested, "x", True)]
+    assert [(gap.offsets, gap.reason, gap.is_accepted) for gap in control.gaps.of(source)] == [(contested, "x", True)]
     code, out, _ = run("a", *accept, "--yes")
     assert (code or 0, out) == (0, "a/orders/0 [10,14] is accepted already\n")
 

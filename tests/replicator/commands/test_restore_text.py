@@ -86,7 +86,7 @@ def test_missing_is_counted_in_offsets(capsys: pytest.CaptureFixture[str]) -> No
             high=0,
             recorded_at=world.clock.now(),
         )
-        ControlStore(world.objects, "data").record_gap(gap)
+        ControlStore(world.objects, "data").gaps.record(gap)
     print_plan(Restoring(world).plan, None)
     head, row = capsys.readouterr().out.splitlines()[1:3]
     assert head.endswith("  in recorded gaps  missing")

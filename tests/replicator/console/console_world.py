@@ -117,7 +117,7 @@ class ConsoleWorld:
 
     def archived(self, topic: str, *, partitions: int = 1, stored: int, end: int, each: int = 30) -> None:
         self.broker.create(topic, partitions=partitions)
-        self.control.claim(HERE, topic, claim_of(f"id-{topic}", 0, self.clock.at))
+        self.control.claims.record(HERE, topic, claim_of(f"id-{topic}", 0, self.clock.at))
         offsets = self.groups.offsets.setdefault("replicator.egress", {})
         for number in range(partitions):
             where = TopicPartition(topic, number)

@@ -152,19 +152,21 @@ def test_segments_of_every_incarnation() -> None:
     world = ConsoleWorld()
     later = SourcePartition(HERE, "mine", 0, "later")
     for path, number in (("mine", 0), ("mine@later", 1)):
-        world.control.claim(HERE, path, claim_of(f"id-{number}", number, world.clock.at))
+        world.control.claims.record(HERE, path, claim_of(f"id-{number}", number, world.clock.at))
     world.put(MINE, 0, 9, level=1)
     world.put(MINE, 0, 4)
     world.put(MINE, 20, 29)
     world.put(SourcePartition(HERE, "mine", 1), 0, 99)  # another partition
     world.put(later, 0, 9)
-    world.control.record_begin(MINE, ArchiveBegin(offset=0, reason="earliest", recorded_at=world.clock.at))
+    world.control.begins.record(MINE, ArchiveBegin(offset=0, reason="earliest", recorded_at=world.clock.at))
     lost = RecordedGap(
         source=MINE, offsets=OffsetRange(10, 14), reason="<b>", low=0, high=30, recorded_at=world.clock.at
     )
-    world.control.record_gap(lost)
+    world.control.gaps.record(lost)
     damaged = Segment(MINE, 0, OffsetRange(20, 29))
-    world.control.quarantine(damaged, Quarantined(stored_at=world.clock.at, reason="digest", found_at=world.clock.at))
+    world.control.quarantine.record(
+        damaged, Quarantined(stored_at=world.clock.at, reason="digest", found_at=world.clock.at)
+    )
     first, second = world.reader().segment_map((HERE, "mine", 0)).incarnations
     assert [(level.level, level.segments) for level in first.levels] == [(1, 1), (0, 2)]
     assert [(hole.offsets, hole.kind, hole.reason) for hole in first.holes] == [
@@ -182,7 +184,7 @@ def test_reasons_of_many_gaps_are_not_read() -> None:
     for n in range(MOST_REASONS + 1):
         offsets = OffsetRange(n * 10, n * 10 + 1)
         gap = RecordedGap(source=MINE, offsets=offsets, reason="x", low=0, high=9, recorded_at=world.clock.at)
-        world.control.record_gap(gap)
+        world.control.gaps.record(gap)
     (found,) = world.reader().segment_map((HERE, "mine", 0)).incarnations
     assert {hole.kind for hole in found.holes if hole.offsets.start % 10 == 0} == {"recorded"}
     assert world.objects.calls["open"] <= 1  # where the archive begins

@@ -67,9 +67,9 @@ class History:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         if self.stored:
             begin = min(one.offsets.start for one in self.stored)
-            control.record_begin(self.source(topic), ArchiveBegin(offset=begin, reason="start policy", recorded_at=at))
+            control.begins.record(self.source(topic), ArchiveBegin(offset=begin, reason="start policy", recorded_at=at))
         for gap in self.recorded:
-            control.record_gap(
+            control.gaps.record(
                 RecordedGap(
                     source=self.source(topic), offsets=gap, reason="retention", low=0, high=COUNT, recorded_at=at
                 )
@@ -91,7 +91,9 @@ class Archive:
         for number, place in enumerate([topic, *([f"{topic}@{SECOND_LIFE}"] if self.has_second_life else [])]):
             topic_id = place.partition("@")[2] or "first-life-of-this-topic"
             at = datetime(2026, 1, 1 + number, tzinfo=UTC)
-            control.claim(REGION, place, TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=at))
+            control.claims.record(
+                REGION, place, TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=at)
+            )
 
 
 @dataclass(frozen=True)

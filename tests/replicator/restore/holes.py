@@ -49,7 +49,7 @@ def fill_with_holes(objects: ObjectStore, names: Mapping[str, str]) -> None:
     store, control = SegmentStore(objects, "data"), ControlStore(objects, "data")
     for partition, begin in enumerate(BEGINS):
         found = ArchiveBegin(offset=begin, reason="start policy", recorded_at=AT)
-        control.record_begin(SourcePartition(REGION, "orders", partition), found)
+        control.begins.record(SourcePartition(REGION, "orders", partition), found)
     for partition, segments in SEGMENTS.items():
         for (start, end), offsets in segments.items():
             name = Segment(SourcePartition(REGION, "orders", partition), 0, OffsetRange(start, end))

@@ -329,7 +329,7 @@ def test_a_partition_of_which_nothing_is_here(world: World) -> None:
     assert (lacking.refused, lacking.is_empty) == (True, False)
     assert plan(world, select(at=T0, partitions=[2]), accept=ACCEPTED).is_empty
     begin = ArchiveBegin(offset=7, reason="start policy", recorded_at=T0)
-    world.control.record_begin(SourcePartition(REGION, "t", 2), begin)
+    world.control.begins.record(SourcePartition(REGION, "t", 2), begin)
     assert not plan(world, select(at=T0)).refused, "what was before the archive began was never in it"
 
 
@@ -347,10 +347,10 @@ def test_a_topic_that_is_claimed_and_has_no_segment(world: World) -> None:
     """As egress leaves it: of an empty topic, or one whose records it was not to archive."""
     publish(world, t=(20, 20), u=(3,))
     claim = TopicClaim(topic_id="id-u", cluster_id="c", number=0, claimed_at=T0 - SECOND)
-    world.control.claim(REGION, "u", claim)
+    world.control.claims.record(REGION, "u", claim)
     [lacking] = [topic for topic in plan(world, select("^.*", at=T0)).topics if topic.destination == "u"]
     assert reasons(lacking).keys() == {ConflictKind.NOT_ARCHIVED}
-    world.control.record_begin(
+    world.control.begins.record(
         SourcePartition(REGION, "u", 0), ArchiveBegin(offset=3, reason="start policy", recorded_at=T0)
     )
     made = plan(world, select("^.*", at=T0))
@@ -393,9 +393,9 @@ def test_the_incarnation_of_that_time(world: World) -> None:
 
 def test_a_fork_of_which_nothing_is_stored_hides_nothing_before_it(world: World) -> None:
     claim = TopicClaim(topic_id="id-t", cluster_id="c", number=0, claimed_at=T0 - 10 * SECOND)
-    world.control.claim(REGION, "t", claim)
+    world.control.claims.record(REGION, "t", claim)
     fork = replace(claim, number=1, claimed_at=T0 - 5 * SECOND, fork=1, forked_from="t")
-    world.control.claim(REGION, "t@id-t-fork1", fork)
+    world.control.claims.record(REGION, "t@id-t-fork1", fork)
     for partition, fork_begin in enumerate((13, 20)):
         world.record_begin(fork_begin, incarnation="id-t-fork1", partition=partition)
     publish(world, t=(13, 20))

@@ -236,7 +236,7 @@ class RestoreMachine(RuleBasedStateMachine):
     def written_down(self, p: int) -> set[int]:
         """Offsets recorded as missing: by the process that lost them, or by the one that passed over them."""
         source, target = SourcePartition(REGION, "t", p), self.world.target
-        recorded = ControlStore(self.world.objects.memory, "data").gap_ranges(source)
+        recorded = ControlStore(self.world.objects.memory, "data").gaps.ranges(source)
         return numbered([*recorded, *(s.offsets for s in target.skipped if s.key.source == source)])
 
     def teardown(self) -> None:

@@ -395,8 +395,8 @@ def forked() -> World:
     world.put(0, 99, partition=1)
     control = ControlStore(world.objects.memory, "data")
     first = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
-    control.claim(REGION, "t", first)
-    control.claim(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
+    control.claims.record(REGION, "t", first)
+    control.claims.record(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
     world.record_begin(50, incarnation="id-fork1")
     world.record_begin(100, incarnation="id-fork1", partition=1)
     world.put(50, 129, incarnation="id-fork1")
@@ -432,7 +432,7 @@ def test_a_fork_of_a_fork_has_two_earlier_paths(forked: World) -> None:
     again = TopicClaim(
         topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1"
     )
-    forked.control.claim(REGION, "t@id-fork2", again)
+    forked.control.claims.record(REGION, "t@id-fork2", again)
     forked.put(120, 129, incarnation="id-fork2")
     found = with_earlier_forks(forked.archive, select(partitions=[0]))
     assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]

@@ -55,7 +55,7 @@ def archive_with(*segments: Iterable[int], begin: int | None = None) -> Archive:
         writer.close(segment, SegmentOrigin(created_at=AT, writer="test"))
         archive.segments.store(segment, body, len(body.getvalue()))
     if begin is not None:
-        archive.control.record_begin(SOURCE, ArchiveBegin(offset=begin, reason="test", recorded_at=AT))
+        archive.control.begins.record(SOURCE, ArchiveBegin(offset=begin, reason="test", recorded_at=AT))
     return archive
 
 

@@ -56,7 +56,7 @@ class Stored:
 
     def gap(self, start: int, end: int, reason: str = "the source dropped them") -> None:
         offsets = OffsetRange(start, end)
-        self.archive.control.record_gap(
+        self.archive.control.gaps.record(
             RecordedGap(source=SOURCE, offsets=offsets, reason=reason, low=0, high=end, recorded_at=self.now)
         )
 

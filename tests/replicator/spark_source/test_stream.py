@@ -71,7 +71,7 @@ class Stored:
 
     def begins(self, source: SourcePartition, offset: int) -> None:
         begin = ArchiveBegin(offset=offset, reason="log start", recorded_at=self.clock.now())
-        self.archive.control.record_begin(source, begin)
+        self.archive.control.begins.record(source, begin)
 
     def size(self, source: SourcePartition) -> int:
         """The bytes of its segments."""
@@ -176,7 +176,7 @@ def test_a_time_whose_records_may_still_come(stored: Stored) -> None:
 def test_it_starts_behind_what_retention_deleted(stored: Stored) -> None:
     stored.begins(PLAIN, 0)
     stored.put(PLAIN, (20, 29))
-    stored.archive.control.record_gap(
+    stored.archive.control.gaps.record(
         RecordedGap(
             source=PLAIN, offsets=OffsetRange(0, 19), reason=RETENTION, low=0, high=19, recorded_at=stored.clock.now()
         )
@@ -335,7 +335,7 @@ def test_a_batch_is_split_by_size(stored: Stored) -> None:
 def test_what_a_batch_leaves_out_is_logged(stored: Stored, caplog: pytest.LogCaptureFixture) -> None:
     stored.put(PLAIN, (0, 9), (20, 29), (40, 49))
     offsets = OffsetRange(10, 19)
-    stored.archive.control.record_gap(
+    stored.archive.control.gaps.record(
         RecordedGap(
             source=PLAIN, offsets=offsets, reason="lost at the source", low=0, high=19, recorded_at=stored.clock.now()
         )

@@ -168,14 +168,14 @@ class Cluster:
 
 def test_every_selected_partition_has_its_row() -> None:
     cluster = Cluster()
-    cluster.control.claim("a", "t", place("id-t"))
-    cluster.control.claim("a", "u", place("earlier"))
+    cluster.control.claims.record("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "u", place("earlier"))
     cluster.world.put(0, 9)
     cluster.world.put(0, 4, topic="u")  # of the earlier life
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(10, "start=0 partitions=2")}
     cluster.probe.marks[TopicPartition("u", 1)] = LogEnds(low=0, stable=4, high=9)
     cluster.probe.stamped[TopicPartition("u", 1)] = NOW - timedelta(minutes=20)
-    cluster.control.record_gap(
+    cluster.control.gaps.record(
         RecordedGap(source=SOURCE, offsets=OffsetRange(3, 4), reason="retention", low=5, high=9, recorded_at=NOW)
     )
     status = cluster.status()
@@ -193,7 +193,7 @@ def test_every_selected_partition_has_its_row() -> None:
 
 def test_topics_of_which_nothing_is_archived_are_shown_with_what_to_check(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = Cluster()
-    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "t", place("id-t"))
 
     def shown(*patterns: str) -> str:
         print_egress(cluster.status(*patterns), NOW, archive="s3://b/data", by_partition=False)
@@ -226,7 +226,7 @@ def test_an_excluded_name_is_no_problem_whether_its_topic_exists() -> None:
 
 
 def holed(cluster: Cluster) -> list[Segment]:
-    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "t", place("id-t"))
     segments = [cluster.world.put(start, start + 4) for start in (0, 5, 10)]
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(15, "start=0 partitions=2")}
     cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=15, high=15)
@@ -267,7 +267,7 @@ def test_changes_during_a_listing_are_no_problem(is_merged: bool) -> None:
         else:
             gone = OffsetRange(5, 9)
             gap = RecordedGap(source=SOURCE, offsets=gone, reason=RETENTION, low=0, high=15, recorded_at=NOW)
-            ControlStore(cluster.world.objects.memory, "data").record_gap(gap)
+            ControlStore(cluster.world.objects.memory, "data").gaps.record(gap)
 
     cluster.store = SegmentStore(Later(cluster.world.objects, meanwhile), "data")
     assert cluster.status().problems == []
@@ -284,7 +284,7 @@ def test_an_archive_without_a_claim_waits_for_adopt() -> None:
 
 def test_a_commit_of_an_earlier_incarnation_is_ignored() -> None:
     cluster = Cluster()
-    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "t", place("id-t"))
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(5000, "start=0 partitions=1 topic=earlier")}
     rows = {str(p.source): (p.committed, p.problems, p.lag) for p in cluster.status().partitions}
     assert rows["a/t/0"] == (None, (), 10)
@@ -293,12 +293,12 @@ def test_a_commit_of_an_earlier_incarnation_is_ignored() -> None:
 def forked() -> tuple[Cluster, LogFork]:
     """A fork recorded by egress; the log has grown past it again."""
     cluster = Cluster()
-    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "t", place("id-t"))
     cluster.world.put(0, 9)
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(10, "start=0 partitions=2 topic=id-t", 0)}
     cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=20, high=20)
     fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=NOW, evidence="the evidence")
-    cluster.control.record_fork(fork)
+    cluster.control.forks.record(fork)
     return cluster, fork
 
 
@@ -310,14 +310,14 @@ def test_a_recorded_fork_is_reported_with_both_remedies() -> None:
     accepted = RecordedGap(
         source=SOURCE, offsets=fork.contested, reason="", low=0, high=10, recorded_at=NOW, is_accepted=True
     )
-    cluster.control.record_gap(accepted)
+    cluster.control.gaps.record(accepted)
     assert cluster.status().problems == []
 
 
 def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
     cluster, _ = forked()
     claim = replace(place("id-t", 1), fork=1, forked_from="t")
-    cluster.control.claim("a", "t@id-t-fork1", claim)
+    cluster.control.claims.record("a", "t@id-t-fork1", claim)
     status = cluster.status()
     assert status.problems == []
     rows = {str(p.source): (p.committed, p.lag) for p in status.partitions}
@@ -326,15 +326,15 @@ def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
 
 def test_a_fork_of_the_path_after_a_fork_is_reported_though_it_holds_but_a_gap_at_these_offsets() -> None:
     cluster, _ = forked()
-    cluster.control.claim("a", "t@id-t-fork1", replace(place("id-t", 1), fork=1, forked_from="t"))
+    cluster.control.claims.record("a", "t@id-t-fork1", replace(place("id-t", 1), fork=1, forked_from="t"))
     source = replace(SOURCE, incarnation="id-t-fork1")
     lost = RecordedGap(source=source, offsets=OffsetRange(5, 7), reason="", low=8, high=8, recorded_at=NOW)
-    cluster.control.record_gap(lost)
+    cluster.control.gaps.record(lost)
     fork = LogFork(source=source, next_offset=8, leader_epoch=1, end_offset=5, found_at=NOW, evidence="the evidence")
-    cluster.control.record_fork(fork)
+    cluster.control.forks.record(fork)
     (problem,) = cluster.status().problems
     assert problem == f"a/t@id-t-fork1/0: {explain(fork)}"
-    cluster.control.record_gap(replace(lost, is_accepted=True))
+    cluster.control.gaps.record(replace(lost, is_accepted=True))
     assert cluster.status().problems == []
 
 
@@ -363,7 +363,7 @@ def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
 
 def test_so_is_one_that_only_the_archive_knows() -> None:
     cluster = Cluster()
-    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claims.record("a", "t", place("id-t"))
     cluster.world.admin.hides["t"] = "describe topic t: planned"
     assert cluster.status("^[tu]").problems == ["t: describe topic t: planned: allow READ, which includes it"]
 

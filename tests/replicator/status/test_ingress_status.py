@@ -196,7 +196,7 @@ def test_recorded_gaps_are_no_missing_segments() -> None:
     assert target.status().problems == [
         "a/t/0 -> copy: offsets [5,7] are in no segment, and no gap was recorded for them"
     ]
-    target.control.record_gap(
+    target.control.gaps.record(
         RecordedGap(
             source=SourcePartition("a", "t", 0),
             offsets=OffsetRange(5, 7),

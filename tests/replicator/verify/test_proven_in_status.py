@@ -39,7 +39,7 @@ class Desk:
         facts = KafkaAdmin({"bootstrap.servers": place.cluster.broker.bootstrap}).describe([self.topic])[self.topic]
         claim = TopicClaim(topic_id=facts.topic_id, cluster_id="c", number=0, claimed_at=datetime.now(UTC))
         place.objects.delete_many([control_objects.claim_key("data", REGION, self.topic)])  # what was written is of it
-        ControlStore(place.objects, "data").claim(REGION, self.topic, claim)
+        ControlStore(place.objects, "data").claims.record(REGION, self.topic, claim)
 
     def file(self, endpoint_url: str = "") -> Path:
         s3 = {**self.place.tables["s3"], "secret_access_key": "${SECRET}"}

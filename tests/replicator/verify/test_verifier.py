@@ -82,7 +82,7 @@ def test_what_egress_reported_as_archived_is_missing_without_a_later_segment() -
     world.remove(small[0], notify=False)
     assert missing(30) == [OffsetRange(0, 29)]
     begin = ArchiveBegin(offset=20, reason="start policy", recorded_at=world.clock.at)
-    world.control.record_begin(SOURCE, begin)
+    world.control.begins.record(SOURCE, begin)
     assert (missing(20), missing(30)) == ((), [OffsetRange(20, 29)])
 
 
@@ -160,7 +160,7 @@ def test_compared_with_its_topic_only_decided_gaps_are_passed_over(blocks: list[
                 recorded_at=world.clock.at,
                 is_accepted=became is Became.GIVEN_UP,
             )
-            world.control.record_gap(gap)
+            world.control.gaps.record(gap)
     stored = [n for n, became in enumerate(blocks) if became in (Became.KEPT, Became.PUT_BACK)]
     held = None
     if stored and max(low, stored[0] * TEN) <= stored[-1] * TEN + TEN - 1:
@@ -325,7 +325,7 @@ def test_an_archive_whose_first_segments_are_missing() -> None:
     world.put(20, 29)
     assert verify(world).is_whole, "nothing says where it begins: an ancestor's"
     control = ControlStore(world.objects, "data")
-    control.record_begin(SOURCE, ArchiveBegin(offset=5, reason="start policy", recorded_at=world.clock.now()))
+    control.begins.record(SOURCE, ArchiveBegin(offset=5, reason="start policy", recorded_at=world.clock.now()))
     verdict = verify(world)
     assert (verdict.missing, verdict.is_whole) == ([OffsetRange(5, 19)], False)
     world.record_gap(5, 19)
@@ -339,7 +339,7 @@ def test_a_fork_is_named_until_it_is_resolved() -> None:
     fork = LogFork(
         source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=world.clock.now(), evidence="the evidence"
     )
-    control.record_fork(fork)
+    control.forks.record(fork)
     verdict = verify(world)
     assert (verdict.forks, verdict.is_whole) == ([fork], False)
     entry = entry_of(verdict)
@@ -349,10 +349,10 @@ def test_a_fork_is_named_until_it_is_resolved() -> None:
     for words in ("the evidence", "replicator adopt --fork t", f"replicator gaps accept {SOURCE} 5-9"):
         assert words in line
     claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
-    control.claim(REGION, "t", claim)
-    control.claim(REGION, "t@other", replace(claim, topic_id="other", number=1))
+    control.claims.record(REGION, "t", claim)
+    control.claims.record(REGION, "t@other", replace(claim, topic_id="other", number=1))
     assert not verify(world).is_whole
-    control.claim(REGION, "t@id-fork1", replace(claim, number=2, fork=1, forked_from="t"))
+    control.claims.record(REGION, "t@id-fork1", replace(claim, number=2, fork=1, forked_from="t"))
     assert verify(world).is_whole
 
 
@@ -362,11 +362,11 @@ def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
     control = ControlStore(world.objects, "data")
     now = world.clock.now()
     fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=now)
-    control.record_fork(fork)
+    control.forks.record(fork)
     gap = RecordedGap(
         source=SOURCE, offsets=fork.contested, reason="x", low=0, high=9, recorded_at=now, is_accepted=True
     )
-    control.record_gap(gap)
+    control.gaps.record(gap)
     verdict = verify(world)
     assert (verdict.is_whole, list(verdict.recorded)) == (True, [gap])
 

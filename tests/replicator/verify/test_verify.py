@@ -75,9 +75,9 @@ def test_what_egress_reported_an_hour_ago_is_missing_where_no_segment_is() -> No
         world.put(0, 9, partition=partition)
     for topic in ("gone", "again"):
         claim = TopicClaim(topic_id=f"id-{topic}", cluster_id="c", number=0, claimed_at=now - 3 * HOUR)
-        world.control.claim(REGION, topic, claim)
+        world.control.claims.record(REGION, topic, claim)
     later = SourcePartition(REGION, "t", 3)  # its archive begins where it ended then
-    world.control.record_begin(later, ArchiveBegin(offset=7, reason="start policy", recorded_at=now))
+    world.control.begins.record(later, ArchiveBegin(offset=7, reason="start policy", recorded_at=now))
     objects = world.objects.memory
     publish_watermarks(objects, 1, watermarks(now - 2 * HOUR, {"t": (10, 12, 5, 7), "gone": (4,), "never": (2,)}))
     publish_watermarks(objects, 2, watermarks(now - HOUR / 2, {"t": (99, 99, 99, 99), "gone": (99,)}))
@@ -103,7 +103,7 @@ def test_a_report_is_about_the_incarnation_that_there_was() -> None:
     for number, path, topic_id in ((0, "t", "id-1"), (1, "t@id-2", "id-2")):
         claimed_at = now - (5 - 2 * number) * HOUR
         claim = TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=claimed_at)
-        world.control.claim(REGION, path, claim)
+        world.control.claims.record(REGION, path, claim)
     publish_of(world, 1, "id-2", 6)
     assert missing(world) == {"a/t@id-2/0": [[5, 5]]}
     publish_of(world, 2, "id-1", 10)
@@ -122,9 +122,9 @@ def test_a_position_of_a_log_that_was_cut_is_no_report_about_its_fork() -> None:
     world, now = World(), datetime.now(UTC)
     world.put(0, 99)
     claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=now - 5 * HOUR)
-    world.control.claim(REGION, "t", claim)
+    world.control.claims.record(REGION, "t", claim)
     fork = replace(claim, number=1, claimed_at=now - 3 * HOUR, fork=1, forked_from="t")
-    world.control.claim(REGION, "t@id-fork1", fork)
+    world.control.claims.record(REGION, "t@id-fork1", fork)
     world.record_begin(80, incarnation="id-fork1")
     publish_of(world, 1, "id", 100, end=80)
     assert missing(world) == {"a/t/0": []}
