@@ -24,7 +24,7 @@ from compaction.thinning import GenerationThinner, ThinnedKind
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.lease import Lease
 from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
-from formats.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, parse_key, region_prefix
 from formats.topic_selection import select
 from infra.archive.control import ControlStore
 from infra.archive.lease import clock_difference
@@ -37,15 +37,17 @@ from infra.runtime.lifecycle import Clock, Stop
 log = logging.getLogger(__name__)
 
 GENERATIONS = "generations"  # in a report's failures
+STOPPED = "stopped before everything was removed; the next run plans the rest anew"
 
 
 @dataclass(slots=True, kw_only=True)
 class GcReport:
-    """Findings and results. Keys of `refused` and `failed`: a partition, a topic, or the region if all are affected."""
+    """Findings and results. Keys of `refused` and `failed`: a partition, an archive path, or the region if all are
+    affected."""
 
     region: str
     segments: int = 0  # listed
-    size_bytes_by_topic: Counter[str] = field(default_factory=Counter)  # of the listed segments
+    size_bytes_by_path: Counter[str] = field(default_factory=Counter)  # of the listed segments
     plans: list[Expiry] = field(default_factory=list)
     kept: dict[Segment, str] = field(default_factory=dict)  # expired, but not copied; later segments stay, too
     refused: dict[str, str] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class GcReport:
     @property
     def size_bytes(self) -> int:
         """Of all listed segments."""
-        return self.size_bytes_by_topic.total()
+        return self.size_bytes_by_path.total()
 
 
 UncopiedOf = Callable[[Sequence[Segment]], Iterable[str]]
@@ -81,6 +83,7 @@ class Collector:
     uncopied: UncopiedOf
     clock: Clock
     stop: Stop
+    is_copy: bool = False  # of another region's archive: when a segment was stored here says little of its records
 
     def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> GcReport:
         """Without the lease, only reports what would be removed. Raises StoreUnavailable when not everything could be
@@ -104,21 +107,19 @@ class Collector:
         return GenerationThinner(self.control.objects, self.control.prefix, self.region, self.stop)
 
     def _refuse_too_much(self, report: GcReport) -> None:
-        """Checked by topic: in the total, a large topic would hide that a small one is nearly all removed."""
+        """Checked by archive path: in the total, a large topic or an earlier incarnation would hide that a small one is
+        nearly all removed."""
         limit = self.settings.max_delete_percent
-        for topic, size_bytes in report.size_bytes_by_topic.items():
-            planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
+        for path, size_bytes in report.size_bytes_by_path.items():
+            planned = sum(plan.size_bytes for plan in report.plans if plan.source.path == path)
             if planned * 100 > size_bytes * limit:
-                report.refused[self._topic_path(topic)] = (
+                report.refused[f"{self.region}/{path}"] = (
                     f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: read "
                     "them with --dry-run; if they are to go, add --allow-large"
                 )
 
-    def _topic_path(self, topic: str) -> str:
-        return f"{self.region}/{topic}"
-
-    def _is_refused(self, topic: str, report: GcReport) -> bool:
-        return self._topic_path(topic) in report.refused
+    def _is_refused(self, source: SourcePartition, report: GcReport) -> bool:
+        return f"{self.region}/{source.path}" in report.refused
 
     # --- planning: nothing is changed ---
 
@@ -133,7 +134,7 @@ class Collector:
             stored = list(infos)
             horizon.add(stored)
             report.segments += len(stored)
-            report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
+            report.size_bytes_by_path[source.path] += sum(info.size_bytes for info in stored)
             rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
             # by the time of its listing, which may be long after that of the first one
             plan = None if rule is None else plan_expiry(stored, rule, self.clock.now(), quarantined)
@@ -144,7 +145,7 @@ class Collector:
         self._add_copied(expiries, report)
         self._list_uploads(topics, now, report)
         if not topics:  # else not every segment is known
-            report.horizon = horizon.stored_at(now)
+            report.horizon = None if self.is_copy else horizon.stored_at(now)
             self._plan_thinning(now, report)
 
     def _listed(self, topics: Collection[str], report: GcReport) -> Iterator[SegmentInfo]:
@@ -192,17 +193,17 @@ class Collector:
 
     def _remove(self, report: GcReport) -> None:
         for plan in report.plans:
-            if self._is_refused(plan.source.topic, report):
+            if self._is_refused(plan.source, report):
                 continue
             if self.stop.is_set():
-                report.failed[self.region] = "stopped before everything was removed; the next run plans the rest anew"
+                report.failed[self.region] = STOPPED
                 return
             try:
                 self._expire(plan, report)
             except ReplicatorError as error:
                 report.failed[str(plan.source)] = str(error)
         for upload in report.uploads:
-            if self._is_refused(parse_key(self.store.prefix, upload.key).source.topic, report):
+            if self._is_refused(parse_key(self.store.prefix, upload.key).source, report):
                 continue
             try:
                 with durable(Step.ABORT_UPLOADS):
@@ -212,12 +213,15 @@ class Collector:
                 report.failed[upload.key] = str(error)
 
     def _thin(self, now: datetime, report: GcReport) -> None:
-        if self.stop.is_set() or not any(one.superseded for one in report.generations.values()):
-            return
+        planned = sum(one.superseded for one in report.generations.values())
         try:
-            report.thinned = self._thinner.remove(now, report.horizon)
+            if planned and not self.stop.is_set():
+                report.thinned = self._thinner.remove(now, report.horizon)
         except ReplicatorError as error:
             report.failed[GENERATIONS] = str(error)
+            return
+        if self.stop.is_set() and sum(report.thinned.values()) < planned:
+            report.failed[GENERATIONS] = STOPPED
 
     def _expire(self, plan: Expiry, report: GcReport) -> None:
         if self.store.stat(plan.newest) is None:

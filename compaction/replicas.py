@@ -14,6 +14,7 @@ from infra.contracts.encryption import as_stored
 
 ASKED_TOGETHER = 1000
 
+GONE = "it is not stored any more"
 _UNFINISHED = {
     "PENDING": "its replication is not complete yet",
     "FAILED": "its replication failed: fix the bucket's replication rule, then replicate it again",
@@ -36,7 +37,7 @@ class ReplicaCheck:
         """Why nothing inside `keeper` may be deleted yet; empty: it may. Raises StoreUnavailable."""
         info = self.original.stat(keeper)
         if info is None:
-            return "it is not stored any more"
+            return GONE
         return _UNFINISHED.get(info.replication, "")
 
     def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
@@ -64,11 +65,11 @@ class ReplicaCheck:
         return found
 
     def uncopied(self, segment: Segment) -> str:
-        """Why `segment` may not expire: it has no identical copy. Empty: it may, or it no longer exists. Raises
-        StoreUnavailable."""
+        """Why `segment` may not expire: it has no identical copy, or was not found any more, which the next listing
+        decides. Empty: it may. Raises StoreUnavailable."""
         info = self.original.stat(segment)
         if info is None:
-            return ""
+            return GONE
         if unfinished := _UNFINISHED.get(info.replication):
             return unfinished
         return self._problem_if_synced(segment) or ""
@@ -79,13 +80,13 @@ class ReplicaCheck:
             yield from pool.map(self.uncopied, segments[start : start + ASKED_TOGETHER])
 
     def _problem_if_synced(self, segment: Segment) -> str | None:
-        """None: sync does not copy it. Empty: its copy is identical, or the segment no longer exists."""
+        """None: sync does not copy it. Empty: its copy is identical."""
         if self.copy is None or not self.is_synced(segment):
             return None
         try:
             return self._problem_of_copy(segment)
         except SegmentNotFound:
-            return ""
+            return GONE
 
     def _problem_of_copy(self, segment: Segment) -> str:
         """Empty: its copy is identical. Raises SegmentNotFound when the segment itself no longer exists."""

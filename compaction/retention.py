@@ -11,7 +11,8 @@
    the oldest of the newest segments that fit together. Neither moves it above the newest `keep_segments`.
 3. Segments that overlap held offsets stay, wherever the cut is; older segments that are not held go. The resulting hole
    is intended.
-4. A quarantined segment cannot be restored from: it does not count as kept, and it is never deleted.
+4. A quarantined segment cannot be restored from: it does not count as kept, and it is never deleted. Where one holds
+   removed offsets that no other segment does, they are a gap, which a good object at its key fills.
 
 The age is that of the stored object, by the store's clock. Record timestamps are whatever producers set, and reading
 each footer would cost one request per segment; a listing reports when an object was stored, which is never before its
@@ -46,7 +47,7 @@ class Expiry:
     """What is removed from one partition, and what stays."""
 
     deletions: tuple[Deletion, ...]  # oldest offsets first, never empty
-    remaining: Extent
+    remaining: Extent  # what readers find afterwards, so without quarantined segments
     newest: Segment  # that stays and that readers use
     before: OffsetRange  # from the first to the last offset stored
 
@@ -115,7 +116,7 @@ def plan_expiry(
     expired_segments = {info.segment for info in expired}
     return Expiry(
         deletions=tuple(Deletion(info=info, reason=_reason(info, rule, by_age, now)) for info in expired),
-        remaining=joined(info.segment.offsets for info in stored if info.segment not in expired_segments),
+        remaining=joined(info.segment.offsets for info in usable if info.segment not in expired_segments),
         newest=slices[-1].segment,
         before=OffsetRange(first, max(info.segment.offsets.end for info in stored)),
     )

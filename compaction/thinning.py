@@ -2,9 +2,10 @@
 that others supersede. Egress and ingress, which write them, have no right to delete.
 
 In a bucket that was filled by copies the times of a listing are those of the copies: a whole history may have arrived
-in one minute. So where several would go for one the first is read, and if it was stored later than it was observed, all
-of them count by their observations. None of a copy goes because it is older than the segments, whose times are not
-known to be older than the copy either.
+in one minute. So where several would go for one, the first that can be read is, and if it was stored later than it was
+observed, all of them count by their observations. What cannot be read there stays, and so does a span of which nothing
+can be: it may be of a newer program, or another thinner may have removed what was to be read. None of a copy goes
+because it is older than the segments, whose times are not known to be older than the copy either.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from infra.runtime.lifecycle import Stop
 
 log = logging.getLogger(__name__)
 
-WATERMARKS = "watermarks"  # their folder
+WATERMARKS, HEARTBEAT = "watermarks", "heartbeat"  # their folders; a heartbeat observes nothing
 BATCH = 1000  # objects of one request
 
 
@@ -55,7 +56,7 @@ class _Span:
     """Generations of which a rule keeps the last."""
 
     generations: Sequence[_Generation]
-    following: datetime | None  # when the one after them was stored; None: there is none
+    following: datetime | None  # when the one after them was stored; None: there is none, so the last stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +121,11 @@ class GenerationThinner:
     def _decided(
         self, kind: str, rule: KeepRule, now: datetime, horizon: datetime | None
     ) -> Iterator[tuple[ObjectInfo, bool]]:
-        """Each generation in order of numbers, and whether it goes; foreign keys are left out."""
+        """Each generation, span by span, and whether it goes; foreign keys are left out."""
         prefix = generations_prefix(self.prefix, self.region, kind)
         listed = (info for info in self.objects.list(prefix) if is_generation(info.key[len(prefix) :]))
-        for span in self._true_spans(listed, rule, now):
+        spans = _spans((_Generation(info, info.modified_at) for info in listed), rule, now)
+        for span in spans if kind == HEARTBEAT else self._true_spans(spans, rule, now):
             best = self._most_settled(span.generations) if kind == WATERMARKS and len(span.generations) > 1 else None
             for index, one in enumerate(span.generations):
                 is_last = index == len(span.generations) - 1
@@ -134,29 +136,34 @@ class GenerationThinner:
                     yield one.info, True
                 else:
                     is_older = is_expired(one.at, after, rule, now, horizon)
-                    yield one.info, is_older and not self._is_copy(one.info)
+                    yield one.info, is_older and self._is_copy(one.info) is False
 
-    def _true_spans(self, listed: Iterator[ObjectInfo], rule: KeepRule, now: datetime) -> Iterator[_Span]:
+    def _true_spans(self, spans: Iterable[_Span], rule: KeepRule, now: datetime) -> Iterator[_Span]:
         """By when they were observed where they are copies, else by when they were stored."""
-        for span in _spans((_Generation(info, info.modified_at) for info in listed), rule, now):
-            if len(span.generations) == 1 or not self._is_copy(span.generations[0].info):
+        for span in spans:
+            is_copy = False if len(span.generations) == 1 else self._are_copies(span.generations)
+            if is_copy is False:
                 yield span
                 continue
-            for part in _spans(self._observed(span.generations), rule, now):
+            observed = [(one, self._observed_at(one.info)) for one in span.generations] if is_copy else []
+            readable = (_Generation(one.info, at) for one, at in observed if at is not None)
+            for part in _spans(readable, rule, now):
                 yield part if part.following is not None else _Span(part.generations, span.following)
+            read = {one.info.key for one, at in observed if at is not None}
+            yield from (_Span([one], None) for one in span.generations if one.info.key not in read)  # these stay
 
-    def _observed(self, generations: Sequence[_Generation]) -> Iterator[_Generation]:
-        at = None
-        for one in generations:
-            at = self._observed_at(one.info) or at or one.at  # one that cannot be read counts as the one before it
-            yield _Generation(one.info, at)
+    def _are_copies(self, generations: Sequence[_Generation]) -> bool | None:
+        """By the first that can be read. None: none can."""
+        answers = (self._is_copy(one.info) for one in generations)
+        return next((answer for answer in answers if answer is not None), None)
 
-    def _is_copy(self, info: ObjectInfo) -> bool:
+    def _is_copy(self, info: ObjectInfo) -> bool | None:
+        """None: it cannot be read."""
         at = self._observed_at(info)
-        return at is not None and info.modified_at - at > SKEW
+        return None if at is None else info.modified_at - at > SKEW
 
     def _observed_at(self, info: ObjectInfo) -> datetime | None:
-        """None of what cannot be read, and of heartbeats, which observe nothing."""
+        """None of what cannot be read: damaged, of a newer program, or removed since it was listed."""
         try:
             with closing(self.objects.open(info.key)) as file:
                 return observed_at(file.read())

@@ -32,7 +32,7 @@ class SegmentRun:
     count: int
     size_bytes: int  # of the Arrow columns, about the size of the records
     next_offset: int  # after this run, everything below is delivered
-    last: bool  # the last run of the slices
+    last: bool  # the last run of the slices; every other one ends before their end
     dropped: int = 0  # records that the transform left out
 
 
@@ -139,11 +139,13 @@ class SegmentRunReader:
         addition to the run that it yields.
         """
         limit = min(max_records or self.max_records, self.max_records)
+        source = slices[0].segment.source
+        end = self.last_offset(source)
         builder = _RunBuilder(slices[0].offsets.start)
+        last = builder.start_offset
         try:
             for segment_slice in slices:
-                source = segment_slice.segment.source
-                last = min(segment_slice.offsets.end, self.last_offset(source))
+                last = min(segment_slice.offsets.end, end)
                 if last < segment_slice.offsets.start:
                     break
                 if builder.count >= limit or builder.age(self.clock.now()) >= self.max_age:
@@ -160,12 +162,14 @@ class SegmentRunReader:
                         if builder.count and is_full:
                             yield builder.end_run()
                         builder.add(wanted, last_offset(part), in_scope.num_rows - wanted.num_rows)
-                        # few records to deliver: report the position anyway
-                        if builder.passed >= MAX_OFFSETS_PER_RUN or builder.dropped >= limit:
+                        # few records to deliver: report the position anyway, but not as that of the end, which is
+                        # the last run's
+                        is_long = builder.passed >= MAX_OFFSETS_PER_RUN or builder.dropped >= limit
+                        if is_long and builder.next_offset <= min(slices[-1].offsets.end, end):
                             yield builder.end_run()
                 builder.next_offset = last + 1
         except ReplicatorError:
-            if builder.next_offset > builder.start_offset:
+            if builder.start_offset < builder.next_offset <= last:  # beyond, the next slice would seem to be bad
                 yield builder.end_run()
             raise
         yield builder.end_run(last=True)

@@ -176,6 +176,7 @@ class ReadAhead:
         # once the first run is delivered, the offsets skipped before it are recorded already
         skipped = reading.skipped if position == reading.begin else ()
         slices = remaining(reading.slices, position.next_offset)
+        assert slices or not reading.slices, "read to its end: it would be taken for a first checkpoint"
         with self.changed:
             self._waiting.appendleft(_Waiting(reading.delivery_target, slices, position.dropped, narrow, skipped))
 
@@ -208,6 +209,7 @@ class ReadAhead:
 
     def _begin_reading(self, waiting: _Waiting, place: _Place) -> None:
         delivery_target, narrow, slices = waiting.delivery_target, waiting.narrow, waiting.slices
+        assert delivery_target.epoch not in self._open, "begun again before its end: records would be left out"
         if slices:
             at = slices[0].offsets.start
             most = narrow.max_records if narrow else None

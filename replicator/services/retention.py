@@ -91,6 +91,7 @@ class Retention(Closing):
                 uncopied=self._uncopied_here(pool) if self._spark.settings is None else self._uncopied_on_spark,
                 clock=self._clock,
                 stop=self.stop,
+                is_copy=self.region != self._config.region,
             )
             if dry_run:
                 return collector.run(None, topics, allow_large=allow_large)

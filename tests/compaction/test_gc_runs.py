@@ -13,7 +13,7 @@ import pytest
 
 from compaction.gc import GcReport
 from compaction.planner import plan_cleaning
-from compaction.replicas import ReplicaCheck
+from compaction.replicas import GONE, ReplicaCheck
 from compaction.run import JobSelection
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
@@ -239,6 +239,12 @@ class TestRefused:
         [why] = report.refused.values()
         return why
 
+    def test_too_much_of_one_incarnation_however_much_an_earlier_one_has(self) -> None:
+        archive = ten_days()
+        earlier = Segment(replace(SOURCE, incarnation="earlier"), 0, OffsetRange(0, 0))
+        archive.memory.put_new(format_key(PREFIX, earlier), io.BytesIO(bytes(3 << 20)), 3 << 20)
+        assert "--allow-large" in self.refused(archive, replace(WEEK, max_delete_percent=29))
+
     def test_too_much_at_once(self) -> None:
         archive = ten_days()
         careful = replace(WEEK, max_delete_percent=29)
@@ -287,6 +293,17 @@ class TestRefused:
         found = Quarantined(stored_at=T0 + DAY, reason="damaged", found_at=T0 + DAY)
         archive.control.quarantine.record(OLD[1], found)
         assert "is quarantined" in self.refused(archive)
+
+    def test_what_only_a_quarantined_segment_still_holds_is_a_gap(self) -> None:
+        """It reaches beyond the cut, so it keeps nothing from expiring, and it cannot be read."""
+        archive = ten_days()
+        merged = segment(0, 59, 1)
+        archive.memory.put_new(format_key(PREFIX, merged), io.BytesIO(b"damaged"), 7)
+        now = archive.time
+        archive.control.quarantine.record(merged, Quarantined(stored_at=now, reason="damaged", found_at=now))
+        by_size = retention({"orders": RetentionRule(max_bytes=sum(len(archive.bytes_of(one)) for one in KEPT))})
+        assert [plan.segments for plan in collected(archive, by_size, allow_large=True).removed] == [OLD]
+        assert archive.control.gaps.ranges(SOURCE) == [OffsetRange(0, OLD[-1].offsets.end)]
 
     def test_an_object_that_was_replaced_is_not_quarantined_any_more(self) -> None:
         """As the message about it asks; in a copy of the bucket the record is of an object that never was there."""
@@ -404,12 +421,13 @@ class TestCopies:
         assert archive.segments() == [*OLD[1:], *KEPT]
 
     def test_a_segment_removed_meanwhile_is_not_an_error(self) -> None:
-        """A lifecycle rule of the bucket expires objects, too."""
+        """A lifecycle rule of the bucket expires objects, too. The next listing decides, since a gateway may answer a
+        404 that is none."""
         archive = ten_days()
         collector = archive.collector(WEEK)
         report = collector.run(None)
         archive.memory.delete_many([format_key(PREFIX, OLD[0])])
-        assert list(collector.uncopied([OLD[0]])) == [""]
+        assert list(collector.uncopied([OLD[0]])) == [GONE]
         collector._remove(report)
         assert (report.failed, report.refused, archive.segments()) == ({}, {}, KEPT)
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from compaction.generation_rules import DAY, HOUR, MINUTE, RULES, SegmentHorizon, is_superseded, most_settled
 from compaction.thinning import BATCH, GenerationThinner, ThinnedKind
+from formats.codec import VERSION
 from formats.control.keys import generations_prefix
+from formats.control.packed import pack
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.segment import OffsetRange, Segment, SegmentInfo
 from infra.archive.generations import Generations
@@ -143,6 +145,11 @@ def test_a_segment_that_was_put_again_is_younger_than_its_records() -> None:
     assert horizon.stored_at(NOW) is None
 
 
+def generation(at: datetime) -> bytes:
+    """What all kinds but heartbeats have in common."""
+    return pack({"observed_at": at.isoformat(), "v": VERSION})
+
+
 class TestThinner:
     """Generations in a store whose clock is moved by hand."""
 
@@ -150,7 +157,7 @@ class TestThinner:
         found = Generations(store, generations_prefix(PREFIX, SOURCE.region, kind))
         for number, at in enumerate(stored, start=1):
             clock.at = at
-            assert found.put(number, b"xy")
+            assert found.put(number, b"xy" if kind == "heartbeat" else generation(at))
         clock.at = NOW
         return found
 
@@ -175,9 +182,10 @@ class TestThinner:
         before = store.keys()
         planned = self.thinner(store).plan(NOW, None)
         assert store.keys() == before
+        size_bytes = len(generation(NOW - 3 * DAY))
         assert planned == {
             "heartbeat": ThinnedKind(stored=100, superseded=61, superseded_bytes=122),
-            "catalog": ThinnedKind(stored=2, superseded=1, superseded_bytes=2),
+            "catalog": ThinnedKind(stored=2, superseded=1, superseded_bytes=size_bytes),
         }
         assert self.thinner(store).remove(NOW, None) == {"heartbeat": 61, "catalog": 1}
         assert len(store.keys()) == len(before) - 62
@@ -251,15 +259,47 @@ class TestThinner:
         assert [number for number in left[0] if number not in left[1]] in ([], [len(old)])
         assert set(left[1]) <= set(left[0])
 
-    def test_one_that_cannot_be_read_counts_as_the_one_before_it(self, store: FailingStore, clock: HandClock) -> None:
+    @pytest.mark.parametrize("unreadable", [0, 1, 2, 3])
+    def test_of_a_copy_what_cannot_be_read_stays_and_supersedes_nothing(
+        self, store: FailingStore, clock: HandClock, unreadable: int
+    ) -> None:
+        """It may be of a newer program, and nothing else says of which minute it is."""
+        minutes = [300, 300, 299, 299]
         found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
         clock.at = NOW - HOUR
-        for number, minutes in enumerate((300, 299, None, 298), start=1):
-            at = None if minutes is None else NOW - minutes * MINUTE
-            assert found.put(number, b"xy" if at is None else settled_watermarks(0, at))
+        for index, ago in enumerate(minutes):
+            data = b"newer" if index == unreadable else settled_watermarks(0, NOW - ago * MINUTE)
+            assert found.put(index + 1, data)
         clock.at = NOW
-        assert self.thinner(store).remove(NOW, None) == {"watermarks": 1}
-        assert [one.number for one in found.stored()] == [1, 3, 4]
+        pair = {0, 1} if unreadable in {0, 1} else {2, 3}
+        gone = [number for number in (1, 3) if {number - 1, number} != pair]
+        assert self.thinner(store).remove(NOW, NOW) == {"watermarks": 1}
+        assert [one.number for one in found.stored()] == [n for n in (1, 2, 3, 4) if n not in gone]
+
+    def test_a_copy_of_which_nothing_can_be_read_stays(self, store: FailingStore, clock: HandClock) -> None:
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "catalog"))
+        clock.at = NOW - 3 * DAY
+        assert all(found.put(number, b"newer") for number in range(1, 5))
+        clock.at = NOW
+        assert self.thinner(store).remove(NOW, NOW) == {}
+
+    def test_two_that_thin_a_copy_at_once_leave_what_one_leaves(self, store: FailingStore, clock: HandClock) -> None:
+        """The second finds gone what it has listed."""
+        found = Generations(store, generations_prefix(PREFIX, SOURCE.region, "watermarks"))
+        clock.at = NOW - 8 * DAY
+        for number in range(1, 61):
+            observed = NOW - timedelta(days=38 - number // 2, hours=2 - number % 2)
+            assert found.put(number, settled_watermarks(0, observed))
+        clock.at = NOW
+
+        def other(_: str) -> None:
+            self.thinner(store).remove(NOW, None)
+
+        store.before["open"] = other
+        self.thinner(store).remove(NOW, None)
+        left = [one.number for one in found.stored()]
+        assert len(left) == 31
+        assert self.thinner(store).remove(NOW, None) == {}
 
     def test_many_go_in_requests_of_a_thousand_and_a_stop_ends_between_them(
         self, store: FailingStore, clock: HandClock
@@ -284,7 +324,7 @@ def archive() -> Iterator[Archive]:
     for days in range(12):
         made.time = NOW - timedelta(days=11 - days, hours=3)
         found = Generations(made.memory, generations_prefix(PREFIX, SOURCE.region, "catalog"))
-        assert found.put(days + 1, b"x")
+        assert found.put(days + 1, generation(made.time))
         if days in {2, 11}:
             start = 10 * (days // 11)
             made.write(segment(start, start + 9), rows[start : start + 10])
@@ -304,9 +344,23 @@ EVER = retention({"orders": RetentionRule()})
 class TestGc:
     def test_generations_stay_as_long_as_the_oldest_segment(self, archive: Archive) -> None:
         report = archive.collector(EVER).run(archive.lease())
-        assert report.generations["catalog"] == ThinnedKind(stored=12, superseded=2, superseded_bytes=2)
+        assert report.generations["catalog"] == ThinnedKind(
+            stored=12, superseded=2, superseded_bytes=2 * len(generation(NOW))
+        )
         assert report.thinned == {"catalog": 2}
         assert generations(archive) == list(range(3, 13)), "the third was in force when the first segment was stored"
+
+    def test_of_a_copy_none_goes_for_the_oldest_segments_sake(self, archive: Archive) -> None:
+        """Segments may arrive days after the control objects that describe them."""
+        copied = replace(archive.collector(EVER), is_copy=True)
+        report = copied.run(archive.lease())
+        assert (report.horizon, report.thinned) == (None, {})
+
+    def test_a_stop_before_or_within_it_is_no_success(self, archive: Archive) -> None:
+        lease = archive.lease()
+        archive.stop.set()
+        assert "stopped" in archive.collector(EVER).run(lease).failed["generations"]
+        assert len(generations(archive)) == 12
 
     def test_a_dry_run_says_so_and_removes_nothing(self, archive: Archive) -> None:
         report = archive.collector(EVER).run(None)

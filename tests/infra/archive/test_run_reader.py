@@ -9,12 +9,15 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice
 from formats.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
+from formats.records.transform import Returns, Transform, TransformStep
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import SegmentRun, SegmentRunReader
 from tests.ingress.world import World
@@ -30,6 +33,12 @@ def runs(
 def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[SegmentRun]:
     slices = [SegmentSlice.rest(segment, segment.offsets.start) for segment in segments]
     return SegmentRunReader(world.archive, records, 1 << 20).runs(slices)
+
+
+def keeping(wanted: set[int]) -> Transform:
+    values = pa.array(sorted(wanted), pa.int64())
+    kept = TransformStep("user:f", lambda batch, _: pc.is_in(batch.column("offset"), value_set=values), Returns.EITHER)
+    return Transform((kept,))
 
 
 def offsets(run: SegmentRun) -> list[int]:
@@ -48,6 +57,22 @@ def test_cut_by_records() -> None:
     found = runs(world, world.put(0, 9), records=4)
     assert [offsets(run) for run in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [(run.next_offset, run.last) for run in found] == [(4, False), (8, False), (10, True)]
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 4, 5, 6, 10, 20])
+@pytest.mark.parametrize("until", [19, 17, 10, 9, 4])
+@pytest.mark.parametrize("kept", [set[int](), {0}, {19}, {9, 10}])
+def test_only_the_last_run_ends_at_the_end_of_the_slices(records: int, until: int, kept: set[int]) -> None:
+    """Another one that did would be taken for the end of the delivery while the last one is still to come."""
+    world = World()
+    slices = [SegmentSlice.rest(one, one.offsets.start) for one in (world.put(0, 9), world.put(10, 19))]
+    reader = SegmentRunReader(world.archive, records, 1 << 20, last_offset=lambda _: until)
+    found = list(reader.runs(slices, transform=keeping(kept)))
+    assert [run.last for run in found] == [*[False] * (len(found) - 1), True]
+    positions = [run.next_offset for run in found]
+    assert positions == sorted(set(positions)), "each moves the position"
+    assert positions[-1] == until + 1
+    assert sum(run.dropped + run.count for run in found) == until + 1
 
 
 def test_position_between_two_runs_is_after_the_last_record_not_after_the_hole() -> None:
