@@ -6,6 +6,7 @@
     │ ├ StoreUnavailable     object store
     │ │ ├ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
     │ │ │ └ KeyRefused       the key of an encrypted object is missing or wrong; a KeyUnavailable, too
+    │ │ │ └ ObjectFrozen     its storage class cannot be read at once; raised at once, the others are read
     │ │ └ KeyUnavailable     the key of an encrypted object cannot be asked for
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
@@ -66,6 +67,10 @@ class StoreUnavailable(TransientError):
 class StoreRefused(StoreUnavailable):
     """Credentials, a permission, the bucket's or the host's name: only an operator can repair it, whether the program
     keeps retrying or not. The message says what to check."""
+
+
+class ObjectFrozen(StoreRefused):
+    """The object is of a storage class that cannot be read at once. It concerns that object alone."""
 
 
 class KeyUnavailable(StoreUnavailable):
@@ -187,8 +192,9 @@ class CheckpointConflict(DataError):
     pass
 
 
-OF_ONE_OBJECT = (DataError, KeyUnavailable)
-"""What holds up one object, and all that are read beside it not: it is damaged, or its key cannot be used."""
+OF_ONE_OBJECT = (DataError, KeyUnavailable, ObjectFrozen)
+"""What holds up one object, and all that are read beside it not: it is damaged or frozen, or its key cannot be
+used."""
 
 
 class OwnershipLost(ReplicatorError):

@@ -13,7 +13,7 @@ from datetime import datetime
 from formats.control.heartbeat import WriterHeartbeat, decode_heartbeat
 from formats.control.keys import heartbeat_prefix
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks
-from formats.errors import KeyUnavailable, MalformedEvent, SegmentNotFound
+from formats.errors import KeyUnavailable, MalformedEvent, ObjectFrozen, SegmentNotFound
 from infra.archive.generations import Generations
 from infra.archive.last_good import LastGood, watermarks_in
 from infra.contracts.storage import ObjectStore
@@ -75,7 +75,7 @@ class SourceHeartbeats:
                 return beat  # thinned meanwhile
             except MalformedEvent:
                 pass  # of a newer program: the last one that is understood stays
-            except KeyUnavailable:
+            except (KeyUnavailable, ObjectFrozen):
                 return beat  # and is asked for again
             self._known[region] = (newest, beat)
         return beat

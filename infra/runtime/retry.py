@@ -3,8 +3,8 @@
     Backoff                a delay that doubles, for loops that wait by their clock
     RetryPolicy, Retries   calls that are repeated on the calling thread
 
-Only calls that raise TransientError are repeated. Each retry logs one warning, `retry`. Once `Stop` is set, no call
-waits or is retried: the last error is raised at once.
+Only calls that raise TransientError are repeated, and none for a frozen object, whose thaw takes hours. Each retry logs
+one warning, `retry`. Once `Stop` is set, no call waits or is retried: the last error is raised at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from formats.errors import StoreRefused, TransientError
+from formats.errors import ObjectFrozen, StoreRefused, TransientError
 from infra.runtime.lifecycle import Stop
 from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 
@@ -56,7 +56,7 @@ class RetryPolicy:
     initial: timedelta = timedelta(milliseconds=200)
     maximum: timedelta = timedelta(seconds=10)
     attempts: int | None = None  # total; None: until `Stop`
-    is_one_shot: bool = False  # for one-shot commands: StoreRefused is raised at once
+    raises_refusals: bool = False  # StoreRefused is raised at once: no caller waits here for the operator
     problem_within: timedelta = PROBLEM_WITHIN  # of failing, until `on_problem` is called
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Retries:
                 self._on_problem(operation, None)
 
     def _is_retriable(self, error: BaseException) -> bool:
-        refused = self._policy.is_one_shot and isinstance(error, StoreRefused)
+        refused = isinstance(error, ObjectFrozen) or (self._policy.raises_refusals and isinstance(error, StoreRefused))
         return isinstance(error, TransientError) and not refused
 
     def resume(self, operation: str, error: TransientError) -> None:

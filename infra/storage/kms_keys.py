@@ -168,7 +168,7 @@ class RetryingKeys:
         self._keys, policy = keys, policy or RetryPolicy()
         self._creating = Retries(stop=stop, policy=policy, on_problem=on_problem)
         attempts = min(policy.attempts or READ_ATTEMPTS, READ_ATTEMPTS)
-        reading = replace(policy, is_one_shot=True, attempts=attempts)
+        reading = replace(policy, raises_refusals=True, attempts=attempts)
         self._reading = Retries(stop=stop, policy=reading, on_problem=on_problem)
 
     def create(self, region: str, *, is_shared: bool = False) -> DataKey:

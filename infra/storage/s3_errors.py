@@ -3,10 +3,11 @@
     404 NoSuchKey                  SegmentNotFound; no other error is
     412 on If-None-Match           SegmentExists, raised by the writer (`s3.py`)
     412 on If-Match                SegmentNotFound: that version is gone, raised by the reader (`s3_reader.py`)
+    InvalidObjectState             ObjectFrozen, a StoreRefused that concerns one object
     needs an operator              StoreRefused, with the remedy: bucket, host, credentials, permission
     everything else                StoreUnavailable
 
-Neither of the last two means that an object is absent, and all of their causes can be fixed while we wait.
+None of the last three means that an object is absent, and all of their causes can be fixed while we wait.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError, NameResolutionError
 
-from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
+from formats.errors import ObjectFrozen, SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.storage.aws import ASSUME_ROLE, advice_on_credentials, describe_error, error_code, status
 from infra.storage.aws import FAILURES as CALL_FAILURES
 
@@ -92,6 +93,8 @@ def translate(
         return SegmentNotFound(key)
     what = f"{operation} s3://{bucket}/{key}" if key else f"{operation} s3://{bucket}"
     advice = _advice(error, operation, bucket)
+    if isinstance(error, ClientError) and error_code(error) == "InvalidObjectState":
+        return ObjectFrozen(f"{what}: {describe_error(error)}; {advice}")
     if advice:
         return StoreRefused(f"{what}: {describe_error(error)}; {advice}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):

@@ -79,7 +79,7 @@ class Clients:
         from replicator.services.wiring import s3_store
 
         store = s3_store(self.config.s3, THREADS, self._opened, once=True)
-        stop, policy = Stop(), RetryPolicy(attempts=ATTEMPTS, is_one_shot=True)
+        stop, policy = Stop(), RetryPolicy(attempts=ATTEMPTS, raises_refusals=True)
         objects = RetryingObjectStore(store, stop=stop, policy=policy)
         retries = KeyRetries(stop, policy)
         return encrypted(objects, self.config.encryption, self.config.s3.prefix, retries, self._opened)

@@ -107,8 +107,10 @@ def build_ingress(
         ledger = ledger_of(config, settings.ledger_topic)
         around.resources.callback(ledger.close)
         malformed = _MalformedKeys(around.metrics)
-        objects = around.objects(config.s3, threads=READING_THREADS + 16)
+        objects = around.objects(config.s3, threads=16)
         archive = archive_in(objects, config, malformed)
+        # a refused read would keep one of the few places for as long as an operator takes, and partitions share these
+        delivered = archive_in(around.objects(config.s3, threads=READING_THREADS, raises_refusals=True), config)
         reports = SourceReports(objects, config.s3.prefix)
         event_log = KafkaEventLog(
             config.cluster.properties("consumer"),
@@ -133,10 +135,10 @@ def build_ingress(
         stages = SegmentStages(around.metrics, around.clock)
         delivery = Delivery(
             reader=SegmentRunReader(
-                archive,
+                delivered,
                 settings.batch_size,
                 RUN_BYTES,
-                expect=PathOwners(archive.control).expect,
+                expect=PathOwners(delivered.control).expect,
                 opened=stages.opened,
                 max_age=RUN_AGE,
                 decoding=Semaphore(DECODING_THREADS),

@@ -48,7 +48,7 @@ NEEDS_BUCKET = (
     "nothing is lost meanwhile, and it goes on by itself; if only this machine says so, it needs a way to the bucket's "
     "endpoint, and credentials: those of [s3], else its own"
 )
-ONCE = RetryPolicy(attempts=8, is_one_shot=True)
+ONCE = RetryPolicy(attempts=8, raises_refusals=True)
 """For work that can be repeated later: retries transient errors for about a minute, others not at all."""
 
 
@@ -101,17 +101,19 @@ class ServiceContext:
         threads: int,
         *,
         once: bool = False,
+        raises_refusals: bool = False,
         writes_as: str | None = None,
         as_stored: bool = False,
     ) -> ObjectStore:
         """The bucket, with retries and metrics, and with the keys of [encryption].
 
-        `once`: for work that ends by itself and fails where a service would wait. `writes_as`: the region that objects
-        are put for. `as_stored`: objects as the bytes that are stored, for copies, without the keys. Raises ConfigError
+        `once`: for work that ends by itself and fails where a service would wait. `raises_refusals`: for reads that
+        another one should not wait behind: what is refused may be one object alone. `writes_as`: the region that
+        objects are put for. `as_stored`: objects as the bytes that are stored, for copies, without the keys. Raises ConfigError
         when the bucket lets objects be overwritten; a bucket that does not answer now is probed before the first put.
         """
         store: ObjectStore = s3_store(settings, threads, self.resources, once=once, session=self.session)
-        policy = ONCE if once else RetryPolicy()
+        policy = ONCE if once else RetryPolicy(raises_refusals=raises_refusals)
         if writes_as is not None and settings.conditional_writes == "probe":
             # one attempt with a short timeout: a start does not wait for an unavailable bucket
             asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT, session=self.session)

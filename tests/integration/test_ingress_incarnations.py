@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException
@@ -25,13 +26,17 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.service import Service
 from infra.storage.aws import AwsCredentials
-from infra.storage.s3 import S3ObjectStore, make_s3_client
+from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+from ingress.delivery.sizes import DELIVERY_WIDTH
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.services.ingress import build_ingress
 from tests.infra.cluster import Cluster
 from tests.ingress.world import numbers, records
 from tests.integration.running import running_services
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
 
 pytestmark = pytest.mark.integration
 
@@ -42,16 +47,25 @@ SECOND = "Zm9v-mFyLXRvcGljLWlkMg"  # a topic id
 class Archive:
     """Of region a, filled by hand; ingress of region b reads it."""
 
-    def __init__(self, stack: LocalStack, unique: Callable[[str], str], s3: S3ObjectStore, bucket: str) -> None:
-        self.stack, self.bucket, self.queue = stack, bucket, unique("queue")
-        create_bucket_with_queue(stack.moto.endpoint_url, bucket, self.queue)
-        self.store, self.control = SegmentStore(s3, "data"), ControlStore(s3, "data")
+    def __init__(self, stack: LocalStack, unique: Callable[[str], str], client: S3Client) -> None:
+        self.stack, self.client, self.bucket, self.queue = stack, client, unique("bucket"), unique("queue")
+        create_bucket_with_queue(stack.moto.endpoint_url, self.bucket, self.queue)
+        objects = S3ObjectStore(client, self.bucket)
+        self.store, self.control = SegmentStore(objects, "data"), ControlStore(objects, "data")
         self.cluster = Cluster(stack.brokers["b"])
         self.topic, self.canary = unique("topic"), unique("canary")
         self.group, self.events, self.checkpoints = unique("ingress"), unique("events"), unique("checkpoints")
 
     def put(
-        self, start: int, end: int, *, partition: int = 0, partitions: int = 1, incarnation: str = "", topic: str = ""
+        self,
+        start: int,
+        end: int,
+        *,
+        partition: int = 0,
+        partitions: int = 1,
+        incarnation: str = "",
+        topic: str = "",
+        is_frozen: bool = False,
     ) -> None:
         source = SourcePartition("a", topic or self.topic, partition, incarnation)
         segment, sink = Segment(source, 0, OffsetRange(start, end)), BytesIO()
@@ -59,7 +73,10 @@ class Archive:
         writer.write([records(range(start, end + 1))])
         origin = SegmentOrigin(created_at=datetime.now(UTC), writer="test", source_partition_count=partitions)
         writer.close(segment, origin)
-        self.store.store(segment, sink, sink.tell())
+        options = S3PutOptions(storage_class="GLACIER" if is_frozen else "")
+        SegmentStore(S3ObjectStore(self.client, self.bucket, put_options=options), "data").store(
+            segment, sink, sink.tell()
+        )
 
     def claim(self, number: int, incarnation: str = "") -> None:
         path = f"{self.topic}@{incarnation}" if incarnation else self.topic
@@ -130,8 +147,7 @@ def archive(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[Archive
         credentials=AwsCredentials(access_key_id="test", secret_access_key="test"),
     )
     with closing(client):
-        bucket = unique("bucket")
-        yield Archive(stack, unique, S3ObjectStore(client, bucket), bucket)
+        yield Archive(stack, unique, client)
 
 
 @pytest.fixture
@@ -227,3 +243,21 @@ def test_destination_created_again_gets_nothing(
         archive.put(start, start + 9, topic=archive.canary)
         archive.await_arrival(numbers((0, start + 9)), topic=archive.canary)
     assert archive.arrived(name) == []
+
+
+def test_segments_that_the_store_refuses_hold_up_their_partitions_alone(
+    archive: Archive, run: Callable[[Config], Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than are read at a time, of a storage class that cannot be read at once."""
+    partitions = DELIVERY_WIDTH + 1
+    for partition in range(partitions):
+        archive.put(0, 9, partition=partition, partitions=partitions)
+    run(archive.config())
+    archive.await_arrival(numbers((0, 9)), partition=partitions - 1)
+    for partition in range(partitions):
+        archive.put(10, 19, partition=partition, partitions=partitions, is_frozen=True)
+    archive.put(0, 9, topic=archive.canary)
+    archive.await_arrival(numbers((0, 9)), topic=archive.canary)
+    assert wait_until(logged(caplog, "delivery_failed", "InvalidObjectState"), PATIENCE)
+    archive.put(10, 19, topic=archive.canary)
+    archive.await_arrival(numbers((0, 19)), topic=archive.canary)

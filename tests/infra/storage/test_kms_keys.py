@@ -175,7 +175,7 @@ def test_a_denial_names_the_action() -> None:
 def test_what_may_pass_is_tried_again(failure: Exception) -> None:
     asked: list[tuple[str, str]] = []
     keys = KmsKeys(ARN, (), lambda region: Answering(region, asked, [failure, failure]))
-    retrying = RetryingKeys(keys, stop=FastStop(), policy=RetryPolicy(attempts=4, is_one_shot=True))
+    retrying = RetryingKeys(keys, stop=FastStop(), policy=RetryPolicy(attempts=4, raises_refusals=True))
     assert retrying.unwrap(ARN, b"w", "a") == b"s" * 32
     assert len(asked) == 3
 
@@ -218,7 +218,7 @@ def test_a_service_waits_until_it_may_encrypt() -> None:
     assert RetryingKeys(Refusing(3), stop=FastStop()).create("a").secret == b"s" * 32
     refusing = Refusing(1)
     with pytest.raises(KeyRefused, match="planned"):
-        RetryingKeys(refusing, stop=FastStop(), policy=RetryPolicy(is_one_shot=True)).create("a")
+        RetryingKeys(refusing, stop=FastStop(), policy=RetryPolicy(raises_refusals=True)).create("a")
     assert refusing.asked == 1
 
 

@@ -32,7 +32,7 @@ from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
 from tests.contracts.store import KEY, StoreContract, get, put
 
 THREE = RetryPolicy(attempts=3)
-ONCE = RetryPolicy(attempts=3, is_one_shot=True)
+ONCE = RetryPolicy(attempts=3, raises_refusals=True)
 
 
 class FastStop(Stop):

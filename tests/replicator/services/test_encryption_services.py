@@ -27,7 +27,7 @@ from tests.contracts.store import KEY, get, put
 from tests.fakes.key_files import key_text
 
 ARN = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-ONCE = KeyRetries(Stop(), RetryPolicy(attempts=1, is_one_shot=True))
+ONCE = KeyRetries(Stop(), RetryPolicy(attempts=1, raises_refusals=True))
 
 
 @pytest.fixture
