@@ -14,6 +14,7 @@ from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
 from formats.copy_lag import CopyLag
 from formats.errors import BrokerUnavailable, ReplicatorError
+from formats.records.milliseconds import known_time_of_ms
 from formats.segment import SourcePartition
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import ClusterAdmin, LogEnds, TopicPartition
@@ -135,8 +136,8 @@ class LagGauge:
     def _waiting(self, source: SourcePartition, lag: CopyLag, behind: float, now: datetime) -> float:
         """Age in seconds of the oldest record that is not archived. By its timestamp when egress has read it, which a
         producer may have set to any time: so no more than since when records wait, if that is known."""
-        oldest_ms = self.builder.oldest_ms(source)
-        age = behind if oldest_ms is None else now.timestamp() - oldest_ms / 1000
+        oldest = known_time_of_ms(self.builder.oldest_ms(source) or None)  # 0 says as little as -1
+        age = behind if oldest is None else (now - oldest).total_seconds()
         if age < 0:  # its producer's clock is ahead
             return behind
         return min(age, behind) if lag.is_caught_up else age

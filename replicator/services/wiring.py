@@ -109,8 +109,9 @@ class ServiceContext:
 
         `once`: for work that ends by itself and fails where a service would wait. `raises_refusals`: for reads that
         another one should not wait behind: what is refused may be one object alone. `writes_as`: the region that
-        objects are put for. `as_stored`: objects as the bytes that are stored, for copies, without the keys. Raises ConfigError
-        when the bucket lets objects be overwritten; a bucket that does not answer now is probed before the first put.
+        objects are put for. `as_stored`: objects as the bytes that are stored, for copies, without the keys. Raises
+        ConfigError when the bucket lets objects be overwritten; a bucket that does not answer now is probed before the
+        first put.
         """
         store: ObjectStore = s3_store(settings, threads, self.resources, once=once, session=self.session)
         policy = ONCE if once else RetryPolicy(raises_refusals=raises_refusals)

@@ -81,6 +81,17 @@ def test_the_age_of_what_egress_has_read_is_exact(world: World) -> None:
     assert measured(process, 11) == pytest.approx(11, abs=0.01)
 
 
+@pytest.mark.parametrize("timestamp_ms", [-1, 0])
+def test_records_without_a_timestamp_are_not_as_old_as_1970(world: World, timestamp_ms: int) -> None:
+    """Where they have waited since before the start, only what egress has seen of that counts."""
+    joined(world).stop()
+    world.broker.append(P, FakeRecord(timestamp_ms=timestamp_ms))
+    process = world.process()
+    process.uploads.holding = True
+    process.join()
+    assert 0 < measured(process, 60) <= 120
+
+
 def test_a_clock_that_is_ahead_hides_nothing(world: World) -> None:
     process = joined(world)
     measured(process)

@@ -35,6 +35,7 @@ TURN = timedelta(milliseconds=200)
 METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(seconds=60)  # a child that ran so long is followed at once
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
+UNHEARD = timedelta(minutes=2)  # without a connection; a child that does not hang has ended by then
 TRIES = 3  # failed starts of each child before the first one works, until the run ends
 COMMAND = (sys.executable, "-m", "infra.runtime.workers.child")
 
@@ -65,6 +66,7 @@ class _Child:
     failures: int = 0  # in a row, each after less than STEADY
     not_before: datetime | None = None  # the end of a pause
     exit_code: int | None = None  # of the one before
+    heard_at: datetime | None = None  # its start, and since then the last time that it was connected
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +129,7 @@ class WorkerProcesses:
             self._reap(task, child, now)
             if child.process is None and (child.not_before is None or now >= child.not_before):
                 self._start(task, child, now)
+        self._kill_hanging(now)
         states = self._port.states()
         self.parts.metrics.gauge("running_worker_processes", sum(state.hello is not None for state in states))
         self._has_worked |= any(state.health is not None and state.health.is_started for state in states)
@@ -142,7 +145,8 @@ class WorkerProcesses:
     def _start(self, task: int, child: _Child, now: datetime) -> None:
         child.attempts += 1
         work = WorkerJob(host=LOOPBACK, port=self._port.port, secret=self._port.secret, job=1, builder=self.builder)
-        child.process, child.began_at = self.start(pickle.dumps((work, task, child.attempts))), now
+        child.process = self.start(pickle.dumps((work, task, child.attempts)))
+        child.began_at = child.heard_at = now
         log.info("process_started", extra={log_fields.TASK: task, log_fields.PROCESS: child.process.pid})
 
     def _reap(self, task: int, child: _Child, now: datetime) -> None:
@@ -162,6 +166,18 @@ class WorkerProcesses:
                 log_fields.WAIT_MS: round(pause.total_seconds() * 1000),
             },
         )
+
+    def _kill_hanging(self, now: datetime) -> None:
+        """Kill children that are frozen, or hang in compiled code: they have lost their connection and do not end."""
+        connected = self._port.attempts()
+        for task, child in enumerate(self._children):
+            if child.process is None or child.heard_at is None:
+                continue
+            if (task, child.attempts) in connected:
+                child.heard_at = now
+            elif now - child.heard_at > UNHEARD:
+                log.error("process_hangs", extra={log_fields.TASK: task, log_fields.PROCESS: child.process.pid})
+                child.process.kill()  # `_reap` takes it in
 
     def _drain(self) -> None:
         self._port.drain("the parent stops")

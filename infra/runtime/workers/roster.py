@@ -105,6 +105,11 @@ class Roster:
     def connected(self) -> int:
         return len(self._hellos)
 
+    @property
+    def attempts(self) -> Collection[tuple[int, int]]:
+        """Task and attempt of every connection, of those that wait, too."""
+        return {(hello.task, hello.attempt) for hello in self._hellos.values()}
+
     def states(self) -> Sequence[TaskState]:
         return [
             TaskState(

@@ -115,6 +115,11 @@ class TaskPort(Closing):
         with self._lock:
             return self._roster.states()
 
+    def attempts(self) -> Collection[tuple[int, int]]:
+        """Task and attempt of every connection."""
+        with self._lock:
+            return self._roster.attempts
+
     @property
     def has_connected(self) -> bool:
         """Whether any task has ever connected."""

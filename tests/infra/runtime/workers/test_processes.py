@@ -85,6 +85,22 @@ def test_each_runs_is_started_again_and_drains(tmp_path: Path) -> None:
     assert all(is_gone(pid) for pid in (*first, builder.pid(1)))
 
 
+def test_a_frozen_one_is_killed_and_another_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.runtime.workers.task_port.SILENCE", timedelta(seconds=3))
+    monkeypatch.setattr("infra.runtime.workers.processes.UNHEARD", timedelta(seconds=10))
+    builder = Waiting(folder=tmp_path)
+    with running(builder) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        first = [builder.pid(task) for task in range(2)]
+        os.kill(first[1], signal.SIGSTOP)
+        assert wait_until(lambda: builder.pid(1) not in (0, first[1]), PATIENCE)
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        assert is_gone(first[1])
+        assert builder.pid(0) == first[0], "the other one is not disturbed"
+        assert found.ends()
+        assert not found.raised
+
+
 def test_a_first_start_that_fails_ends_the_parent_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
