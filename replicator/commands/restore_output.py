@@ -119,6 +119,10 @@ def print_result(
     for outcome in outcomes:
         for what in outcome.corrupt:
             print_text(f"corrupt: {what}")
+        for start, end in outcome.expired:
+            print_text(
+                f"removed by retention while it was restored, and not in the topic: {outcome.source} [{start},{end}]"
+            )
         for start, end in outcome.missing:
             print_text(f"missing: {outcome.source} [{start},{end}]")
         if outcome.failed:

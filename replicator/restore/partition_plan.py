@@ -41,6 +41,12 @@ class PartitionPlan:
     archive_begin: int | None = None  # first selected offset of the archive; None: its start is not recorded
     checkpoint: Checkpoint | None = None  # of an earlier run of this restore
     given_up: Sequence[OffsetRange] = ()  # gaps that an earlier run of this restore passed over
+    gaps_before: Sequence[OffsetRange] | None = None  # of the driver's plan, on a worker that listed again
+
+    @property
+    def gaps(self) -> Sequence[OffsetRange]:
+        """What was not stored when the restore was planned."""
+        return [*self.recorded, *self.missing] if self.gaps_before is None else self.gaps_before
 
     @property
     def last_offset(self) -> int:
@@ -111,8 +117,11 @@ def plan_partition(
     begin: int | None = None,
     given_up: Sequence[OffsetRange] = (),
     cut: PartitionCut | None = None,
+    planned: OffsetRange | None = None,
+    gaps_before: Sequence[OffsetRange] | None = None,
 ) -> PartitionPlan:
-    """Plan from a listing of the whole partition.
+    """Plan from a listing of the whole partition. `planned`, `gaps_before`: the offsets of an earlier plan and its
+    gaps, whatever was stored or has expired since.
 
     `begin`: the recorded start of the archive; every offset missing from there on is a gap. If it is None, the archive
     starts with its first segment; a recorded gap before that segment is reported.
@@ -121,7 +130,7 @@ def plan_partition(
     if cut is not None and cut.end is not None:
         wanted = wanted.intersection(IntRange(high=cut.end - 1))
     extent = joined(segment.offsets for segment in known)
-    offsets = _stored_and_wanted(_begun(extent, begin, recorded), wanted)
+    offsets = planned or _stored_and_wanted(_begun(extent, begin, recorded), wanted)
     chosen, missing = [], []
     if offsets is not None:
         for step in steps(known, offsets.start):
@@ -152,6 +161,7 @@ def plan_partition(
         archive_begin=max(begin, wanted.low) if begin is not None else None,
         checkpoint=checkpoint,
         given_up=given_up,
+        gaps_before=gaps_before,
     )
 
 

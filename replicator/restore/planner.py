@@ -256,8 +256,10 @@ def listed_plan(
     checkpoint: Checkpoint | None = None,
     given_up: Sequence[OffsetRange] = (),
     cut: PartitionCut | None = None,
+    planned: OffsetRange | None = None,
+    gaps_before: Sequence[OffsetRange] | None = None,
 ) -> PartitionPlan:
-    """Plan from what is stored now, with one listing."""
+    """Plan from what is stored now, with one listing; see `plan_partition`."""
     listed_at = clock.now()
     stored = archive.listing(source)
     # read after the listing: the start is written before the first segment, so it is visible if any segment is
@@ -273,6 +275,8 @@ def listed_plan(
         begin=None if begin is None else begin.offset,
         given_up=given_up,
         cut=cut,
+        planned=planned,
+        gaps_before=gaps_before,
     )
 
 

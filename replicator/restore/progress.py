@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
+from formats.coverage import uncovered
 from formats.errors import CheckpointConflict, CorruptSegment
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.segment import OffsetRange, Segment
@@ -133,6 +134,15 @@ class RestoringPartition:
         return [f"{segment}: {error.what}" for segment, error in self.corrupt_segments.items()]
 
     @property
+    def expired(self) -> Sequence[OffsetRange]:
+        """Planned offsets that retention removed before they were read."""
+        if (planned := self.plan.offsets) is None:
+            return ()
+        passed = [gap for gap in self.recorded if gap.overlaps(planned)]
+        within = [OffsetRange(max(gap.start, planned.start), min(gap.end, planned.end)) for gap in passed]
+        return [left for gap in within for left in uncovered(self.plan.gaps, gap)]
+
+    @property
     def next_offset(self) -> int:
         return self.sequencer.next_offset or 0
 
@@ -190,6 +200,7 @@ class RestoreOutcome:
     failed: str = ""
     corrupt: Sequence[str] = ()
     recorded: Sequence[Sequence[int]] = ()  # [start, end] of recorded gaps that were passed over
+    expired: Sequence[Sequence[int]] = ()  # [start, end] of planned offsets that retention removed meanwhile
     missing: Sequence[Sequence[int]] = ()  # [start, end] of unrecorded gaps passed over, and of late segments
     given_up: Sequence[Sequence[int]] = ()  # [start, end] of gaps that an earlier run of this restore passed over
     is_void: bool = False  # the destination was replaced: nothing that was delivered counts
@@ -209,6 +220,7 @@ class RestoreOutcome:
             failed=partition.failed,
             corrupt=tuple(partition.corrupt),
             recorded=tuple((gap.start, gap.end) for gap in partition.recorded),
+            expired=tuple((gap.start, gap.end) for gap in partition.expired),
             missing=tuple((gap.start, gap.end) for gap in partition.missing),
             given_up=tuple((gap.start, gap.end) for gap in partition.given_up),
         )
@@ -221,7 +233,7 @@ class RestoreOutcome:
 
     @property
     def is_whole(self) -> bool:
-        return not self.failed and not self.corrupt and not self.missing and not self.given_up
+        return not (self.failed or self.corrupt or self.expired or self.missing or self.given_up)
 
     def void(self, why: str) -> RestoreOutcome:
         """The outcome after the destination was replaced."""
@@ -239,6 +251,7 @@ class RestoreOutcome:
             size_bytes=before.size_bytes + self.size_bytes,
             corrupt=_union(before.corrupt, self.corrupt),
             recorded=_union(before.recorded, self.recorded),
+            expired=_union(before.expired, self.expired),
             missing=_union(before.missing, self.missing),
             given_up=before.given_up,  # gaps that this run passed over are in `missing`
         )

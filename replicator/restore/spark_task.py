@@ -22,13 +22,15 @@ from datetime import timedelta
 from formats.errors import BrokerUnavailable, OwnershipLost
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.segment import parse_source
+from formats.segment import OffsetRange, parse_source
+from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import Deadline, Stop, SystemClock
+from infra.runtime.lifecycle import Clock, Deadline, Stop, SystemClock
 from replicator.config import Config
+from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.planner import listed_plan
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.worker import PartitionTask, RestoreSettings, RestoreWorker
@@ -54,7 +56,9 @@ class RestoreTask:
             "topic": item.plan.target.topic,
             "topic_id": item.topic_id,
             "clamp": item.clamp,
-            "offsets": [item.plan.wanted_from, item.plan.wanted_until],
+            "wanted": [item.plan.wanted_from, item.plan.wanted_until],
+            "offsets": None if (planned := item.plan.offsets) is None else [planned.start, planned.end],
+            "gaps": [[gap.start, gap.end] for gap in item.plan.gaps],
         }
         return json.dumps(fields)
 
@@ -102,9 +106,23 @@ class RestoreTask:
                 opened,
             )
             worker.take_over()
-            # listed on the worker: no segment names pass through the driver
-            wanted = IntRange(*fields["offsets"])  # of the plan: those of the scope, up to the cut
-            plan = listed_plan(worker.archive, source, target, wanted=wanted, clock=SystemClock())
+            plan = plan_of(row, worker.archive, SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.restore([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
+
+
+def plan_of(row: str, archive: Archive, clock: Clock) -> PartitionPlan:
+    """The plan of a row, listed again on the worker: no segment names pass through the driver."""
+    fields = json.loads(row)
+    source = parse_source(fields["source"])
+    target = TopicPartition(fields["topic"], source.partition)
+    return listed_plan(
+        archive,
+        source,
+        target,
+        wanted=IntRange(*fields["wanted"]),  # those of the scope, up to the cut
+        clock=clock,
+        planned=None if fields["offsets"] is None else OffsetRange(*fields["offsets"]),
+        gaps_before=[OffsetRange(*gap) for gap in fields["gaps"]],
+    )

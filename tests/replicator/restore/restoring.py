@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from infra.runtime.lifecycle import Stop
 from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from replicator.restore.executor import PATIENCE, Restorer
+from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.plan import RestorePlan
 from replicator.restore.planner import RestorePlanner
 from replicator.restore.progress import RestoringPartition
@@ -63,6 +65,7 @@ class Restoring:
         follow: timedelta | None = None,
         patience: timedelta = PATIENCE,
         transform: Transform = NO_TRANSFORM,
+        plans: Sequence[PartitionPlan] | None = None,
     ) -> None:
         self.world = world
         self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
@@ -99,13 +102,12 @@ class Restoring:
         checkpoints = world.target.checkpoint_store()
         positions, given_up = checkpoints.read(), checkpoints.skipped()
         self.partitions: dict[int, RestoringPartition] = {}  # in the order of their turns
-        for topic in self.plan.topics:
-            for planned in topic.partitions:
-                begun = positions.get(planned.key)
-                assert begun is None or isinstance(begun, Checkpoint)
-                passed = [one.offsets for one in given_up if one.key == planned.key]
-                partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
-                self.partitions[planned.source.partition] = partition
+        for planned in self.plan.partitions if plans is None else plans:
+            begun = positions.get(planned.key)
+            assert begun is None or isinstance(begun, Checkpoint)
+            passed = [one.offsets for one in given_up if one.key == planned.key]
+            partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
+            self.partitions[planned.source.partition] = partition
 
     def _plan(self, offsets: IntRange, timestamps: IntRange) -> RestorePlan:
         world = self.world
