@@ -28,7 +28,13 @@ from infra.kafka.cluster.log_ends import KafkaLogEnds
 from infra.kafka.internal_topics.offset_map_log import KafkaOffsetMapLog
 from infra.settings.field import suggestion
 from ingress.groups.lookup import MapLookup, MapReader
-from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions, of_other_incarnations
+from ingress.groups.positions import (
+    DeliveredTopics,
+    GroupPosition,
+    group_positions,
+    of_other_incarnations,
+    of_shared_destinations,
+)
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
 from ingress.groups.target_groups import group_writes, refuse_if_used
 from ingress.groups.topic_ids import ClaimedTopicIds
@@ -148,6 +154,10 @@ class TranslatedOffsets:
         StoreUnavailable."""
         return of_other_incarnations(snapshot, self._delivered)
 
+    def of_shared_destinations(self, snapshot: GroupSnapshot) -> Mapping[str, Sequence[str]]:
+        """Topics of which a group's offsets have no position here, since others are merged with them, by group."""
+        return of_shared_destinations(snapshot, self._delivered)
+
     def to_here(self, topic: str, partition: int, offset: int) -> Sequence[TranslatedOffset]:
         """One offset of a topic of the source, in each destination. Raises TargetError when it has none."""
         found = []
@@ -175,7 +185,7 @@ class TranslatedOffsets:
     def of_commit(self, partition: TopicPartition, offset: int) -> TranslatedOffset:
         """As `to_source`, for one of many: a topic without a translation is unknown, and says why."""
         try:
-            return self.to_source(partition.topic, partition.partition, offset)
+            return self.to_source(partition.topic, partition.partition, min(offset, END_OF_OFFSETS - 1))
         except TargetError as error:
             return TranslatedOffset(
                 source="",

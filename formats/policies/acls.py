@@ -93,7 +93,7 @@ def _crossing(binding: AclBinding, mode: AclMode) -> AclBinding | None:
                 return None
             return replace(binding, operation=READ) if binding.operation == ALL else binding
         case "strict-read":
-            if not is_topic or binding.pattern_type != LITERAL or binding.permission != ALLOW:
+            if not is_topic or binding.pattern_type != LITERAL:
                 return None
             return replace(binding, operation=READ) if binding.operation in (READ, ALL) else None
         case "dr-full":

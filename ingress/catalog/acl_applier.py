@@ -39,6 +39,7 @@ class AclApplier:
     ledger: LedgerView
     settings: InForce[CatalogSettings]
     clock: Clock
+    here: str = ""  # this region: heartbeats and rehearsals of its own are of no source
     own_principals: Collection[str] = ()  # empty: not known, and no DENY is created
     _lists_none: bool = False  # the cluster listed no ACL, although some were created here
 
@@ -59,7 +60,8 @@ class AclApplier:
         desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
         ours = {one for one in table.acls if _is_kept(one, destinations)}
         # bindings of groups and prefixes are of any region that topics here are from: the ledger does not say of which
-        origins = {*regions, *(one.source.partition("/")[0] for one in table.topics.values())}
+        named = (one.source.partition("/") for one in table.topics.values())
+        origins = {*regions, *(region for region, separator, _ in named if separator and region != self.here)}
         if not all(region in regions and _has_acls(catalogs, region) for region in origins):
             ours = {one for one in ours if _is_of_one_topic(one)}  # one that is not asked revokes nothing
         protected = [name for name in owned if self._is_protected(name, destinations[name])]

@@ -98,8 +98,8 @@ class CatalogSettings:
         default="mirror",
         metadata=setting(
             "ACLs of destinations: mirror = those of the source's topics, as MirrorMaker 2 does: no WRITE, READ for "
-            "ALL; strict-read = READ for those who may read the source; dr-full = all, also WRITE, prefixed ones, "
-            "those of groups, and those of all topics, for each destination; off = none"
+            "ALL; strict-read = READ for those who may read the source, or DENY of it; dr-full = all, also WRITE, "
+            "prefixed ones, those of groups, and those of all topics, for each destination; off = none"
         ),
     )
     protect: bool | None = field(

@@ -19,6 +19,12 @@ from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 DeliveryPositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
+class NotKnownNow(str):
+    """Why nothing is known of a delivery, where a later question may be answered."""
+
+    __slots__ = ()
+
+
 class NoPages:
     """A PartitionPages of a partition without any record yet."""
 
@@ -87,11 +93,14 @@ class MapLookup:
             return str(checkpoint)
         here = self.topic_ids.get(key.destination_topic, "")
         if here and checkpoint.destination_topic_id not in ("", here):
-            return f"{key.destination_topic} was created again, and nothing of the partition was delivered to it yet"
+            return NotKnownNow(
+                f"{key.destination_topic} was created again, and nothing of the partition was delivered to it yet"
+            )
         target = TopicPartition(key.destination_topic, key.source.partition)
         ends = self.ends.get(target)
         if not isinstance(ends, LogEnds) or ends.low > ends.high:  # cut between two requests
-            return f"{target}: its offsets are not known" + (f" ({ends})" if isinstance(ends, ReplicatorError) else "")
+            why = f" ({ends})" if isinstance(ends, ReplicatorError) else ""
+            return NotKnownNow(f"{target}: its offsets are not known{why}")
         pages = self._pages(key) or NoPages()
         delivered = DeliveredRange(
             log_start=ends.low, log_end=ends.high, applied=checkpoint.next_offset, begun_at=checkpoint.begun_at

@@ -15,7 +15,8 @@ from typing import Protocol
 from formats.control.group_snapshot import CommittedOffset, GroupSnapshot
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
-from ingress.groups.translation import Exactness, Translation
+from ingress.groups.lookup import NotKnownNow
+from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 
@@ -35,6 +36,7 @@ class GroupPosition:
     exactness: Exactness
     metadata: str = ""
     reason: str = ""  # why it is not known; empty when it is
+    is_known_later: bool = False  # perhaps, where it is not known now
 
 
 class Deliveries(Protocol):
@@ -48,6 +50,7 @@ class DeliveredTopics:
 
     routes: Mapping[str, Sequence[ArchivedTopic]]
     id_of: Callable[[str, str], str | None]  # topic id of a region's archive path; None: not known
+    shared: frozenset[str] = frozenset()  # topics without a route that share their destination with others
 
     @classmethod
     def of(
@@ -60,11 +63,16 @@ class DeliveredTopics:
         policy, and destinations that several topics share: a group of one of them has no place there that is right for
         the records of the others."""
         found: dict[str, list[ArchivedTopic]] = {}
+        shared: set[str] = set()
         for routes in destinations:
-            for route in routes if len(routes) == 1 else ():
+            for route in routes:
                 if route.region == region and not route.settings.syncs_nothing:
-                    found.setdefault(route.incarnations[0].topic, []).append(route)
-        return cls(found, id_of)
+                    topic = route.incarnations[0].topic
+                    if len(routes) == 1:
+                        found.setdefault(topic, []).append(route)
+                    else:
+                        shared.add(topic)
+        return cls(found, id_of, frozenset(shared - found.keys()))
 
     def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:
         """Where a partition of that incarnation goes; or why it goes nowhere. A topic whose log forked has several
@@ -118,8 +126,14 @@ def of_other_incarnations(snapshot: GroupSnapshot, delivered: DeliveredTopics) -
     return {group: topics for group, topics in found.items() if topics}
 
 
+def of_shared_destinations(snapshot: GroupSnapshot, delivered: DeliveredTopics) -> Mapping[str, Sequence[str]]:
+    """By group, those of its topics that share their destination with others."""
+    found = {group: sorted(one.topics.keys() & delivered.shared) for group, one in snapshot.groups.items()}
+    return {group: topics for group, topics in found.items() if topics}
+
+
 def _translated(translate: Translate, key: CheckpointKey, offsets: Sequence[int]) -> Mapping[int, Translation] | str:
-    found = translate(key, offsets)
+    found = translate(key, [min(one, END_OF_OFFSETS - 1) for one in offsets])  # a client may commit any number
     return found if isinstance(found, str) else dict(zip(offsets, found, strict=True))
 
 
@@ -145,4 +159,5 @@ def _position(group: str, key: CheckpointKey, commit: CommittedOffset, found: Tr
         exactness=Exactness.UNKNOWN if isinstance(found, str) else found.exactness,
         metadata=commit.metadata,
         reason=reason,
+        is_known_later=isinstance(found, NotKnownNow),
     )

@@ -46,7 +46,9 @@ class Executed:
 
     @property
     def is_whole(self) -> bool:
-        return not self.state.left and self.plan.is_exact
+        """Also by what was committed: `plan` was read again, and may know better than the step did."""
+        decided = all(one.verdict.is_exact for some in self.committed.values() for one in some)
+        return decided and not self.state.left and self.plan.is_exact
 
 
 @dataclass(slots=True, kw_only=True)

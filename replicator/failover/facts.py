@@ -81,7 +81,7 @@ class FailoverSources:
                 snapshot=0 if groups is None else groups.generation,
                 partitions=partitions,
                 groups=planned_groups(decisions, partitions),
-                not_known={} if snapshot is None else _not_known(snapshot, translated.of_other_incarnations(snapshot)),
+                not_known={} if snapshot is None else _not_known(snapshot, translated),
                 refused=_refused(region, found),
                 streams=[] if snapshot is None else streams_applications(snapshot, names, arriving),
                 members=status.group.members,
@@ -248,12 +248,16 @@ def _known_here(
             yield from (((topic, partition), destination) for partition in range(marks.partitions))
 
 
-def _not_known(snapshot: GroupSnapshot, recreated: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """`recreated`: by group, topics whose offsets belong to another incarnation than those that are delivered."""
+def _not_known(snapshot: GroupSnapshot, translated: TranslatedOffsets) -> Mapping[str, str]:
     found = {
         group: f"its offsets in {', '.join(topics)} are of another incarnation of the topic than those that are "
         "delivered here: the topic was created again, and the group stays where it is"
-        for group, topics in sorted(recreated.items())
+        for group, topics in sorted(translated.of_other_incarnations(snapshot).items())
+    }
+    found |= {
+        group: f"its offsets in {', '.join(topics)} have no place here: the topic shares its destination with others "
+        "(allow_merge), and no offset there is right for the records of all"
+        for group, topics in sorted(translated.of_shared_destinations(snapshot).items())
     }
     found |= {
         group: f"its offsets could not be read at the source: {why}"

@@ -23,7 +23,7 @@ from formats.control.group_snapshot import (
     encode_group_snapshot,
 )
 from formats.control.keys import groups_prefix, handovers_prefix
-from formats.errors import MalformedEvent, SegmentNotFound
+from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
@@ -47,6 +47,8 @@ class HandoverPlan:
     state: Failover | None
     groups: Mapping[str, Sequence[TranslatedOffset]] = field(default_factory=dict)
     active: Mapping[str, str] = field(default_factory=dict)  # groups that are in use here, and how
+    unseen: Mapping[str, str] = field(default_factory=dict)  # groups that moved here and are not listed, and why
+    listing_problem: str = ""  # why groups may be missing
     kinds: Mapping[str, str] = field(default_factory=dict)  # by group
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the other region's topics, by archive path
     superseded: Collection[str] = ()  # archive paths of topics that were created again in the other region
@@ -76,6 +78,15 @@ class HandoverPlan:
                 elif one.exactness is not Exactness.EXACT:
                     why = one.reason or one.exactness.value
                     yield f"group {group} in {one.target}: {why}"
+            for source, offsets in _differing(some).items():
+                yield (
+                    f"group {group} is at offset {' and '.join(map(str, offsets))} of {source}, in different "
+                    f"destinations: it is handed over at {offsets[0]}, and reads again what is between"
+                )
+        for group, why in self.unseen.items():
+            yield f"group {group} is not handed over: {why}"
+        if self.listing_problem:
+            yield f"groups may be missing: {self.listing_problem}"
         if not self.flows_back:
             yield (
                 "this file has no [egress]: what was produced here does not flow back; where nothing was, this is as "
@@ -98,7 +109,8 @@ class Handover:
         owned = self.ledger.read()
         state = owned.failovers.get(self.to)
         partitions = [one for one in translated.lookup.ends if one.topic in translated.routes]
-        kinds = clients.groups.listing().kinds
+        listing = clients.groups.listing()
+        kinds = listing.kinds
         moved = kinds.keys() if state is None else self._moved(owned, state, translated.routes.keys())
         groups: dict[str, Sequence[TranslatedOffset]] = {}
         active: dict[str, str] = {}
@@ -121,11 +133,27 @@ class Handover:
             state=state,
             groups=groups,
             active=active,
+            unseen={} if state is None else self._unseen(set(moved) - kinds.keys() - set(_own_groups(clients))),
+            listing_problem=listing.problem,
             kinds=kinds,
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
             superseded=_superseded(route for some in translated.routes.values() for route in some),
             flows_back=config.egress is not None,
         )
+
+    def _unseen(self, groups: Collection[str]) -> Mapping[str, str]:
+        """Those that exist, or may: a listing leaves out what a broker does not answer, or this principal may not
+        describe."""
+        found = {}
+        for group in sorted(groups):
+            try:
+                facts = self.clients.groups.facts(group)
+            except (BrokerUnavailable, TargetError) as error:
+                found[group] = str(error)
+            else:
+                if facts.is_known:
+                    found[group] = f"it is {facts.state}, and not among the groups that the cluster lists"
+        return found
 
     def _moved(self, owned: Ownership, state: Failover, topics: Collection[str]) -> Collection[str]:
         """Groups that the failover was about, or that were ever written here for the other region: others that read its
@@ -159,6 +187,15 @@ def source_of(one: TranslatedOffset) -> SourcePartition:
     """Of one that has a source."""
     region, path, partition = one.source.split("/")
     return SourcePartition.of(region, parse_incarnation(path), int(partition))
+
+
+def _differing(some: Sequence[TranslatedOffset]) -> Mapping[str, Sequence[int]]:
+    """By partition of the other region, the offsets of a group in several destinations, where they are not the same."""
+    found: dict[str, set[int]] = {}
+    for one in some:
+        if one.source and one.source_offset is not None:
+            found.setdefault(one.source, set()).add(one.source_offset)
+    return {source: sorted(offsets) for source, offsets in found.items() if len(offsets) > 1}
 
 
 def _superseded(routes: Iterable[ArchivedTopic]) -> Collection[str]:
@@ -198,7 +235,11 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
             if source.path in plan.superseded:
                 continue  # the topic there has none of these records
             commits = topics.setdefault((source.topic, plan.topic_ids.get(source.path, "")), {})
-            commits[source.partition] = CommittedOffset(next_offset=one.source_offset, metadata=one.metadata)
+            found = CommittedOffset(next_offset=one.source_offset, metadata=one.metadata)
+            # of several destinations the lowest: nothing is left out
+            commits[source.partition] = min(
+                found, commits.get(source.partition, found), key=lambda commit: commit.next_offset
+            )
         if topics:
             groups[group] = SnapshotGroup(
                 kind=plan.kinds[group],
@@ -211,7 +252,7 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
         writer=f"{plan.here}, failover {0 if plan.state is None else plan.state.epoch}",
         observed_at=plan.now,
         groups=groups,
-        unreadable={group: f"it was {how} in {plan.here}" for group, how in plan.active.items()},
+        unreadable={**{group: f"it was {how} in {plan.here}" for group, how in plan.active.items()}, **plan.unseen},
     )
 
 

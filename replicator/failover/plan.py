@@ -104,7 +104,7 @@ class PlannedPosition:
     decision: SyncDecision
     verdict: GroupVerdict
     beyond: int = 0  # offsets that it had passed at the source, and that did not arrive
-    waits: bool = False  # records of its partition that have arrived are still to be delivered
+    waits: bool = False  # records that have arrived are still to be delivered, or a broker did not answer
 
     @property
     def reason(self) -> str:
@@ -206,8 +206,10 @@ def planned_groups(
 def _planned(decision: SyncDecision, state: ArrivingPartition | None) -> PlannedPosition:
     found = verdict(decision, state)
     beyond = decision.position.upstream - state.reach if found is GroupVerdict.BEYOND and state is not None else 0
-    waits = found is GroupVerdict.WAITING or (
-        found is GroupVerdict.BEYOND and state is not None and state.to_deliver > 0
+    waits = (
+        found is GroupVerdict.WAITING
+        or decision.position.is_known_later
+        or (found is GroupVerdict.BEYOND and state is not None and state.to_deliver > 0)
     )
     return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0), waits=waits)
 
@@ -238,7 +240,8 @@ def next_step(state: Failover | None, *, to_deliver: int, give_up: bool, snapsho
 
 
 def left_over(groups: Mapping[str, Sequence[PlannedPosition]]) -> tuple[str, ...]:
-    """Groups for which another run may do more: they had members, or records of theirs were not delivered yet."""
+    """Groups for which another run may do more: they had members, records of theirs were not delivered yet, or a broker
+    did not answer."""
     return tuple(
         group for group, some in groups.items() if any(one.verdict is GroupVerdict.ACTIVE or one.waits for one in some)
     )

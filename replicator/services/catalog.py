@@ -61,6 +61,7 @@ def applier_of(
             ledger=view,
             settings=current,
             clock=clock,
+            here=config.region,
             own_principals=own_principals(config, settings),
         ),
         copies=copies,

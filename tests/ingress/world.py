@@ -190,6 +190,7 @@ class World:
                 ledger=view,
                 settings=current,
                 clock=self.clock,
+                here="b",
                 own_principals={"User:replicator"},
             ),
             copies=copies,

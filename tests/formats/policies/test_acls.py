@@ -63,12 +63,18 @@ def test_what_never_crosses(binding: AclBinding) -> None:
     assert one(binding) is None
 
 
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
 @pytest.mark.parametrize("operation", ["READ", "ALL"])
-def test_strict_read_gives_read_to_who_may_read(operation: str) -> None:
-    assert one(replace(ALICE, operation=operation), "strict-read") == replace(ALICE, resource_name=REMOTE)
+def test_strict_read_gives_read_to_who_may_read(operation: str, permission: str) -> None:
+    """A DENY, too: beside an ALLOW for all, its principal may not read at the source."""
+    binding = replace(ALICE, operation=operation, permission=permission)
+    wanted = replace(ALICE, resource_name=REMOTE, permission=permission)
+    assert one(binding, "strict-read") == wanted
 
 
-@pytest.mark.parametrize("change", [{"operation": "DESCRIBE"}, {"operation": "WRITE"}, {"permission": "DENY"}])
+@pytest.mark.parametrize(
+    "change", [{"operation": "DESCRIBE"}, {"operation": "WRITE"}, {"operation": "WRITE", "permission": "DENY"}]
+)
 def test_strict_read_gives_nothing_else(change: dict[str, str]) -> None:
     assert one(replace(ALICE, **change), "strict-read") is None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from formats.messages.ledger import Failover, FailoverPhase
+import pytest
+
+from formats.messages.ledger import Failover, FailoverPhase, OwnedTopic
 from tests.ingress.acls import READ
 from tests.ingress.catalog.test_applier import delivered, follow
 from tests.ingress.process import Process
@@ -61,3 +63,15 @@ def test_a_source_that_left_the_file_has_revoked_nothing() -> None:
     process.current.replace(replace(world.settings, sources=(source_settings(),)))
     follow(process, 3)
     assert {GROUP, PREFIX} <= world.catalog_admin.bindings
+
+
+@pytest.mark.parametrize("source", ["b/heartbeats", "rehearsal of z.u"])
+def test_topics_of_this_regions_own_are_of_no_source_that_could_have_granted_them(source: str) -> None:
+    """Heartbeats, which are there wherever a source has a policy, and what a rehearsal made."""
+    world, process = mirrored()
+    own = OwnedTopic(name="own", topic_id="id-own", source=source, at=world.clock.at)
+    world.ledger.write([own])
+    world.publish_catalog(source_topic("u"), region="z", acls=[PREFIX, replace(READ, resource_name="u")])
+    follow(process, 3)
+    assert GROUP not in world.catalog_admin.bindings
+    assert PREFIX in world.catalog_admin.bindings

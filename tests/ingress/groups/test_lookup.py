@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from formats.errors import BrokerUnavailable
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.messages.map_key import MapKey
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import PartitionPages
-from ingress.groups.lookup import MapReader
+from ingress.groups.lookup import MapLookup, MapReader, NotKnownNow
 from ingress.groups.translation import Exactness, Translation
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeLogEnds
@@ -20,6 +21,7 @@ from tests.fakes.kafka_offset_map import FakeOffsetMap
 from tests.ingress.groups.offset_maps import KEY, page
 
 HERE = TopicPartition("us.orders", 3)
+CHECKPOINT = Checkpoint(120, KEY.destination_id, datetime(2026, 3, 4, tzinfo=UTC), Author.EXACTLY_ONCE)
 
 
 class World:
@@ -41,9 +43,8 @@ class World:
             return found
 
         self.offset_map.read = read_then  # type: ignore[method-assign]
-        checkpoint = Checkpoint(120, KEY.destination_id, datetime(2026, 3, 4, tzinfo=UTC), Author.EXACTLY_ONCE)
         reader = MapReader(offset_map=self.offset_map, ends=FakeLogEnds(self.broker), admin=self.admin)
-        return reader.open([HERE.topic], {KEY.delivery: checkpoint}).target_of(KEY.delivery, 105)
+        return reader.open([HERE.topic], {KEY.delivery: CHECKPOINT}).target_of(KEY.delivery, 105)
 
 
 @pytest.fixture
@@ -61,7 +62,17 @@ def test_a_destination_that_is_created_again_meanwhile_is_not_taken_for_the_one_
     def recreate() -> None:
         world.admin.ids[HERE.topic] = "another"
 
-    assert "created again" in str(world.translate(recreate))
+    found = world.translate(recreate)
+    assert "created again" in str(found)
+    assert isinstance(found, NotKnownNow)
+
+
+def test_what_a_broker_does_not_answer_may_be_known_later(world: World) -> None:
+    lookup = MapLookup({}, {KEY.delivery: CHECKPOINT}, {HERE: BrokerUnavailable("no leader")}, {})
+    found = lookup.target_of(KEY.delivery, 105)
+    assert isinstance(found, NotKnownNow)
+    assert "no leader" in found
+    assert not isinstance(MapLookup({}, {}, {}, {}).target_of(KEY.delivery, 105), NotKnownNow)
 
 
 def test_a_destination_that_is_deleted_meanwhile_has_no_translation(world: World) -> None:

@@ -9,8 +9,16 @@ from formats.control.group_snapshot import CLASSIC, CommittedOffset, GroupSnapsh
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
-from ingress.groups.positions import DeliveredTopics, GroupPosition, group_positions, of_other_incarnations
-from ingress.groups.translation import Exactness, Translation
+from ingress.groups.lookup import NotKnownNow
+from ingress.groups.positions import (
+    DeliveredTopics,
+    GroupPosition,
+    group_positions,
+    of_other_incarnations,
+    of_shared_destinations,
+)
+from ingress.groups.preserved import PreservedOffsets
+from ingress.groups.translation import END_OF_OFFSETS, DeliveredRange, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 from tests.ingress.world import source_settings
@@ -116,6 +124,27 @@ def test_why_an_offset_is_not_known() -> None:
     assert "before the offset map began" in silent.reason
     [unread] = group_positions(given, delivered, lambda *_: "nothing was delivered")
     assert (unread.downstream, unread.reason) == (None, "nothing was delivered")
+    [away] = group_positions(given, delivered, lambda *_: NotKnownNow("no leader"))
+    assert [one.is_known_later for one in (silent, unread, away)] == [False, False, True]
+
+
+def test_any_number_may_be_committed() -> None:
+    given = snapshot("t", "id", a=END_OF_OFFSETS, b=8)
+    delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: None)
+    pages = PreservedOffsets(DeliveredRange(log_start=0, log_end=10, applied=10, begun_at=0))
+    found = list(group_positions(given, delivered, lambda _, offsets: pages.targets_of(offsets)))
+    assert [(one.group, one.downstream, one.exactness) for one in found] == [
+        ("a", 10, Exactness.CLAMPED),
+        ("b", 8, Exactness.EXACT),
+    ]
+
+
+def test_groups_of_topics_that_share_a_destination_are_named() -> None:
+    delivered = DeliveredTopics.of("us", [[route("t", "here"), route("u", "here")]], lambda *_: None)
+    assert of_shared_destinations(snapshot("t", "id", a=8), delivered) == {"a": ["t"]}
+    assert of_shared_destinations(snapshot("another", "id", a=8), delivered) == {}
+    besides = DeliveredTopics.of("us", [[route("t", "here"), route("u", "here")], [route("t", "own")]], lambda *_: None)
+    assert of_shared_destinations(snapshot("t", "id", a=8), besides) == {}
 
 
 def test_each_offset_is_translated_once_and_in_order() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from formats.control.claim import TopicClaim
+from formats.errors import TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase
-from infra.contracts.cluster import TopicPartition
+from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
-from replicator.failover.failback import HandoverPlan, _snapshot, _superseded
+from replicator.failover.failback import Handover, HandoverPlan, _snapshot, _superseded
 from replicator.offsets import TranslatedOffset
 from tests.ingress.world import source_settings
 
@@ -63,3 +68,57 @@ def test_the_last_incarnation_counts_and_what_is_left_out_is_named() -> None:
 def test_incarnations_with_topics_of_their_own_here_are_of_one_topic_there() -> None:
     assert _superseded([route("orders", "orders@new"), route("clicks")]) == {"orders"}
     assert _superseded([route("orders")]) == set()
+
+
+def handover(*some: TranslatedOffset, **found: Any) -> HandoverPlan:
+    return HandoverPlan(
+        to="us",
+        here="eu",
+        now=NOW,
+        state=Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW, snapshot=1),
+        groups={"billing": some},
+        kinds={"billing": "classic"},
+        flows_back=True,
+        **found,
+    )
+
+
+@pytest.mark.parametrize("offsets", [(500, 900), (900, 500)])
+def test_of_several_destinations_the_lowest_offset_is_handed_over_and_the_difference_named(
+    offsets: tuple[int, int],
+) -> None:
+    plan = handover(*(translated("us/orders/0", 0, offset) for offset in offsets))
+    commits = _snapshot(plan, "c").groups["billing"].topics["orders"]
+    assert [one.next_offset for _, one in commits.items()] == [500]
+    [problem] = plan.problems
+    assert problem.startswith("group billing is at offset 500 and 900 of us/orders/0, in different destinations")
+    assert handover(*(translated("us/orders/0", 0, 500) for _ in offsets)).problems == []
+
+
+def test_groups_that_the_cluster_does_not_list_are_named_and_handed_over_as_unreadable() -> None:
+    plan = handover(
+        translated("us/orders/0", 0, 5), unseen={"search": "no answer"}, listing_problem="1 of 3 brokers did not answer"
+    )
+    assert plan.problems == [
+        "group search is not handed over: no answer",
+        "groups may be missing: 1 of 3 brokers did not answer",
+    ]
+    assert _snapshot(plan, "c").unreadable == {"search": "no answer"}
+
+
+def test_a_group_that_is_not_listed_is_asked_for() -> None:
+    known = {"gone": "dead", "hidden": "empty"}
+
+    class Groups:
+        def facts(self, group: str) -> GroupFacts:
+            if group not in known:
+                raise TargetError(f"{group} may not be described")
+            return GroupFacts(state=known[group], members=0, partitions=frozenset())
+
+    clients: Any = SimpleNamespace(groups=Groups())
+    ledger: Any = None
+    found = Handover(clients=clients, to="us", ledger=ledger)._unseen({"gone", "hidden", "denied"})
+    assert found == {
+        "denied": "denied may not be described",
+        "hidden": "it is empty, and not among the groups that the cluster lists",
+    }

@@ -16,6 +16,7 @@ from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import sync_plan
 from ingress.groups.translation import Exactness
+from replicator.failover.execute import Executed
 from replicator.failover.plan import (
     ArrivingPartition,
     FailoverPlan,
@@ -116,6 +117,23 @@ def test_a_group_in_use_is_left(facts: GroupFacts | None) -> None:
     assert not found.is_exact
     active = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
     assert replace(found, state=active).is_exact  # it is used here, as it should be
+
+
+def test_a_group_whose_place_a_broker_did_not_say_is_left() -> None:
+    """And the step is no success, whatever a broker answers by the time that the plan is read again."""
+    state = partition(5, 5, 5)
+    unknown = replace(position("g", 3, 5), downstream=None, exactness=Exactness.UNKNOWN, reason="no leader")
+    groups = {}
+    for later in (False, True):
+        decision = sync_plan(
+            [replace(unknown, is_known_later=later)], facts=EMPTY, committed={}, written={}, allow_rewind=False
+        )
+        groups[later] = planned_groups({"g": decision}, [state])
+        assert left_over(groups[later]) == (("g",) if later else ())
+    exact = plan(state, {"g": 3})
+    active = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
+    assert Executed(plan=exact, state=active, committed=exact.groups).is_whole
+    assert not Executed(plan=exact, state=active, committed=groups[True]).is_whole
 
 
 def test_what_is_not_known_is_stated() -> None:
