@@ -52,6 +52,11 @@ class _Topics:
 
     ids: Mapping[str, str]  # without topics whose id has changed meanwhile
     hidden: Mapping[str, ReplicatorError]  # topics of the earlier snapshot that may not be described any more
+    unlisted: Collection[str]  # those that exist, and that a listing before the groups were read had left out
+
+    def unread(self, name: str, topic_id: str) -> bool:
+        """Whether the topic exists, perhaps, and no offset in it was asked for."""
+        return name in self.hidden or (name in self.unlisted and self.ids.get(name) == topic_id)
 
     def keeps(self, name: str, topic_id: str) -> bool:
         """Whether the topic is not known to be gone."""
@@ -168,7 +173,7 @@ class GroupObserver:
         missing = set(self.topics.select(names)) - again.keys()
         hidden = describe_each(self.topics.admin, missing)[1] if missing else {}
         ids = {name: one.topic_id for name, one in again.items() if shapes.get(name, one).topic_id == one.topic_id}
-        return _Topics(ids, hidden)
+        return _Topics(ids, hidden, again.keys() - shapes.keys())
 
     def _call(self, ask: Callable[[], T]) -> T:
         if not self.budget.wait():
@@ -193,7 +198,7 @@ def _merged(
 ) -> Iterable[tuple[str, SnapshotGroup]]:
     """What was read, and of what was not the earlier offsets, with their time."""
     for group_id, one in found.items():
-        kept = _dated(earlier, group_id, lambda name, _: name in topics.hidden)
+        kept = _dated(earlier, group_id, lambda name, one: topics.unread(name, one.topic_id))
         commits = {**kept, **{name: topic for name, topic in one.topics.items() if name in topics.ids}}
         if commits:
             yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -15,7 +15,7 @@ from egress.catalog.group_observer import NOT_LISTED, OTHERS_EVERY, GroupObserve
 from egress.catalog.observer import SelectedTopics
 from formats.control.group_snapshot import CONSUMER, CommittedOffset, GroupSnapshot, TopicCommits
 from formats.errors import BrokerUnavailable
-from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicFacts, TopicPartition
 from infra.runtime.call_budget import CallBudget
 from infra.runtime.lifecycle import Stop
 from tests.egress.catalog.interrupted_admin import InterruptedAdmin
@@ -29,6 +29,11 @@ MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 T, U = (TopicPartition(name, 0) for name in "tu")
 ANOTHER = TopicPartition("other", 0)  # of a topic that is not archived
+
+
+class PartialListing(FakeAdmin):
+    def topics(self) -> Mapping[str, TopicFacts]:
+        return {name: facts for name, facts in super().topics().items() if name != "u"}
 
 
 @dataclass
@@ -222,6 +227,17 @@ class TestTopics:
         del world.admin.hides["u"]
         found = world.observe()
         assert (offsets(found), found.problems) == ({"one": {"t": 5, "u": 6}, "two": {"u": 9}}, {})
+
+    def test_a_topic_that_one_listing_lacks_keeps_its_offsets(self, world: World) -> None:
+        """A broker that has just started may list a part of the topics, while another one describes them all."""
+        world.commit("g", t=5, u=7)
+        world.observe()
+        whole = world.observer.topics
+        world.observer.topics = replace(whole, admin=PartialListing(world.broker))
+        assert offsets(world.observe()) == {"g": {"t": 5, "u": 7}}
+        world.observer.topics = whole
+        world.broker.delete("u")
+        assert offsets(world.observe()) == {"g": {"t": 5}}
 
     def test_without_a_topic_that_may_be_described_nothing_is_lost(self, world: World) -> None:
         world.commit("one", t=1)
