@@ -69,8 +69,13 @@ def ask_bucket(
             answers.append(RightAnswer(action=PUT, resource=key, refusal=refusal))
         if stores and not writes:
             answers.append(RightAnswer(action=PUT, resource=stores[0], refusal=NOT_ASKED))
+        # credentials that may delete what no role here deletes are the doctor's own, or an operator's: that these may
+        # not store segments is as it should be
+        are_others = any(one.action == DELETE_OBJECT and not one.is_needed and one.refusal == "" for one in answers)
         for where, asked in zip(stores, stored, strict=writes):
             refusals = asked.answer()
+            if are_others and refusals and not isinstance(refusals, Unread):
+                continue
             for action in (PUT, ABORT, *([RETENTION] if settings.object_lock_mode else [])):
                 refusal = refusals if isinstance(refusals, Unread) else refusals.get(action, "")
                 below = f"{where.removesuffix(NO_OBJECT)}*"

@@ -144,6 +144,20 @@ def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: En
     assert {one.name for one in found if one.severity is Severity.OK} >= {"bucket-rights", "bucket-conditional-writes"}
 
 
+def test_a_role_that_may_put_control_objects_alone_cannot_archive(aws: EnforcedAws) -> None:
+    """That of ingress, for instance; the question leaves no upload."""
+    settings = as_role(aws, config(aws, OTHER), f"target-{OTHER}-ingress")
+    aws.enforce()
+    try:
+        facts = facts_of(settings, "egress")
+    finally:
+        aws.relax()
+    whats = [one.what for one in examine(BUCKET_CHECKS, facts) if one.name == "bucket-right-missing"]
+    assert [what for what in whats if what.startswith(f"s3:PutObject on data/{OTHER}/* is refused")], whats
+    uploads = aws.admin("s3").list_multipart_uploads(Bucket="theirs").get("Uploads", [])
+    assert [one["Key"] for one in uploads if "_control/" not in one["Key"]] == []
+
+
 def test_what_is_taken_away_is_found(aws: EnforcedAws) -> None:
     s3 = aws.admin("s3")
     s3.delete_bucket_lifecycle(Bucket="theirs")
