@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from compaction.run import Compactor, JobSelection
+from formats.codec import VERSION
 from formats.control.keys import generations_prefix
+from formats.control.packed import pack
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
@@ -114,7 +116,8 @@ def test_generations_stay_while_the_clocks_differ(
         [warning] = [record for record in caplog.records if record.message == "generations_not_thinned"]
         assert "clock" in warning.__dict__["error"]
     generations = Generations(bucket.objects, generations_prefix("data", "a", "watermarks"))
-    assert all(generations.put(number, b"x") for number in range(1, 6))
+    observed = pack({"observed_at": datetime.now(UTC).isoformat(), "v": VERSION})
+    assert all(generations.put(number, observed) for number in range(1, 6))
     with ExitStack() as opened, Compaction(config, execute=in_process(config, opened)) as compaction:
         compaction.compact()
     assert len(generations.stored()) < 3, "of each minute one"
