@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
@@ -24,6 +23,7 @@ from formats.control.offset_map_copy import map_copies
 from formats.control.packed import observed_at
 from formats.control.watermarks import decode_watermarks
 from formats.errors import MalformedEvent, MalformedKey, SegmentNotFound
+from infra.archive.control_objects import read_object
 from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime import log_fields
@@ -165,8 +165,7 @@ class GenerationThinner:
     def _observed_at(self, info: ObjectInfo) -> datetime | None:
         """None of what cannot be read: damaged, of a newer program, or removed since it was listed."""
         try:
-            with closing(self.objects.open(info.key)) as file:
-                return observed_at(file.read())
+            return observed_at(read_object(self.objects, info.key))
         except (SegmentNotFound, MalformedEvent):
             return None
 
@@ -182,8 +181,7 @@ class GenerationThinner:
     def _settled(self, key: str) -> tuple[int, bool]:
         """How many partitions are settled there, and whether all are. None of what cannot be read."""
         try:
-            with closing(self.objects.open(key)) as file:
-                topics = decode_watermarks(file.read()).topics.values()
+            topics = decode_watermarks(read_object(self.objects, key)).topics.values()
         except (SegmentNotFound, MalformedEvent):
             return 0, False
         count = sum(len(topic.settled) for topic in topics)

@@ -10,11 +10,11 @@ frozen for an hour cannot put an older truth over a newer one. Earlier generatio
 from __future__ import annotations
 
 import io
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
 from formats.errors import SegmentExists
+from infra.archive.control_objects import read_object
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
@@ -80,8 +80,7 @@ class Generations:
 
     def read(self, number: int) -> bytes:
         """Raises SegmentNotFound."""
-        with closing(self.objects.open(self.key(number))) as file:
-            return file.read()
+        return read_object(self.objects, self.key(number))
 
     def put(self, number: int, data: bytes) -> bool:
         """Store a generation. False, and nothing is changed, when another process stored that number; a repeated put of

@@ -17,7 +17,7 @@ from formats.control.group_snapshot import GroupSnapshot, decode_group_snapshot
 from formats.control.keys import catalog_prefix, groups_prefix, schemas_prefix, watermarks_prefix
 from formats.control.schemas import SchemaSnapshot, decode_schemas
 from formats.control.watermarks import SourceWatermarks, decode_watermarks
-from formats.errors import KeyRefused, KeyUnavailable, MalformedEvent, ObjectFrozen, SegmentNotFound
+from formats.errors import OF_ONE_OBJECT, DataError, SegmentNotFound, StoreRefused
 from infra.archive.generations import Generations
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
@@ -84,9 +84,9 @@ class LastGood(Generic[T]):
                 known.value, known.number = self.decode(generations.read(number)), number
             except SegmentNotFound:
                 continue  # thinned
-            except (MalformedEvent, KeyUnavailable, ObjectFrozen) as error:
+            except OF_ONE_OBJECT as error:
                 problem = problem or f"{generations.key(number)}: {error}"
-                if isinstance(error, MalformedEvent | KeyRefused | ObjectFrozen):
+                if isinstance(error, DataError | StoreRefused):
                     continue
                 # else KMS does not answer: each of the others would wait as long
             break

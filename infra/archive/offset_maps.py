@@ -13,7 +13,6 @@ import contextlib
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 
 from formats.codec import VERSION, dump
@@ -31,6 +30,7 @@ from formats.errors import MalformedKey, SegmentExists, SegmentNotFound
 from formats.messages.map_key import MapKey, decode_page_key
 from formats.messages.offset_map_index import PageIndex
 from formats.segment import OffsetRange
+from infra.archive.control_objects import read_object
 from infra.archive.map_pages import PagedMaps
 from infra.contracts.internal_topics import PartitionPages
 from infra.contracts.storage import ObjectStore
@@ -99,8 +99,7 @@ class OffsetMapCopies:
         return map_copies(item.key[len(folder) :] for item in self.objects.list(folder))
 
     def _open(self, key: MapKey, offsets: OffsetRange) -> bytes:
-        with closing(self.objects.open(f"{offset_map_prefix(self.prefix, self.region, key)}{copy_name(offsets)}")) as f:
-            return f.read()
+        return read_object(self.objects, f"{offset_map_prefix(self.prefix, self.region, key)}{copy_name(offsets)}")
 
 
 @dataclass(slots=True)

@@ -140,7 +140,7 @@ class SegmentRunReader:
         """
         limit = min(max_records or self.max_records, self.max_records)
         source = slices[0].segment.source
-        end = self.last_offset(source)
+        end = min(slices[-1].offsets.end, self.last_offset(source))
         builder = _RunBuilder(slices[0].offsets.start)
         last = builder.start_offset
         try:
@@ -165,7 +165,7 @@ class SegmentRunReader:
                         # few records to deliver: report the position anyway, but not as that of the end, which is
                         # the last run's
                         is_long = builder.passed >= MAX_OFFSETS_PER_RUN or builder.dropped >= limit
-                        if is_long and builder.next_offset <= min(slices[-1].offsets.end, end):
+                        if is_long and builder.next_offset <= end:
                             yield builder.end_run()
                 builder.next_offset = last + 1
         except ReplicatorError:

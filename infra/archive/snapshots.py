@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 
 from formats.errors import SegmentExists, SegmentNotFound
+from infra.archive.control_objects import read_object
 from infra.contracts.storage import ObjectStore
 
 
@@ -29,7 +29,7 @@ class Numbered:
         """The latest version; None when there is none."""
         while keys := [item.key for item in self.objects.list(self.prefix)]:
             try:
-                return self._read(keys[-1])
+                return read_object(self.objects, keys[-1])
             except SegmentNotFound:
                 continue  # a newer version has just replaced it
         return None
@@ -40,7 +40,7 @@ class Numbered:
         while True:
             keys = [item.key for item in self.objects.list(self.prefix)]
             try:
-                data = change(self._read(keys[-1]) if keys else None)
+                data = change(read_object(self.objects, keys[-1]) if keys else None)
                 number = int(keys[-1][len(self.prefix) :]) + 1 if keys else 1
                 key = f"{self.prefix}{number:020d}"
                 self.objects.put_new(key, io.BytesIO(data), len(data))
@@ -54,7 +54,3 @@ class Numbered:
     def remove(self) -> None:
         """Delete every version. No error when there is none."""
         self.objects.delete_many([item.key for item in self.objects.list(self.prefix)])
-
-    def _read(self, key: str) -> bytes:
-        with closing(self.objects.open(key)) as file:
-            return file.read()

@@ -190,7 +190,7 @@ class World:
                 ledger=view,
                 settings=current,
                 clock=self.clock,
-                here="b",
+                here=HERE,
                 own_principals={"User:replicator"},
             ),
             copies=copies,

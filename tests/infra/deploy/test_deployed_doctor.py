@@ -98,6 +98,16 @@ def test_the_target_region_is_clean(aws: EnforcedAws) -> None:
     assert found_in(facts_of(config(aws, OTHER), "ingress")) == []
 
 
+def facts_as(aws: EnforcedAws, settings: Config, role: str, service: str) -> DeploymentFacts:
+    """As they are to a role of the templates, while IAM is in force."""
+    assumed = as_role(aws, settings, role)
+    aws.enforce()
+    try:
+        return facts_of(assumed, service)
+    finally:
+        aws.relax()
+
+
 def as_role(aws: EnforcedAws, settings: Config, role: str) -> Config:
     """With the keys of a role of the templates."""
     assume: Any = {"RoleSessionName": "session", "ExternalId": "kept-secret"}
@@ -118,23 +128,13 @@ def as_role(aws: EnforcedAws, settings: Config, role: str) -> Config:
 )
 def test_under_the_doctors_role_everything_is_read(aws: EnforcedAws, region: str, role: str, service: str) -> None:
     """And found to be well, but for the right to delete control objects, which the service does not need."""
-    settings = as_role(aws, config(aws, region), role)
-    aws.enforce()
-    try:
-        facts = facts_of(settings, service)
-    finally:
-        aws.relax()
+    facts = facts_as(aws, config(aws, region), role, service)
     assert found_in(with_filter(facts) if region == REGION else facts) == []
 
 
 def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: EnforcedAws) -> None:
     """And once IAM is in force, the rights are what the template gives: none to delete."""
-    settings = as_role(aws, config(aws, REGION), f"source-{REGION}-egress")
-    aws.enforce()
-    try:
-        facts = facts_of(settings, "egress")
-    finally:
-        aws.relax()
+    facts = facts_as(aws, config(aws, REGION), f"source-{REGION}-egress", "egress")
     found = examine(BUCKET_CHECKS, facts)
     bad = {one.name for one in found if one.severity in (Severity.ERROR, Severity.WARNING)}
     assert bad <= {"replication-of-other-regions"}, "moto forgets the filter"
@@ -146,12 +146,7 @@ def test_under_its_own_role_egress_is_clean_but_for_what_it_may_not_read(aws: En
 
 def test_a_role_that_may_put_control_objects_alone_cannot_archive(aws: EnforcedAws) -> None:
     """That of ingress, for instance; the question leaves no upload."""
-    settings = as_role(aws, config(aws, OTHER), f"target-{OTHER}-ingress")
-    aws.enforce()
-    try:
-        facts = facts_of(settings, "egress")
-    finally:
-        aws.relax()
+    facts = facts_as(aws, config(aws, OTHER), f"target-{OTHER}-ingress", "egress")
     whats = [one.what for one in examine(BUCKET_CHECKS, facts) if one.name == "bucket-right-missing"]
     assert [what for what in whats if what.startswith(f"s3:PutObject on data/{OTHER}/* is refused")], whats
     uploads = aws.admin("s3").list_multipart_uploads(Bucket="theirs").get("Uploads", [])

@@ -39,7 +39,8 @@ class Client:
 
 
 def _error(operation: str, code: str, status: int) -> ClientError:
-    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)  # type: ignore[typeddict-item]
+    response: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, operation)
 
 
 def cases() -> Iterator[tuple[Mapping[str, str], Sequence[str], set[str]]]:

@@ -10,7 +10,7 @@ from formats.messages.ledger import Failover, FailoverPhase, OwnedTopic
 from tests.ingress.acls import READ
 from tests.ingress.catalog.test_applier import delivered, follow
 from tests.ingress.process import Process
-from tests.ingress.world import World, source_settings, source_topic
+from tests.ingress.world import HERE, World, source_settings, source_topic
 
 GROUP = replace(READ, resource_type="GROUP", resource_name="billing")
 PREFIX = replace(READ, resource_name="orders.", pattern_type="PREFIXED", operation="WRITE")
@@ -65,7 +65,7 @@ def test_a_source_that_left_the_file_has_revoked_nothing() -> None:
     assert {GROUP, PREFIX} <= world.catalog_admin.bindings
 
 
-@pytest.mark.parametrize("source", ["b/heartbeats", "rehearsal of z.u"])
+@pytest.mark.parametrize("source", [f"{HERE}/heartbeats", "rehearsal of z.u"])
 def test_topics_of_this_regions_own_are_of_no_source_that_could_have_granted_them(source: str) -> None:
     """Heartbeats, which are there wherever a source has a policy, and what a rehearsal made."""
     world, process = mirrored()

@@ -11,16 +11,12 @@ import pytest
 from formats.errors import CheckpointConflict
 from formats.int_range import ANY_OFFSET, IntRange
 from formats.messages.delivery_checkpoint import Author, Checkpoint
-from formats.records.scope import RecordFilter
 from formats.records.transform import load
 from formats.segment import OffsetRange
 from infra.archive.segments import SegmentStore
 from infra.contracts.producer import FailureKind
-from replicator.config.load import from_mapping
 from replicator.restore.executor import PATIENCE
 from replicator.restore.progress import RestoreOutcome, RestoringPartition
-from replicator.restore.spark_task import RestoreTask, plan_of
-from replicator.restore.worker import PartitionTask, RestoreSettings
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import STAMP, World, key, numbers
 from tests.replicator.restore.restoring import TARGETS, Restoring, restorable
@@ -28,10 +24,6 @@ from tests.replicator.restore.restoring import TARGETS, Restoring, restorable
 C, D = TARGETS[:2]
 USER = "tests.formats.records.user_transforms"
 EVERY = timedelta(seconds=30)
-TASK = RestoreTask(
-    from_mapping({"region": "b", "s3": {"bucket": "archive"}}),
-    RestoreSettings(checkpoint_topic="checkpoints", offset_map_topic="maps", scope=RecordFilter()),
-)
 
 
 def test_everything_is_delivered_once_and_in_order() -> None:
@@ -63,43 +55,6 @@ def test_what_functions_leave_out_moves_the_position_and_is_counted_by_every_run
     assert {record.value for record in world.target.records(C)} == {b"***"}
     checkpoint = world.target.checkpoints[key()]
     assert (checkpoint.next_offset, checkpoint.dropped, again.partitions[0].dropped) == (20, 10, 10)
-
-
-@pytest.mark.parametrize("on_worker", [False, True])
-@pytest.mark.parametrize("gone", [1, 2, 3])
-def test_what_retention_removes_after_the_plan_is_named_and_is_no_success(on_worker: bool, gone: int) -> None:
-    """A worker of Spark lists again, and finds it gone."""
-    world = restorable()
-    stored = [world.put(10 * n, 10 * n + 9) for n in range(5)]
-    world.record_gap(0, 9)
-    world.remove(stored[0])  # before the plan, which says so
-    driver = Restoring(world, offsets=IntRange(0, 39))
-    (planned,) = driver.plan.partitions
-    row = TASK.row(PartitionTask(plan=planned, topic_id="", clamp=False))
-    world.record_gap(10, 10 * gone + 9)
-    world.remove(*stored[1 : gone + 1])
-    restoring = Restoring(world, plans=[plan_of(row, world.archive, world.clock)]) if on_worker else driver
-    restoring.finish()
-    outcome = RestoreOutcome.of(restoring.partitions[0])
-    assert outcome.failed == ""
-    assert (outcome.is_done, outcome.is_whole, outcome.expired) == (True, False, ((10, 10 * gone + 9),))
-    assert world.offsets(C) == list(range(10 * gone + 10, 40))
-
-
-def test_what_a_task_has_restored_before_it_expires_is_not_missed_by_its_next_attempt() -> None:
-    world = restorable()
-    stored = [world.put(10 * n, 10 * n + 9) for n in range(3)]
-    driver = Restoring(world, offsets=IntRange(0, 19))
-    (planned,) = driver.plan.partitions
-    row = TASK.row(PartitionTask(plan=planned, topic_id="", clamp=False))
-    while driver.partitions[0].next_offset < 10:
-        driver.turn()
-    world.record_gap(0, 9)
-    world.remove(stored[0])
-    again = Restoring(world, plans=[plan_of(row, world.archive, world.clock)])
-    again.finish()
-    assert RestoreOutcome.of(again.partitions[0]).is_whole
-    assert world.offsets(C) == list(range(20))
 
 
 def test_a_function_that_fails_ends_its_partition_at_the_record() -> None:
