@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -37,8 +38,7 @@ PATIENCE = timedelta(seconds=60)
 PAUSE = 0.06  # seconds between two transactions, at most
 PAIRS = 60
 TIMES = 3
-MOMENTS = 8
-MANY_PAIRS, MANY_TIMES = 400, 50
+MANY_PAIRS, MANY_TIMES = 400, 40
 
 
 @dataclass
@@ -98,19 +98,23 @@ class Pairs:
             self.committed.append((offsets[self.topics[0]], offsets[self.topics[1]]))
             pause.wait(random.uniform(0, PAUSE))
 
-    def write_between_moments(self, random: Random) -> None:
-        """PAIRS, and more until there are MOMENTS to restore to with different ends: on slow cores they are rare."""
+    def write_between_moments(self, pairs: int, moments: int, random: Random) -> None:
+        """So many pairs, and more until so many settled ends are between them: on slow cores they are rare."""
         deadline = Deadline(PATIENCE)
-        self.write(PAIRS, random)
-        while len(found := {self._ends(one) for one in self.watermarks if self._is_settled(one)}) < MOMENTS:
+        self.write(pairs, random)
+        while len(found := self.spans()) < moments:
             assert not deadline.expired, found
             self.write(PAIRS // 3, random)
 
-    def _is_settled(self, found: SourceWatermarks) -> bool:
-        return all(topic in found.topics and found.topics[topic].settled for topic in self.topics)
-
-    def _ends(self, found: SourceWatermarks) -> Sequence[Sequence[int | None]]:
-        return tuple(found.topics[topic].high for topic in self.topics)
+    def spans(self) -> Sequence[tuple[datetime, datetime]]:
+        """From when to when a restore without split transactions has the same ends, of which each has others."""
+        first: dict[Sequence[Sequence[int | None]], datetime] = {}
+        for one in self.watermarks:
+            found = [one.topics[topic] for topic in self.topics if topic in one.topics and one.topics[topic].settled]
+            highs = tuple(topic.high for topic in found)
+            if len(found) == len(self.topics) and any(high != (0,) for high in highs) and one.settled_at is not None:
+                first.setdefault(highs, one.settled_at)
+        return list(pairwise(first.values()))
 
     def commit(self, group: str, number: int) -> None:
         """The group has read everything before this pair."""
@@ -180,9 +184,9 @@ def command(pairs: Pairs, at: datetime, name: str, *options: str) -> list[str]:
 
 
 def judge_times(pairs: Pairs, commands: Commands, times: int, unique: Callable[[str], str]) -> None:
+    """Restores to any moment between settled ends, of which no two times have the same."""
     random, counts = Random(times), set()
-    first, last = pairs.moments[len(pairs.moments) // 4], pairs.moments[-1]
-    for number in range(times):
+    for number, (first, last) in enumerate(random.sample(pairs.spans(), times)):
         at = first + (last - first) * random.random()
         name = unique(f"at{number}")
         code, result = commands.json(*command(pairs, at, name, "--transactional"))
@@ -192,11 +196,11 @@ def judge_times(pairs: Pairs, commands: Commands, times: int, unique: Callable[[
         begun = sum(moment <= at for moment in pairs.moments)
         assert len(orders) <= begun, "nothing that came later"
         counts.add(len(orders))
-    assert len(counts) > times // 2, "there are moments between them"
+    assert len(counts) == times, "each moment has its own end"
 
 
 def test_m25_no_transaction_is_split(pairs: Pairs, commands: Commands, unique: Callable[[str], str]) -> None:
-    pairs.write_between_moments(Random(1))
+    pairs.write_between_moments(PAIRS, TIMES, Random(1))
     pairs.wait_for_archive()
     assert any(found.settled_at for found in pairs.watermarks)
     judge_times(pairs, commands, TIMES, unique)
@@ -204,7 +208,7 @@ def test_m25_no_transaction_is_split(pairs: Pairs, commands: Commands, unique: C
 
 @pytest.mark.long
 def test_no_transaction_is_split_at_many_times(pairs: Pairs, commands: Commands, unique: Callable[[str], str]) -> None:
-    pairs.write(MANY_PAIRS, Random(2))
+    pairs.write_between_moments(MANY_PAIRS, MANY_TIMES, Random(2))
     pairs.wait_for_archive()
     judge_times(pairs, commands, MANY_TIMES, unique)
 
