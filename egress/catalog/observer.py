@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from egress.catalog.lineage import Lineages
+from egress.catalog.lineage import Configs, Lineages
 from formats.control.catalog import LINEAGE_PROBLEM, Catalog, CatalogTopic, with_removals
 from formats.errors import ReplicatorError, TargetError
 from formats.policies.acls import AclBinding
@@ -67,16 +67,18 @@ class CatalogObserver:
         names = self.topics.names()
         shapes = self.topics.shapes_of(names)
         configs = self.topics.catalog_admin.config_values(shapes.keys())
+        known = {name: _known(configs.get(name, {})) for name in shapes}
         acls, no_acls = self._acls(before, now)
         earlier = before if before is not None and before.cluster_id == cluster_id else None
-        lineages, no_lineage = self._lineages({(name, shape.topic_id) for name, shape in shapes.items()}, earlier, now)
+        wanted = {(name, shape.topic_id): known[name] for name, shape in shapes.items()}
+        lineages, no_lineage = self._lineages(wanted, earlier, now)
         topics = {
             name: CatalogTopic(
                 name=name,
                 topic_id=shape.topic_id,
                 partitions=shape.partitions,
                 replication_factor=shape.replication_factor,
-                configs=None if isinstance(known := configs.get(name, {}), ReplicatorError) else known,
+                configs=known[name],
                 lineage=lineages[name, shape.topic_id],
             )
             for name, shape in shapes.items()
@@ -104,7 +106,7 @@ class CatalogObserver:
         return frozenset({*found, *refused})
 
     def _lineages(
-        self, topics: Collection[tuple[str, str]], before: Catalog | None, now: datetime
+        self, topics: Mapping[tuple[str, str], Configs], before: Catalog | None, now: datetime
     ) -> tuple[Mapping[tuple[str, str], tuple[str, ...]], Mapping[str, str]]:
         """The lineages, and why they are not known: a principal that may not read the ledger still mirrors topics. What
         `before` had of a topic stays: without it, a copy would count as an original, and be copied back."""
@@ -141,6 +143,10 @@ class CatalogObserver:
         answer = self.topics.catalog_admin.sees_all_acls()
         self._sees_all = now, answer
         return answer
+
+
+def _known(configs: Mapping[str, ConfigValue] | ReplicatorError) -> Configs:
+    return None if isinstance(configs, ReplicatorError) else configs
 
 
 def _problems(configs: Mapping[str, Mapping[str, ConfigValue] | ReplicatorError], no_acls: str) -> dict[str, str]:

@@ -18,16 +18,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from formats.codec import Codec, dump, malformed
 from formats.errors import MalformedEvent
 from formats.policies.acls import AclBinding
+from formats.policies.topic_configs import FOREVER, ConfigSource, ConfigValue
 
 DEFAULT_LEDGER = "replicator.ledger"
 INTENT, TOPIC, ACL, GROUP = "intent", "topic", "acl", "group"  # kinds, as written in the keys
 HOLD, FAILOVER, TAKEBACK = "hold", "failover", "takeback"
+COMPLETED_WITHIN = timedelta(days=1)  # from an intent: later a topic of that name is somebody else's
 _ACL_FIELDS = tuple(one.name for one in fields(AclBinding))
 
 
@@ -175,6 +177,21 @@ class Ownership:
         intent = self.intents.get(name)
         entered = self.entered.get(name)
         return None if intent is None or (entered is not None and entered >= intent.at) else intent
+
+    def is_unfinished(self, name: str, topic_id: str, configs: Mapping[str, ConfigValue] | None, now: datetime) -> bool:
+        """Whether we created the topic, and died before that was written down: there is a recent intent without an
+        entry, and only we create topics with these timestamp limits. `configs`: None when they are not known; then it
+        may be ours."""
+        intent = self.open_intent(name)
+        return (
+            intent is not None
+            and now - intent.at < COMPLETED_WITHIN
+            and self.topic(name, topic_id) is None
+            and (
+                configs is None
+                or any(found.source is ConfigSource.TOPIC and found.value == FOREVER for found in configs.values())
+            )
+        )
 
 
 _INTENT = Codec(CreationIntent, "the intent to create a topic", outside=("name",))

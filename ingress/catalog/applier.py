@@ -28,7 +28,7 @@ from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
 from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
-from ingress.catalog.creator import TopicCreator, is_unfinished
+from ingress.catalog.creator import TopicCreator
 from ingress.catalog.data_age import OldestRecords
 from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_of
 from ingress.catalog.differ import (
@@ -197,7 +197,9 @@ class CatalogApplier:
         for name, one in facts.items():
             lineage = lineage_of(kept[name].sources, catalogs)
             found = self.ledger.table.topic(name, one.topic_id)
-            if is_unfinished(self.ledger.table, name, one.topic_id, configs.get(name, {}), self.clock.now()):
+            if one.topic_id and self.ledger.table.is_unfinished(
+                name, one.topic_id, configs.get(name, {}), self.clock.now()
+            ):
                 self.creator.own(name, one.topic_id, source=str(kept[name].sources[0]), lineage=lineage)
                 self.ledger.read()
             elif found is not None and lineage and found.lineage != lineage:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.errors import TargetError
-from formats.messages.ledger import CreationIntent, OwnedTopic, Ownership
-from formats.policies.topic_configs import CREATED_WITH, FOREVER, ConfigSource, ConfigValue
+from formats.messages.ledger import CreationIntent, OwnedTopic
+from formats.policies.topic_configs import CREATED_WITH
 from infra.contracts.cluster import ClusterAdmin
 from infra.contracts.internal_topics import Ledger
 from infra.runtime import log_fields
@@ -25,7 +25,6 @@ from infra.runtime.lifecycle import Clock
 log = logging.getLogger(__name__)
 
 
-COMPLETED_WITHIN = timedelta(days=1)  # from an intent: later a topic of that name is somebody else's
 INTENT_HOLDS = timedelta(minutes=10)  # before it is written again, for a creation that is refused again and again
 
 
@@ -102,18 +101,3 @@ class TopicCreator:
             f"{error}. The request has {self.factor_setting} = {self.replication_factor}: fewer brokers need a "
             "smaller one, or -1 for the broker's default"
         )
-
-
-def is_unfinished(
-    ownership: Ownership, name: str, topic_id: str, configs: Mapping[str, ConfigValue], now: datetime
-) -> bool:
-    """Whether we created the topic, and died before that was written down: there is a recent intent without an entry,
-    and only we create topics with these timestamp limits. Without a topic id nothing tells it from others."""
-    intent = ownership.open_intent(name)
-    return (
-        bool(topic_id)
-        and intent is not None
-        and now - intent.at < COMPLETED_WITHIN
-        and ownership.topic(name, topic_id) is None
-        and any(found.source is ConfigSource.TOPIC and found.value == FOREVER for found in configs.values())
-    )

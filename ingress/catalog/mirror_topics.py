@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from formats.errors import TargetError
+from formats.errors import ReplicatorError, TargetError
 from formats.policies.heartbeats import HEARTBEAT_CONFIGS, why_not_heartbeats
 from infra.contracts.catalog import CatalogAdmin
 from infra.contracts.cluster import ClusterAdmin, TopicFacts
 from infra.contracts.internal_topics import Ledger
 from infra.runtime.lifecycle import Clock
 from infra.settings.current import InForce
-from ingress.catalog.creator import TopicCreator, is_unfinished
+from ingress.catalog.creator import TopicCreator
 from ingress.catalog.settings import CatalogSettings
 
 
@@ -60,8 +60,10 @@ class MirrorTopics:
             ours = self.ledger.read()
             if ours.topic(found.name, found.topic_id) is not None:
                 return
-            configs = self.catalog_admin.config_values([found.name]).get(found.name, {})
-            if isinstance(configs, dict) and is_unfinished(ours, found.name, found.topic_id, configs, self.clock.now()):
+            values = self.catalog_admin.config_values([found.name]).get(found.name, {})
+            configs = {} if isinstance(values, ReplicatorError) else values
+            is_ours = ours.is_unfinished(found.name, found.topic_id, configs, self.clock.now())
+            if found.topic_id and is_ours:  # without an id nothing tells it from others
                 self.creator.own(found.name, found.topic_id, source=source, lineage=lineage)
                 return
         if problem := self.why_not(found.name, found.partition_count, self.admin.configs(found.name)):
