@@ -27,7 +27,9 @@ from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, T
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
+from formats.topic_selection import select
 from infra.archive.generations import Generations
+from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
 from ingress.groups.translation import Exactness
@@ -53,6 +55,8 @@ class HandoverPlan:
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the other region's topics, by archive path
     superseded: Collection[str] = ()  # archive paths of topics that were created again in the other region
     flows_back: bool = False  # egress is configured here
+    unarchived: Mapping[str, int] = field(default_factory=dict)  # by group: offsets it has read here of topics that
+    # egress archives, and that egress has not archived
 
     @property
     def is_done(self) -> bool:
@@ -83,6 +87,11 @@ class HandoverPlan:
                     f"group {group} is at offset {' and '.join(map(str, offsets))} of {source}, in different "
                     f"destinations: it is handed over at {offsets[0]}, and reads again what is between"
                 )
+        for group, count in self.unarchived.items():
+            yield (
+                f"group {group} has read {count} offsets of topics of {self.here} that egress has not archived: wait "
+                f"until `replicator status` shows no lag there, or it continues before them in {self.to}"
+            )
         for group, why in self.unseen.items():
             yield f"group {group} is not handed over: {why}"
         if self.listing_problem:
@@ -139,7 +148,27 @@ class Handover:
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
             superseded=_superseded(route for some in translated.routes.values() for route in some),
             flows_back=config.egress is not None,
+            unarchived=self._unarchived(groups, translated.routes.keys()),
         )
+
+    def _unarchived(self, groups: Collection[str], destinations: Collection[str]) -> Mapping[str, int]:
+        """Not of `destinations`, whose records came from there. Read in this order: what is archived only grows."""
+        egress, admin, reader = self.clients.config.egress, self.clients.admin, self.clients.groups
+        if egress is None or not groups:
+            return {}
+        names = select(admin.topics(), egress.rules, self.clients.config.own_topics).keys() - set(destinations)
+        topics = admin.describe(names).values()
+        partitions = [TopicPartition(one.name, number) for one in topics for number in range(one.partition_count)]
+        read = {group: reader.committed(group, partitions) for group in groups}
+        archived = reader.committed(egress.group_id, partitions)
+        found = {
+            group: sum(
+                max(one.next_offset - (archived[at].next_offset if at in archived else 0), 0)
+                for at, one in some.items()
+            )
+            for group, some in read.items()
+        }
+        return {group: count for group, count in found.items() if count}
 
     def _unseen(self, groups: Collection[str]) -> Mapping[str, str]:
         """Those that exist, or may: a listing leaves out what a broker does not answer, or this principal may not

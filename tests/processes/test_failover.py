@@ -169,14 +169,15 @@ def test_what_was_produced_meanwhile_comes_back_with_its_groups(site: Site) -> N
         from_b.tables = {**from_b.tables, **at_region(site, B)}
         hand = site.command("hand", ingress, "failback", "execute", "--to", A)
         hand.tables = {**ingress.tables, "egress": from_b.tables["egress"]}
-        assert hand.start().wait(PATIENCE) == DONE, hand.explain("was to hand the group over")
+        assert hand.start().wait(PATIENCE) == DIFFERENCES, hand.explain("was to wait for what the group has read at b")
+        from_b.start()
+        site.wait("the group is handed over", lambda: hand.start().wait(PATIENCE) == DONE)
 
         to_a = site.ingress(
             "to-a", {"region": B, "topic": local, "replication_policy": "default"}, queue=f"{site.name}-back-queue"
         )
         to_a.tables = {**to_a.tables, **at_region(site, A)}
-        to_a.start()
-        from_b.start()  # only now: the second half waits for what was produced, and for a snapshot
+        to_a.start()  # only now: the second half waits for what was produced, and for a snapshot
         back = site.command("back", to_a, "failback", "execute", "--from", B)
         back.tables = to_a.tables
         site.wait("something of it at a", lambda: there.topic in topics_of(site, A))

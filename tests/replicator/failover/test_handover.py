@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
+from egress.settings import EgressSettings, EgressTopicSettings
 from formats.control.claim import TopicClaim
 from formats.errors import TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase
-from infra.contracts.cluster import GroupFacts, TopicPartition
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.failover.failback import Handover, HandoverPlan, _snapshot, _superseded
 from replicator.offsets import TranslatedOffset
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.ingress.world import source_settings
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -122,3 +127,28 @@ def test_a_group_that_is_not_listed_is_asked_for() -> None:
         "denied": "denied may not be described",
         "hidden": "it is empty, and not among the groups that the cluster lists",
     }
+
+
+def test_what_groups_have_read_and_egress_has_not_archived_is_named() -> None:
+    """A group that was taken back before would stand at the end of what had arrived, and stay there."""
+    broker = FakeBroker()
+    broker.create("clicks", partitions=2)
+    broker.create("audit", partitions=1)
+    broker.create("us.clicks", partitions=1)
+    first, second = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+    others = {TopicPartition(name, 0): Committed(9, "") for name in ("audit", "us.clicks")}
+    groups = FakeGroupReader(
+        found={
+            "egress": FakeGroup(offsets={first: Committed(40, "")}),
+            "billing": FakeGroup(offsets={first: Committed(50, ""), second: Committed(7, ""), **others}),
+            "search": FakeGroup(offsets={first: Committed(40, "")}),
+        }
+    )
+    rules = (TopicRule(TopicPattern("^.*clicks"), EgressTopicSettings()),)
+    config = SimpleNamespace(egress=EgressSettings(topics=rules, group_id="egress"), own_topics=(), region="eu")
+    clients: Any = SimpleNamespace(config=config, admin=FakeAdmin(broker), groups=groups)
+    ledger: Any = None
+    found = Handover(clients=clients, to="us", ledger=ledger)._unarchived(["billing", "search"], ["us.clicks"])
+    assert found == {"billing": 17}, "of the topic that is archived, and did not come from there"
+    [problem] = handover(translated("us/orders/0", 0, 5), unarchived=found).problems
+    assert problem.startswith("group billing has read 17 offsets of topics of eu that egress has not archived")
