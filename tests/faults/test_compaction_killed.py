@@ -226,8 +226,8 @@ class Archive:
         assert control.count("quarantine") == len(self.damaged)
 
     def keys(self) -> list[str]:
-        """All but the lease's, which every run takes anew."""
-        return [key for key in self.bucket.objects() if "/leases/" not in key]
+        """All but what every run writes: that it has the lease, and that it was whole."""
+        return [key for key in self.bucket.objects() if "/leases/" not in key and "/compaction-runs/" not in key]
 
     def left_on_disk(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "tmp").iterdir())
