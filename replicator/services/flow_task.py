@@ -47,8 +47,8 @@ class FlowTask:
         stream = cast("TextIO", _PassedOn(sys.stderr)) if self.passes_logs else sys.stderr
         configure(self.config.log.level or "info", style, stream).addFilter(_TaskField(task))
 
-    def build(self, task: int) -> WatchedService:
-        config = self.config_of(task)
+    def build(self, task: int, settings: bytes | None) -> WatchedService:
+        config = self._with(self.config_of(task), settings)
         around, sent = ServiceContext(config), SentConfig(config)
         match self.flow:
             case "egress":  # each process loads its own flow, and their parent neither
@@ -67,10 +67,14 @@ class FlowTask:
             return around.metrics.text()
 
         def change(pickled: bytes) -> None:
-            # the driver has proved that it sent them, as it has sent this task
-            sent.replace(replace(config, **{self.flow: pickle.loads(pickled)}))  # noqa: S301
+            sent.replace(self._with(config, pickled))
 
         return WatchedService(service=service, health=around.health, metrics_text=metrics_text, change=change)
+
+    def _with(self, config: Config, settings: bytes | None) -> Config:
+        """`settings`: of `changed`."""
+        # the driver has proved that it sent them, as it has sent this task
+        return config if settings is None else replace(config, **{self.flow: pickle.loads(settings)})  # noqa: S301
 
     def changed(self, config: Config) -> bytes:
         """The settings of `config` that reload, for `WatchedService.change`. They are in the flow's section, which

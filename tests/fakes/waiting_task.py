@@ -21,13 +21,14 @@ class Waiting:
 
     folder: Path
     failure: str = ""
+    no_metrics: str = ""  # why there are none
 
     def instance(self, task: int) -> str:
         return f"member-{task}"
 
     def set_up(self, task: int) -> None: ...
 
-    def build(self, task: int) -> WatchedService:
+    def build(self, task: int, _settings: bytes | None) -> WatchedService:
         if self.failure:
             raise ReplicatorError(self.failure)
         stop, health = Stop(), Health()
@@ -40,7 +41,13 @@ class Waiting:
             (self.folder / f"{task}.drained").touch()
 
         service = ThreadedService({"work": work}, stop, ExitStack(), timedelta(seconds=5))
-        return WatchedService(service=service, health=health, metrics_text=lambda: f"of {task}")
+
+        def metrics_text() -> str:
+            if self.no_metrics:
+                raise ValueError(self.no_metrics)
+            return f"of {task}"
+
+        return WatchedService(service=service, health=health, metrics_text=metrics_text)
 
     def pid(self, task: int) -> int:
         try:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 from formats.errors import MalformedEvent, ReplicatorError
@@ -94,8 +95,9 @@ class ServiceBuilder(Protocol):
     def set_up(self, task: int, /) -> None:
         """Set up the process: its logs."""
 
-    def build(self, task: int, /) -> WatchedService:
-        """The service of a task. Raises what the service raises."""
+    def build(self, task: int, settings: bytes | None, /) -> WatchedService:
+        """The service of a task. `settings`: those that the driver has sent, in force from the start; None: those that
+        it was pickled with. Raises what the service raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ class WorkerJob:
             signal.signal(
                 signal.SIGTERM, lambda *_: threading.Thread(target=running.interrupt, args=("SIGTERM",)).start()
             )
-            running.run(lambda: self.builder.build(task))
+            running.run(partial(self.builder.build, task))
         sys.stderr.flush()
 
 
@@ -170,9 +172,9 @@ class TaskAttempt:
         self._heard = Deadline(SILENCE)
         self._watched: WatchedService | None = None
 
-    def run(self, build: Callable[[], WatchedService]) -> None:
-        """Returns when the driver ordered the end. Raises what the service raised, ServiceInterrupted and
-        ServiceMoved."""
+    def run(self, build: Callable[[bytes | None], WatchedService]) -> None:
+        """`build`: with the settings that came before. Returns when the driver ordered the end. Raises what the service
+        raised, ServiceInterrupted and ServiceMoved."""
         self._connection.settimeout(SILENCE.total_seconds())
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
         self._may_run.wait()
@@ -196,9 +198,10 @@ class TaskAttempt:
         if not self._is_ordered:
             raise ServiceMoved(self._moved)
 
-    def _serve(self, build: Callable[[], WatchedService]) -> None:
-        self._watched = watched = build()
-        if self._settings is not None:
+    def _serve(self, build: Callable[[bytes | None], WatchedService]) -> None:
+        settings = self._settings
+        self._watched = watched = build(settings)
+        if self._settings is not None and self._settings is not settings:  # came meanwhile
             watched.change(self._settings)
         watched.service.start()
         if self._is_ordered or self._moved or self._lost:
@@ -224,6 +227,9 @@ class TaskAttempt:
             self.interrupt(f"the driver was silent for {SILENCE.total_seconds():.0f} s")
         except (OSError, MalformedEvent) as error:
             self.interrupt(str(error))
+        except Exception as error:  # without this thread no order arrives, and the driver's end is not seen
+            log.exception("service_failed", extra={log_fields.ERROR: repr(error)})
+            self.interrupt(f"an order could not be carried out: {error!r}")
 
     def _take(self, message: Message) -> None:
         match message:
@@ -234,7 +240,7 @@ class TaskAttempt:
             case Order(what="run"):
                 self._may_run.set()
             case Order(what="metrics"):
-                self._send(MetricsText(text="" if self._watched is None else self._watched.metrics_text()))
+                self._send(MetricsText(text=self._metrics_text()))
             case ChangedSettings():
                 self._settings = pickled_settings(self._secret, self._nonce, message)
                 if self._watched is not None:
@@ -249,6 +255,14 @@ class TaskAttempt:
                 self._stop()
             case _:
                 pass  # "ping", and "wait": the driver logs who waits for what
+
+    def _metrics_text(self) -> str:
+        """Empty when there is none: records matter more."""
+        try:
+            return "" if self._watched is None else self._watched.metrics_text()
+        except Exception:
+            log.exception("metrics_failed")
+            return ""
 
     def interrupt(self, why: str) -> None:
         """Drain the service; the process ends at the latest END_WITHIN after the driver's last word."""

@@ -100,6 +100,9 @@ class WorkerProcesses:
                 self._turn()
                 self.parts.stop.wait(TURN)
             self._drain()
+        except Exception:
+            self._drain()  # what has not failed keeps what it has done
+            raise
         finally:
             self._end_rest()
 
@@ -145,7 +148,15 @@ class WorkerProcesses:
     def _start(self, task: int, child: _Child, now: datetime) -> None:
         child.attempts += 1
         work = WorkerJob(host=LOOPBACK, port=self._port.port, secret=self._port.secret, job=1, builder=self.builder)
-        child.process = self.start(pickle.dumps((work, task, child.attempts)))
+        try:
+            child.process = self.start(pickle.dumps((work, task, child.attempts)))
+        except OSError as error:  # no memory or no process id is left for a moment: the others go on
+            child.exit_code, child.not_before = None, now + PAUSES.delay(child.failures)
+            child.failures += 1
+            self.health.problem(f"process {task}", f"it cannot be started: {error}; it is tried again")
+            log.error("process_not_started", extra={log_fields.TASK: task, log_fields.ERROR: str(error)})
+            return
+        self.health.problem(f"process {task}", "")
         child.began_at = child.heard_at = now
         log.info("process_started", extra={log_fields.TASK: task, log_fields.PROCESS: child.process.pid})
 

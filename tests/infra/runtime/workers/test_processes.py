@@ -85,6 +85,56 @@ def test_each_runs_is_started_again_and_drains(tmp_path: Path) -> None:
     assert all(is_gone(pid) for pid in (*first, builder.pid(1)))
 
 
+def test_one_that_cannot_be_started_disturbs_no_other(tmp_path: Path) -> None:
+    """As when the machine has no process id left for a moment."""
+    builder = Waiting(folder=tmp_path)
+    with running(builder) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        first = [builder.pid(task) for task in range(2)]
+        refused, start = threading.Event(), found.workers.start
+
+        def refuse_once(work: bytes) -> subprocess.Popen[bytes]:
+            if refused.is_set():
+                return start(work)
+            refused.set()
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        found.workers.start = refuse_once
+        os.kill(first[1], signal.SIGKILL)
+        assert wait_until(refused.is_set, PATIENCE)
+        assert wait_until(lambda: builder.pid(1) not in (0, first[1]), PATIENCE)
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        assert not found.workers.snapshot().problems
+        assert builder.pid(0) == first[0]
+        assert found.ends()
+        assert not found.raised
+
+
+def test_an_error_of_the_parent_ends_no_child_before_it_has_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Waiting(folder=tmp_path)
+
+    def broken(*_: object) -> None:
+        raise ValueError("as a defect would")
+
+    with running(builder) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        monkeypatch.setattr(WorkerProcesses, "_kill_hanging", broken)
+        found.thread.join(PATIENCE.total_seconds())
+    assert "as a defect would" in str(found.raised[0])
+    assert all((tmp_path / f"{task}.drained").exists() for task in range(2))
+
+
+def test_metrics_that_fail_leave_a_child_that_hears_its_parent(tmp_path: Path) -> None:
+    builder = Waiting(folder=tmp_path, no_metrics="as a defect would")
+    with running(builder, count=1) as found:
+        assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+        assert found.workers.metrics_by_task() == {0: ""}
+        assert found.ends()
+    assert (tmp_path / "0.drained").exists()
+
+
 def test_a_frozen_one_is_killed_and_another_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infra.runtime.workers.task_port.SILENCE", timedelta(seconds=3))
     monkeypatch.setattr("infra.runtime.workers.processes.UNHEARD", timedelta(seconds=10))

@@ -26,6 +26,9 @@ HOST = "127.0.0.1"
 PATIENCE = timedelta(seconds=20)
 
 
+BROKEN = b"settings that cannot be taken over"
+
+
 @dataclass(eq=False)
 class Attempt:
     """A task's attempt on a thread, whose service works until it is stopped, or ordered to fail."""
@@ -40,6 +43,7 @@ class Attempt:
     fails: threading.Event = field(default_factory=threading.Event)
     raised: list[BaseException] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
+    built_with: list[bytes | None] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,14 +63,20 @@ class Attempt:
         finally:
             self.connection.close()
 
-    def _build(self) -> WatchedService:
+    def _build(self, settings: bytes | None) -> WatchedService:
+        self.built_with.append(settings)
         service = ThreadedService({"work": self._work}, self.stop, ExitStack(), timedelta(seconds=5))
         return WatchedService(
             service=service,
             health=self.health,
             metrics_text=lambda: f"metrics of {self.number}",
-            change=self.changed.append,
+            change=self._change,
         )
+
+    def _change(self, settings: bytes) -> None:
+        if settings == BROKEN:
+            raise ValueError("as a defect would")
+        self.changed.append(settings)
 
     def _work(self) -> None:
         self.begun.set()
@@ -125,20 +135,29 @@ def test_a_copy_waits_until_the_worker_is_gone(port: TaskPort) -> None:
 def test_changed_settings_reach_each_task_and_each_later_attempt_before_it_begins(port: TaskPort) -> None:
     first = Attempt(port, 1)
     assert first.works()
-    assert first.changed == []
+    assert (first.built_with, first.changed) == ([None], [])
     large = b"x" * (8 << 20)  # more than the system's buffers take at once
     port.change_settings(large)
     eventually(lambda: first.changed == [large])
     second = Attempt(port, 2, task=1)
     assert second.works()
-    assert second.changed == [large]
+    assert (second.built_with, second.changed) == ([large], []), "in force before it begins"
     eventually(lambda: port.states()[1].health is not None)
     port.change_settings(b"newer")
-    eventually(lambda: first.changed[1:] == second.changed[1:] == [b"newer"])
+    eventually(lambda: first.changed[1:] == second.changed == [b"newer"])
     copy = Attempt(port, 3)
     first.fails.set()
     assert copy.works()
-    assert copy.changed == [b"newer"]
+    assert (copy.built_with, copy.changed) == ([b"newer"], [])
+
+
+def test_an_order_that_fails_in_an_unexpected_way_ends_the_attempt(port: TaskPort) -> None:
+    """Else it hears no further order, and goes on when its parent is gone."""
+    worker = Attempt(port, 1)
+    assert worker.works()
+    port.change_settings(BROKEN)
+    assert worker.ended()
+    assert "as a defect would" in str(worker.raised[0])
 
 
 def test_what_a_stranger_sends_as_settings_ends_the_attempt(port: TaskPort) -> None:
