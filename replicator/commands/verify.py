@@ -135,7 +135,9 @@ def verify(  # noqa: PLR0917 -- options of a command
     if not scopes:
         raise typer.BadParameter("--no-archive leaves nothing to verify: pass --source, --target, or both")
     on = spark_if(spark, settings)
-    proven = ProvenObjects.of(state)
+    s3 = settings.s3
+    where = f"s3://{s3.bucket}/{s3.prefix}{f' at {s3.endpoint_url}' if s3.endpoint_url else ''}"
+    proven = ProvenObjects.of(state, where)
     with Verification(settings, chosen) as verification:
         with bars(quiet=as_json) as begin:
             found = verification.run(

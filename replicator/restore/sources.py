@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from formats.errors import ConfigError, DataError, ReplicatorError
-from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.archive import Archive
@@ -24,24 +23,19 @@ def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartiti
     return [source for sources in selected_sources(archive, selection).values() for source in sources]
 
 
-def with_earlier_forks(
+def of_all_incarnations(
     archive: Archive, selection: Selection, *, may_be_none: bool = False
 ) -> Sequence[SourcePartition]:
-    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked. `may_be_none`: also of
-    topics of which no selected partition is stored."""
+    """`sources_of`, plus the partitions of the earlier incarnations of each topic, which only the archive has, unless
+    one is selected. `may_be_none`: also of topics of which no selected partition is stored."""
     wanted = selected_sources(archive, selection, may_be_none=may_be_none)
     found = [source for sources in wanted.values() for source in sources]
-    for incarnation in wanted if selection.incarnation is None else ():
-        claim = incarnation.claim  # set if the topic has several incarnations: else no request
-        seen = {incarnation.path}
-        while claim is not None and claim.forked_from not in {"", *seen}:
-            before = parse_incarnation(claim.forked_from)
-            seen.add(before.path)
-            numbers = archive.segments.partitions(selection.region, before.path)
-            found += [
-                SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
-            ]
-            claim = archive.control.claims.of(selection.region, before.path)
+    topics, seen = {one.topic for one in wanted}, {one.path for one in wanted}
+    stored = () if selection.incarnation is not None else archive.segments.incarnations(selection.region)
+    for one in sorted(stored):
+        if one.topic in topics and one.path not in seen:
+            numbers = archive.segments.partitions(selection.region, one.path)
+            found += [SourcePartition.of(selection.region, one, n) for n in numbers if selection.wants(one.topic, n)]
     return found
 
 

@@ -63,19 +63,23 @@ def encode_proven(proven: Mapping[Segment, Proven]) -> Mapping[str, Any]:
     }
 
 
-def load_proven(path: Path) -> dict[Segment, Proven]:
-    """Empty if the file does not exist. Raises ConfigError if it cannot be decoded."""
+def load_proven(path: Path, archive: str) -> dict[Segment, Proven]:
+    """`archive`: its bucket and prefix. Empty if the file does not exist. Raises ConfigError if it cannot be decoded,
+    or is of another archive, whose objects may have the same names, sizes and times."""
     try:
-        return decode_proven(json.loads(path.read_text(encoding="utf-8"))["proven"])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (other := content.get("archive", archive)) != archive:
+            raise ConfigError([f"it is about {other}, and this is {archive}; name another file"], source=str(path))
+        return decode_proven(content["proven"])
     except FileNotFoundError:
         return {}
     except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
 
 
-def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
+def save_proven(path: Path, archive: str, proven: Mapping[Segment, Proven]) -> None:
     new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
+    new.write_text(json.dumps({"archive": archive, "proven": encode_proven(proven)}, indent=0), encoding="utf-8")
     new.replace(path)  # atomic: the new file or the old one
 
 
@@ -85,13 +89,14 @@ class ProvenObjects:
     only."""
 
     path: Path | None = None
+    archive: str = ""  # its bucket and prefix
     objects: dict[Segment, Proven] = field(default_factory=dict)
     _saved_at: float = field(default_factory=monotonic)
 
     @staticmethod
-    def of(path: Path | None) -> ProvenObjects:
-        """Raises ConfigError if the file cannot be decoded."""
-        return ProvenObjects(path, {} if path is None else load_proven(path))
+    def of(path: Path | None, archive: str) -> ProvenObjects:
+        """Raises as `load_proven`."""
+        return ProvenObjects(path, archive, {} if path is None else load_proven(path, archive))
 
     def add(self, entry: Mapping[str, Any], read: Mapping[Segment, Proven]) -> None:
         """Add objects that were read. Those that `entry` of the report lists as corrupt or unsettled are no longer
@@ -114,5 +119,5 @@ class ProvenObjects:
 
     def _save(self) -> None:
         if self.path is not None:
-            save_proven(self.path, self.objects)
+            save_proven(self.path, self.archive, self.objects)
             self._saved_at = monotonic()

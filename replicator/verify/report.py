@@ -118,6 +118,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "missing": [_range(gap) for gap in verdict.missing],
                 "recorded_gaps": _gaps(verdict.recorded),
                 "forks": [explain(fork) for fork in verdict.forks],
+                "unreadable": verdict.unreadable,
             }
         case SourceVerdict():
             found = verdict.comparison
@@ -165,6 +166,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 *(f"missing: {_shown(gap)}" for gap in entry["missing"]),
                 *(f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]),
                 *entry["forks"],
+                *([entry["unreadable"]] if entry.get("unreadable") else []),
             ]
             return f"{mark}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case "source":
@@ -175,6 +177,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 parts.append(f"{entry['only_in_source']:,} are not in the archive")
             if entry["only_in_archive"]:
                 parts.append(f"{entry['only_in_archive']:,} are in the archive only")
+            parts += [f"missing: {_shown(gap)}" for gap in entry["missing"]]
             parts += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
             parts += [entry["unreadable"]] if entry["unreadable"] else []
             return f"{mark}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(parts)}"

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from formats.control.restore_cut import Cut, cut_topics
 from formats.control.watermarks import SourceWatermarks
+from formats.errors import ConfigError
 from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
@@ -30,9 +31,13 @@ def reported_ends(
 ) -> Mapping[SourcePartition, int]:
     """Next offsets, above 0, of the selected partitions; of the incarnation and the path of each topic then. A topic
     that has neither a segment nor a claim is named as if it was never created again. Empty without watermarks that old.
-    A GET for each incarnation of a selected topic. Raises StoreUnavailable."""
+    A GET for each incarnation of a selected topic. Raises StoreUnavailable, and ConfigError when watermarks that may be
+    the report cannot be read."""
     control, region = archive.control, selection.region
     found = watermark_generations(control.objects, control.prefix, region).at(now - COPIED_WITHIN)
+    if found.problems:  # one of these may be the report: without it a lost end is not seen
+        why = f"how far egress of {region} had archived is not known: {'; '.join(found.problems)}"
+        raise ConfigError([f"{why}; restore the object, or pass --as-stored"], source="archive")
     if found.value is None:
         return {}
     topics = {name: one for name, one in found.value.topics.items() if selection.matches(name)}

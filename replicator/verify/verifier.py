@@ -15,7 +15,7 @@ from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import SegmentSlice, from_first, joined, parts, uncovered
-from formats.errors import CorruptSegment, SegmentNotFound, TransformFailed
+from formats.errors import CorruptSegment, MalformedEvent, SegmentNotFound, TransformFailed
 from formats.forks import unresolved
 from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
@@ -63,10 +63,12 @@ class ArchiveVerdict:
     recorded: Sequence[RecordedGap] = ()
     forks: Sequence[LogFork] = ()  # forks of the source's log that wait for an operator
     unsettled: Collection[Segment] = ()  # to be verified again, even if proven before
+    unreadable: str = ""  # why it was not verified: a control object of it cannot be decoded
 
     @property
     def is_whole(self) -> bool:
-        return not self.corrupt and not self.disagreeing and not self.missing and not self.forks
+        bad = self.corrupt or self.disagreeing or self.missing or self.forks or self.unreadable
+        return not bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class SourceVerdict:
     def is_equal(self) -> bool:
         c = self.comparison
         lost = c.only_second or (c.only_first and not self.source_compacted)
-        return c.offset is None and not lost and not self.unreadable
+        return c.offset is None and not lost and not self.missing and not self.unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,18 @@ class Verifier:
         Objects that are merged, removed or stored meanwhile are no damage: the partition is scanned again when a listed
         object is gone or offsets are not covered.
         """
+        try:
+            return self._archive(source, proven, read_again_after, reported_end)
+        except MalformedEvent as error:  # of a gap, a fork, a begin or a claim: other partitions are verified still
+            return ArchiveVerdict(source=source, offsets=None, objects=0, size_bytes=0, read={}, unreadable=str(error))
+
+    def _archive(
+        self,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        read_again_after: timedelta | None,
+        reported_end: int,
+    ) -> ArchiveVerdict:
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
         begin = self.stored.control.begins.of(source)
@@ -211,16 +225,18 @@ class Verifier:
                 source_compacted=source_compacted,
                 unreadable=unreadable,
             )
-        # gaps are read before the listing: retention records them before it removes segments
-        gaps = [
-            g
-            for g in self.stored.control.gaps.of(source)
-            if g.offsets.overlaps(common) and (g.is_accepted or not g.is_loss)
-        ]
-        extent = joined(info.segment.offsets for info in self.stored.segments.list(source))
-        # offsets that a segment covers are compared: an object may have been put back after its gap was recorded
-        given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
-        missing = uncovered([*extent.runs, *given_up], common)
+        for _ in range(SCANS):
+            # gaps are read before the listing: retention records them before it removes segments
+            gaps = [
+                g
+                for g in self.stored.control.gaps.of(source)
+                if g.offsets.overlaps(common) and (g.is_accepted or not g.is_loss)
+            ]
+            extent = joined(info.segment.offsets for info in self.stored.segments.list(source))
+            # offsets that a segment covers are compared: an object may have been put back after its gap was recorded
+            given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
+            if not (missing := uncovered([*extent.runs, *given_up], common)):
+                break  # else they may have been merged meanwhile
         compared = uncovered(given_up, common)
         try:
             comparison, unreadable = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +28,7 @@ from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
 from replicator.config import Config
-from replicator.restore.sources import sources_of, with_earlier_forks
+from replicator.restore.sources import of_all_incarnations, sources_of
 from replicator.selection import Selection
 from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
@@ -79,17 +80,17 @@ class Verification(Closing):
         return sources_of(self._archive, self.selection)
 
     def all_sources(self, *, as_reported: bool = True) -> Mapping[SourcePartition, int]:
-        """The partitions of scope ARCHIVE: `sources`, plus the earlier archive paths of logs that forked, and, with
+        """The partitions of scope ARCHIVE: `sources`, plus the earlier incarnations of topics, and, with
         `as_reported`, those of which nothing is stored although egress reported so. Each with the next offset that it
         reported; 0: none. Raises as `sources` does."""
         archive, selection = self._archive, self.selection
         if not as_reported:
-            return dict.fromkeys(with_earlier_forks(archive, selection), 0)
+            return dict.fromkeys(of_all_incarnations(archive, selection), 0)
         ends = reported_ends(archive, selection, self._clock.now(), self._pool)
         there = {one.topic for one in archive.segments.incarnations(selection.region)}
         gone = lost_partitions(archive, {s: end for s, end in ends.items() if s.topic not in there}, self._pool)
         stored = without_topics(selection, {source.topic for source in gone}, there)
-        found = dict.fromkeys(with_earlier_forks(archive, stored, may_be_none=bool(ends)) if stored.topics else ())
+        found = dict.fromkeys(of_all_incarnations(archive, stored, may_be_none=bool(ends)) if stored.topics else ())
         absent = {s: end for s, end in ends.items() if s.topic in there and s not in found}
         lost = [*gone, *lost_partitions(archive, absent, self._pool)]
         return {source: ends.get(source, 0) for source in (*found, *lost)} or dict.fromkeys(self.sources(), 0)
@@ -159,7 +160,30 @@ class Verification(Closing):
         """The partitions of `scope`, each with its reported end, of ARCHIVE. Raises as `sources` does."""
         if scope.kind == ARCHIVE:
             return self.all_sources(as_reported=scope.as_reported)
-        return dict.fromkeys(self.sources(), 0)
+        stored = self.sources()
+        return dict.fromkeys([*stored, *self._beyond(scope, stored)], 0)
+
+    def _beyond(self, scope: VerifyScope, stored: Sequence[SourcePartition]) -> Iterator[SourcePartition]:
+        """Partitions of the topics in `stored` that have records in a cluster of `scope`, and none in the archive."""
+        first = {one.topic: one for one in reversed(stored)}
+        seen = set(stored)
+        for cluster, is_source in ((scope.source_cluster, True), (scope.cluster, scope.kind == SOURCE)):
+            if cluster is None:
+                continue
+            admin = KafkaAdmin(cluster.cluster.properties("admin"))
+            names = {one: one.topic if is_source else copied_as(self.selection, one, cluster) for one in first.values()}
+            facts = admin.describe(set(names.values()))
+            wanted = {
+                TopicPartition(name, number): replace(one, partition=number)
+                for one, name in names.items()
+                if name in facts
+                for number in range(facts[name].partition_count)
+                if replace(one, partition=number) not in seen and self.selection.wants(one.topic, number)
+            }
+            for at, marks in sorted(admin.watermarks([*wanted]).items()) if wanted else ():
+                if marks.high > marks.low:
+                    seen.add(wanted[at])
+                    yield wanted[at]
 
     def scan(
         self,
@@ -229,7 +253,7 @@ class Verification(Closing):
             )
 
     def _same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
-        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+        admin = KafkaAdmin(cluster.cluster.properties("admin"))
         topic = TopicPartition(source.topic, source.partition)
         marks = admin.watermarks([topic]).get(topic)
         if marks is None:
@@ -238,11 +262,19 @@ class Verification(Closing):
                 source, topic, None, iter(()), source_compacted=False, unreadable=why
             )
         extent = joined(info.segment.offsets for info in self._archive.segments.list(source))
+        compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
+        properties = cluster.cluster.properties("consumer")
+        if extent.start is None and any(
+            batch.num_rows for batch in read_partition(properties, topic, marks.low, marks.high)
+        ):
+            why = f"the archive has nothing of it, and {topic} has records from {marks.low} to {marks.high - 1}"
+            return self._verifier.compare_with_source(
+                source, topic, None, iter(()), source_compacted=compacted, unreadable=why
+            )
         common = None
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
             common = OffsetRange(low, end) if low <= end else None
-        compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
         bounds = (common.start, common.next_offset) if common is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
         return self._verifier.compare_with_source(source, topic, common, records, source_compacted=compacted)

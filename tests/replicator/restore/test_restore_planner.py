@@ -20,7 +20,7 @@ from infra.contracts.storage import ObjectInfo
 from replicator.restore import planner as restore_planner
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan
-from replicator.restore.sources import sources_of, with_earlier_forks
+from replicator.restore.sources import of_all_incarnations, sources_of
 from replicator.restore.target_options import TargetOptions
 from replicator.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
 from tests.fakes.surroundings import FailingStore, HandClock
@@ -422,10 +422,10 @@ def test_verification_includes_the_archive_before_a_fork(forked: World) -> None:
     last = [SourcePartition(REGION, "t", n, "id-fork1") for n in (0, 1)]
     before = [SourcePartition(REGION, "t", n) for n in (0, 1)]
     assert list(sources_of(forked.archive, select())) == last
-    assert list(with_earlier_forks(forked.archive, select())) == last + before
-    of_one = with_earlier_forks(forked.archive, select(partitions=[1]))
+    assert list(of_all_incarnations(forked.archive, select())) == last + before
+    of_one = of_all_incarnations(forked.archive, select(partitions=[1]))
     assert list(of_one) == [last[1], before[1]]
-    assert list(with_earlier_forks(forked.archive, select(incarnation="id-fork1"))) == last
+    assert list(of_all_incarnations(forked.archive, select(incarnation="id-fork1"))) == last
 
 
 def test_a_fork_of_a_fork_has_two_earlier_paths(forked: World) -> None:
@@ -434,8 +434,8 @@ def test_a_fork_of_a_fork_has_two_earlier_paths(forked: World) -> None:
     )
     forked.control.claims.record(REGION, "t@id-fork2", again)
     forked.put(120, 129, incarnation="id-fork2")
-    found = with_earlier_forks(forked.archive, select(partitions=[0]))
-    assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]
+    found = of_all_incarnations(forked.archive, select(partitions=[0]))
+    assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "", "id-fork1")]
 
 
 @pytest.mark.parametrize(("low", "begin"), [(0, 10), (10, 10), (15, 15)])

@@ -42,7 +42,7 @@ def test_proven_objects_are_kept_until_found_bad(
 ) -> None:
     with TemporaryDirectory() as folder:
         path, known = Path(folder, "state.json"), dict[Segment, Proven]()
-        kept = ProvenObjects.of(path)
+        kept = ProvenObjects.of(path, "s3://b/data")
         try:
             with kept.kept():
                 for number, (read, corrupt, unsettled) in enumerate(found):
@@ -55,8 +55,8 @@ def test_proven_objects_are_kept_until_found_bad(
         except KeyboardInterrupt:
             pass
         assert kept.objects == known
-        assert load_proven(path) == known
-        assert ProvenObjects.of(path).objects == known
+        assert load_proven(path, "s3://b/data") == known
+        assert ProvenObjects.of(path, "s3://b/data").objects == known
 
 
 def test_without_a_file_nothing_is_kept_for_the_next_one() -> None:
@@ -71,7 +71,17 @@ def test_an_undecodable_state_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError):
-        ProvenObjects.of(path)
+        ProvenObjects.of(path, "s3://b/data")
+
+
+def test_a_state_file_of_another_archive_is_refused(tmp_path: Path) -> None:
+    """Its objects may have the same names, sizes and times: a copy that keeps times has."""
+    path = tmp_path / "state.json"
+    with ProvenObjects.of(path, "s3://a/data").kept() as _:
+        pass
+    assert ProvenObjects.of(path, "s3://a/data").objects == {}
+    with pytest.raises(ConfigError, match="it is about s3://a/data, and this is s3://b/data"):
+        ProvenObjects.of(path, "s3://b/data")
 
 
 @given(st.lists(st.booleans(), max_size=5), st.booleans())

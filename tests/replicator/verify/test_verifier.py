@@ -200,6 +200,20 @@ def test_a_topic_that_holds_the_same_is_equal(source_compacted: bool) -> None:
 
 
 @pytest.mark.parametrize("source_compacted", [False, True])
+def test_offsets_that_neither_has_are_missing(source_compacted: bool) -> None:
+    """The archive may have lost a record there that compaction has removed from the topic since."""
+    world = World()
+    world.put(0, 9)
+    world.put(20, 29)
+    held, topic = [*range(10), *range(20, 30)], TopicPartition("t", 0)
+    verdict = verifier(world).compare_with_source(
+        SOURCE, topic, OffsetRange(0, 29), iter([records(held)]), source_compacted=source_compacted
+    )
+    assert not verdict.is_equal
+    assert "missing: [10,19]" in line_of(entry_of(verdict))
+
+
+@pytest.mark.parametrize("source_compacted", [False, True])
 def test_a_record_that_only_the_topic_has_is_lost_under_any_policy(source_compacted: bool) -> None:
     verdict = beside(*range(10), source_compacted=source_compacted)
     entry = entry_of(verdict)

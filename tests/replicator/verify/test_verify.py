@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from pyarrow import RecordBatch
 
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
+from formats.control.keys import watermarks_prefix
 from formats.errors import ConfigError
-from formats.segment import Segment, SourcePartition
+from formats.segment import Segment, SourcePartition, format_key
 from formats.topic_selection import TopicPattern
 from infra.archive.proofs import ProofStore
+from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.runtime.progress import Progress
 from replicator.config import Config, from_mapping
 from replicator.selection import Selection
 from replicator.verify.proven import Proven
-from replicator.verify.report import Report, report
-from replicator.verify.scope import ARCHIVE, Found, VerifyScope
+from replicator.verify.report import Report, line_of, report
+from replicator.verify.scope import ARCHIVE, DIRECT, TARGET, Found, VerifyScope
+from replicator.verify.scope import SOURCE as SOURCE_KIND
 from replicator.verify.verify import Verification
 from tests.fakes.kafka_admin import FakeAdmin
-from tests.ingress.world import REGION, World
+from tests.ingress.world import REGION, World, records
 from tests.replicator.restore.published import publish_watermarks, watermarks
 
 CONFIG = from_mapping({"region": REGION, "kafka": {"bootstrap.servers": "b:9092"}, "s3": {"bucket": "b"}})
@@ -105,9 +110,92 @@ def test_a_report_is_about_the_incarnation_that_there_was() -> None:
         claim = TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=claimed_at)
         world.control.claims.record(REGION, path, claim)
     publish_of(world, 1, "id-2", 6)
-    assert missing(world) == {"a/t@id-2/0": [[5, 5]]}
+    assert missing(world) == {"a/t@id-2/0": [[5, 5]], "a/t/0": []}
     publish_of(world, 2, "id-1", 10)
-    assert missing(world) == {"a/t@id-2/0": []}, "of one that was created again meanwhile all is there"
+    assert missing(world) == {"a/t@id-2/0": [], "a/t/0": []}, "of one that was created again meanwhile all is there"
+
+
+def test_an_earlier_incarnation_is_verified_too() -> None:
+    """Only the archive has it."""
+    world, now = World(), datetime.now(UTC)
+    first = world.put(0, 9)
+    world.put(0, 4, incarnation="id-2")
+    for number, path, topic_id in ((0, "t", "id-1"), (1, "t@id-2", "id-2")):
+        claim = TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=now - (5 - number) * HOUR)
+        world.control.claims.record(REGION, path, claim)
+    damage(world, format_key("data", first))
+    with verification(world) as verified:
+        found = verified.run([VerifyScope(kind=ARCHIVE)])
+    assert {one["source"]: one["equal"] for one in found.entries} == {"a/t@id-2/0": True, "a/t/0": False}
+    assert not found.is_equal
+
+
+def damage(world: World, key: str) -> None:
+    memory = world.objects.memory
+    data = bytearray(memory.open(key).read())
+    data[len(data) // 3] ^= 0xFF
+    memory.delete_many([key])
+    memory.put_new(key, io.BytesIO(bytes(data)), len(data))
+
+
+def test_a_report_that_cannot_be_read_is_not_taken_for_none() -> None:
+    world = World()
+    world.put(0, 9)
+    publish_of(world, 1, "id", 20)
+    (key,) = [one.key for one in world.objects.memory.list(watermarks_prefix("data", REGION))]
+    damage(world, key)
+    with pytest.raises(ConfigError, match="how far egress of a had archived is not known") as raised:
+        missing(world)
+    assert "--as-stored" in str(raised.value)
+    assert missing(world, as_reported=False) == {"a/t/0": []}
+
+
+def test_a_control_object_that_cannot_be_decoded_is_a_finding_of_its_partition_alone() -> None:
+    world = World()
+    for partition in (0, 1):
+        world.put(0, 9, partition=partition)
+    world.record_gap(10, 19)
+    (key,) = [one.key for one in world.objects.memory.list("data/a/_control/v1/gaps/")]
+    damage(world, key)
+    with verification(world) as verified:
+        found = verified.run([VerifyScope(kind=ARCHIVE)])
+    assert {one["source"]: one["equal"] for one in found.entries} == {"a/t/0": False, "a/t/1": True}
+    assert "gap" in line_of(found.entries[0])
+
+
+class Cluster:
+    """An admin of a cluster whose topics have three partitions of ten records."""
+
+    def __init__(self, _: object) -> None: ...
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        return {one: Watermarks(0, 10, None) for one in partitions}
+
+    def configs(self, _: str) -> Mapping[str, str]:
+        return {}
+
+    def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        return {name: TopicFacts(name, "", 3) for name in names}
+
+
+@pytest.mark.parametrize("kind", [SOURCE_KIND, TARGET, DIRECT])
+def test_partitions_with_records_of_which_the_archive_has_nothing_are_compared(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.put(0, 9)
+    monkeypatch.setattr("replicator.verify.verify.KafkaAdmin", Cluster)
+
+    def read_partition(_: object, partition: TopicPartition, low: int, end: int) -> Iterator[RecordBatch]:
+        yield records(range(low, end))
+
+    monkeypatch.setattr("replicator.verify.verify.read_partition", read_partition)
+    scope = VerifyScope(kind=kind, cluster=CONFIG, source_cluster=CONFIG if kind == DIRECT else None)
+    with verification(world) as verified:
+        found = verified.run([scope])
+    is_direct = kind == DIRECT  # which compares topics alone
+    wanted = {"a/t/0": True, "a/t/1": is_direct, "a/t/2": is_direct}
+    assert {one["source"]: one["equal"] for one in found.entries} == wanted
 
 
 def publish_of(world: World, number: int, topic_id: str, position: int, *, end: int | None = None) -> None:
