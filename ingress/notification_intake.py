@@ -35,6 +35,16 @@ SUBJECT = "notifications"  # in health
 REMEMBERED = 10_000  # malformed messages that were logged
 
 
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """Of one receive."""
+
+    understood: Sequence[QueueMessage]
+    events: Sequence[SegmentEvent]
+    probes: Sequence[ProbeEvent]
+    at: datetime
+
+
 @dataclass(slots=True)
 class Intake:
     """Runs on its own thread."""
@@ -54,7 +64,7 @@ class Intake:
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
     _failing_since: datetime | None = None  # begin of the first of these attempts
-    _unpublished: Sequence[SegmentEvent] = ()  # events of one receive that the log did not accept
+    _unsettled: _Received | None = None  # of which the log did not accept the events
 
     def run(self) -> None:
         while not self.stop.is_set():
@@ -80,31 +90,31 @@ class Intake:
                 self.stop.wait(pause)
 
     def receive_once(self) -> int:
-        """One receive. Returns how many messages were settled."""
+        """One receive, or what is left of the one before. Returns how many messages were settled."""
+        if self._unsettled is not None:
+            # nothing more is received until the log accepts it: each receive counts towards the dead-letter queue
+            return self._settle(self._unsettled)
         messages = self.queue.receive(self.wait)
         if not messages:
-            if self._unpublished:
-                # their messages are hidden in the queue for a while, so an empty queue does not prove the log available
-                self._publish(self._unpublished)
             return 0
         events: list[SegmentEvent] = []
         received_at = self.clock.now()
         probes: list[ProbeEvent] = []
         understood = [message for message in messages if self._read(message, events, probes, received_at)]
-        # publish, then delete: a crash in between publishes again, and events may repeat
-        if events:
-            self._publish(events)
-        # answered before deleted: a crash in between answers again, which changes nothing
-        self._answer([probe for probe in probes if received_at - probe.at <= PROBE_AGE])
-        if understood:
-            with durable(Step.DELETE_MESSAGE):
-                self.queue.delete(understood)
-        return len(understood)
+        return self._settle(_Received(understood, events, probes, received_at))
 
-    def _publish(self, events: Sequence[SegmentEvent]) -> None:
-        self._unpublished = events
-        self.event_log.publish(events)
-        self._unpublished = ()
+    def _settle(self, received: _Received) -> int:
+        # publish, then delete: a crash in between publishes again, and events may repeat
+        self._unsettled = received
+        if received.events:
+            self.event_log.publish(received.events)
+        self._unsettled = None
+        # answered before deleted: a crash in between answers again, which changes nothing
+        self._answer([probe for probe in received.probes if received.at - probe.at <= PROBE_AGE])
+        if received.understood:
+            with durable(Step.DELETE_MESSAGE):
+                self.queue.delete(received.understood)
+        return len(received.understood)
 
     def _answer(self, probes: Sequence[ProbeEvent]) -> None:
         """Best effort: segments do not wait for a doctor. After a failure, which may have taken as long as a request

@@ -143,6 +143,20 @@ def test_nothing_is_deleted_that_was_not_published(bench: Bench) -> None:
     assert bench.queue.messages == []
 
 
+def test_nothing_more_is_received_before_the_log_accepts_what_was(bench: Bench) -> None:
+    """A queue moves a message to its dead letters after so many receives: an outage of the target is no reason."""
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    receives: list[None] = []
+    bench.queue.on_receive = lambda: receives.append(None)
+    bench.log.away = True
+    for _ in range(20):
+        with pytest.raises(BrokerUnavailable):
+            bench.intake.receive_once()
+    bench.log.away = False
+    assert bench.intake.receive_once() == 1
+    assert (len(receives), len(bench.events()), bench.queue.messages) == (1, 1, [])
+
+
 def test_what_was_published_and_not_deleted_is_published_again(bench: Bench) -> None:
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
     bench.queue.keeps = True
