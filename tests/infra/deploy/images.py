@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,42 @@ class Stage:
 
     def all(self, instruction: str) -> Sequence[str]:
         return [arguments for name, arguments in self.steps if name == instruction]
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A `.dockerignore`, as Docker applies it: of the patterns that match a path or a folder above it, the last one
+    decides, and `!` takes the path back in."""
+
+    lines: Sequence[str]
+
+    def excludes(self, path: str) -> bool:
+        above = [path[: match.start()] for match in re.finditer("/", path)]
+        found = False
+        for line in self.lines:
+            if any(_pattern(line.removeprefix("!")).fullmatch(one) for one in (*above, path)):
+                found = not line.startswith("!")
+        return found
+
+    def context(self, root: Path) -> Iterator[str]:
+        """Paths below `root` of the files that a build gets."""
+        taken_back = [line[1:] for line in self.lines if line.startswith("!")]
+        for folder, folders, files in os.walk(root):
+            here = Path(folder).relative_to(root)
+            for name in list(folders):
+                path = (here / name).as_posix()
+                if self.excludes(path) and not any(one.startswith((f"{path}/", "**")) for one in taken_back):
+                    folders.remove(name)
+            yield from (path for name in files if not self.excludes(path := (here / name).as_posix()))
+
+
+def ignored(text: str) -> Ignored:
+    return Ignored([line for line in text.splitlines() if line and not line.startswith("#")])
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    known = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile(re.sub(r"\*\*/|\*\*|\*|\?|[^*?]+", lambda one: known.get(one[0], re.escape(one[0])), text))
 
 
 def stages(text: str) -> Mapping[str, Stage]:

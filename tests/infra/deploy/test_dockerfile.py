@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.spark.packages import PACKAGES
-from tests.infra.deploy.images import DOCKERFILE, ROOT, script, stages
+from tests.infra.deploy.images import DOCKERFILE, ROOT, Ignored, ignored, script, stages
 
 TEXT = DOCKERFILE.read_text(encoding="utf-8")
 STAGES = stages(TEXT)
@@ -40,23 +40,43 @@ class TestWhatItSays:
     def test_java_is_in_one_target_only(self) -> None:
         assert [name for name, one in STAGES.items() if "jre" in " ".join(one.all("RUN"))] == ["spark"]
 
-    def test_nothing_but_the_program_is_sent_to_the_build(self) -> None:
-        lines = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-        assert "*" in lines
+    def test_nothing_but_the_program_is_sent_to_the_build(self, context: Path) -> None:
         needed = {*PACKAGES, "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "NOTICE"}
-        assert {line[1:] for line in lines if line.startswith("!")} == needed
+        assert {one.name for one in context.iterdir()} == needed
+        deployed = context / "infra" / "deploy"
+        assert {one.relative_to(deployed).as_posix() for one in deployed.rglob("*") if one.is_file()} == {
+            "docker/spark-pod.sh"
+        }
+
+    def test_what_a_stage_copies_is_sent_to_the_build(self, context: Path) -> None:
+        copied = [one.split() for stage in STAGES.values() for one in stage.all("COPY") if "--from=" not in one]
+        missing = [name for *names, _ in copied for name in names if name[0] != "-" and not (context / name).exists()]
+        assert not missing
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "is_excluded"),
+    [
+        (["*", "!a"], "a/b/c", False),
+        (["*", "!a", "a/b"], "a/b/c", True),
+        (["*", "!a", "a/b", "!a/b/c"], "a/b/c", False),
+        (["*", "!a", "!a/b/c", "a/b"], "a/b/c", True),
+        (["**/x"], "a/x/y", True),
+        (["**/x"], "x", True),
+        (["a?"], "abc", False),
+    ],
+)
+def test_the_last_pattern_that_matches_decides(lines: list[str], path: str, *, is_excluded: bool) -> None:
+    assert Ignored(lines).excludes(path) is is_excluded
 
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that a build gets."""
     folder = tmp_path_factory.mktemp("context")
-    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    for name in (line[1:] for line in ignored if line.startswith("!")):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
+    for name in ignored(DOCKERFILE.with_name("Dockerfile.dockerignore").read_text(encoding="utf-8")).context(ROOT):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     return folder
 
 
