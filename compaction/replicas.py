@@ -1,4 +1,10 @@
-"""Whether segments are copied as configured, checked before they are deleted."""
+"""Whether segments are copied as configured, checked before they are deleted.
+
+An object that S3 replicates has a replication status; one from before the rule never has any, nor has one that no rule
+takes. A rule without SseKmsEncryptedObjects takes no object that a KMS key encrypts, and S3 reports no error. Therefore
+no status means "may be deleted", but for an encrypted object that only such rules cover: S3 is asked for copies there,
+and makes none. Where any rule that covers it takes encrypted objects, it is from before that rule.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +16,13 @@ from formats.errors import SegmentNotFound
 from formats.segment import Segment, format_key
 from infra.archive.compare_objects import CopyState, Located, compare
 from infra.archive.segments import SegmentStore
+from infra.contracts.deployment import ReplicationRule
 from infra.contracts.encryption import as_stored
+from infra.contracts.storage import ObjectInfo
 
 ASKED_TOGETHER = 1000
 
+_OF_KMS = "aws:kms"  # and "aws:kms:dsse"
 GONE = "it is not stored any more"
 _UNFINISHED = {
     "PENDING": "its replication is not complete yet",
@@ -32,13 +41,14 @@ class ReplicaCheck:
     original: SegmentStore
     copy: SegmentStore | None = None
     is_synced: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
+    rules: Callable[[], Sequence[ReplicationRule]] = tuple  # of S3 replication; asked only where a status is missing
 
     def why_not_ready(self, keeper: Segment) -> str:
         """Why nothing inside `keeper` may be deleted yet; empty: it may. Raises StoreUnavailable."""
         info = self.original.stat(keeper)
         if info is None:
             return GONE
-        return _UNFINISHED.get(info.replication, "")
+        return self._unfinished(info)
 
     def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
         """The segments that may not be deleted although `keeper` is fit, with the reason: neither the segment nor the
@@ -70,7 +80,7 @@ class ReplicaCheck:
         info = self.original.stat(segment)
         if info is None:
             return GONE
-        if unfinished := _UNFINISHED.get(info.replication):
+        if unfinished := self._unfinished(info):
             return unfinished
         return self._problem_if_synced(segment) or ""
 
@@ -78,6 +88,19 @@ class ReplicaCheck:
         """`uncopied` of each, in their order, on `pool`; few calls are waiting there at a time."""
         for start in range(0, len(segments), ASKED_TOGETHER):
             yield from pool.map(self.uncopied, segments[start : start + ASKED_TOGETHER])
+
+    def _unfinished(self, info: ObjectInfo) -> str:
+        """Why S3 has not replicated the object yet; empty: it has, or is not to."""
+        if info.replication or not info.encryption.startswith(_OF_KMS):
+            return _UNFINISHED.get(info.replication, "")
+        covering = [rule for rule in self.rules() if info.key.startswith(rule.prefix) and not rule.is_narrower]
+        if not covering or any(rule.takes_kms for rule in covering):
+            return ""
+        return (
+            f"S3 does not replicate it to {covering[0].bucket}: a KMS key encrypts it, and the replication rule "
+            f"{covering[0].name!r} of the bucket leaves such objects out. Set SseKmsEncryptedObjects of the rule's "
+            "SourceSelectionCriteria, and replicate what is stored with S3 Batch Replication"
+        )
 
     def _problem_if_synced(self, segment: Segment) -> str | None:
         """None: sync does not copy it. Empty: its copy is identical."""

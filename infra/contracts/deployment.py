@@ -52,6 +52,8 @@ class ReplicationRule:
     bucket: str  # name of the destination
     prefix: str = ""
     copies_delete_markers: bool = False
+    is_narrower: bool = False  # a filter on tags leaves out our objects, which have none
+    takes_kms: bool = True  # objects that a KMS key encrypts, too, which S3 leaves out unless the rule opts in
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class ObjectInfo:
     storage_class: str = ""  # S3's storage class, from `list` only; empty: the default
     # of the whole content, by algorithm; from `stat`, if the store has them
     checksums: tuple[tuple[str, str], ...] = ()
+    encryption: str = ""  # S3's algorithm of encryption at rest, from `stat` only
 
 
 class ObjectStore(Protocol):

@@ -6,7 +6,7 @@ configured is an empty answer, and no error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ _ABSENT = frozenset(
         "ServerSideEncryptionConfigurationNotFoundError",
     }
 )
+_UNKNOWN = ("NotImplemented", "MethodNotAllowed")  # codes of a store that has no such request
 RESOLUTION_SECONDS = 1.0  # of the store's clock, as it tells it
 SIGNED_FOR_SECONDS = 900.0  # S3 takes no signature that is older, or of later
 _BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
@@ -117,8 +118,8 @@ class S3BucketSetup:
         )
 
     def replication(self) -> Sequence[ReplicationRule]:
-        """Rules that are enabled."""
-        with self._read("GetBucketReplication"):
+        """Rules that are enabled. A store that does not know the request replicates nothing."""
+        with self._read("GetBucketReplication", *_UNKNOWN):
             found = self._client.get_bucket_replication(Bucket=self._bucket)["ReplicationConfiguration"]
             return [_replication_rule(rule) for rule in found["Rules"] if rule.get("Status") == "Enabled"]
         return []
@@ -156,21 +157,21 @@ class S3BucketSetup:
             raise problem from error
         return ""
 
-    def _read(self, operation: str) -> _Reading:
-        return _Reading(operation, self._bucket)
+    def _read(self, operation: str, *absent: str) -> _Reading:
+        return _Reading(operation, self._bucket, _ABSENT.union(absent))
 
 
 class _Reading:
     """Translates errors of the block; swallows that there is no such configuration."""
 
-    def __init__(self, operation: str, bucket: str) -> None:
-        self._operation, self._bucket = operation, bucket
+    def __init__(self, operation: str, bucket: str, absent: Collection[str]) -> None:
+        self._operation, self._bucket, self._absent = operation, bucket, absent
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, ClientError) and error_code(error) in _ABSENT:
+        if isinstance(error, ClientError) and error_code(error) in self._absent:
             return True
         if isinstance(error, FAILURES):
             raise translate(error, operation=self._operation, bucket=self._bucket) from error
@@ -215,9 +216,13 @@ def _notification(one: Mapping[str, Any], to: str) -> Notification:
 
 def _replication_rule(rule: Mapping[str, Any]) -> ReplicationRule:
     given = rule.get("Filter", {})
+    several = given.get("And", {})
+    selected = rule.get("SourceSelectionCriteria", {})
     return ReplicationRule(
         name=rule.get("ID", ""),
         bucket=rule["Destination"]["Bucket"].rpartition(":")[2],
-        prefix=given.get("Prefix") or given.get("And", {}).get("Prefix") or rule.get("Prefix") or "",
+        prefix=given.get("Prefix") or several.get("Prefix") or rule.get("Prefix") or "",
         copies_delete_markers=rule.get("DeleteMarkerReplication", {}).get("Status") == "Enabled",
+        is_narrower=bool(given.get("Tag") or several.get("Tags")),
+        takes_kms=selected.get("SseKmsEncryptedObjects", {}).get("Status") == "Enabled",
     )

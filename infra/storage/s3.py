@@ -264,6 +264,7 @@ class S3ObjectStore:
             head.get("ETag", ""),
             head.get("ReplicationStatus", ""),
             checksums=_checksums(head),
+            encryption=head.get("ServerSideEncryption", ""),
         )
 
     def delete_many(self, keys: Collection[str]) -> None:

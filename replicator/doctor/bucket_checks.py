@@ -114,6 +114,14 @@ REPLICATES_TWICE = Kind(
     "S3 replication and `replicator sync` both copy to this bucket: each object is sent, and paid for, twice",
     "remove the replication rule, or [sync]",
 )
+REPLICATES_NOT_ENCRYPTED = Kind(
+    "replication-leaves-out-encrypted",
+    ERROR,
+    "S3 replicates no object that a KMS key encrypts unless the rule says so, and reports no failure: the target gets "
+    "nothing",
+    "set SourceSelectionCriteria.SseKmsEncryptedObjects and EncryptionConfiguration in the rule (ReplicaKmsKeyArn of "
+    "infra/deploy/aws/source-region.yaml), then replicate what is stored with S3 Batch Replication",
+)
 CLOCK_FAR_OFF = Kind(
     "clock-far-off",
     ERROR,
@@ -126,6 +134,7 @@ CLOCK_OFF = Kind(
     "durations between machines are wrong: leases, lag in time, the stages of a segment",
     "synchronise this machine's clock (NTP)",
 )
+KMS = "aws:kms"  # and "aws:kms:dsse"
 CLOCK_WARNING, CLOCK_ERROR = 5.0, 900.0  # seconds
 
 
@@ -239,8 +248,19 @@ def _of_replication(bucket: BucketFacts, rule: ReplicationRule, own: str, *, is_
         )
     elif rule.prefix != own and is_part:
         yield REPLICATES_PART.at(_name(bucket), f"{named} takes {rule.prefix}, and not all of {own}")
+    if not rule.takes_kms and (by := _kms_of(bucket)):
+        yield REPLICATES_NOT_ENCRYPTED.at(_name(bucket), f"{named} leaves out what a KMS key encrypts, and {by}")
     if rule.copies_delete_markers:
         yield REPLICATES_DELETIONS.at(_name(bucket), f"{named} sends deletions, too")
+
+
+def _kms_of(bucket: BucketFacts) -> str:
+    """What says that a KMS key encrypts new objects; empty: nothing does."""
+    if bucket.settings.sse is not None:
+        return f"s3.sse is {bucket.settings.sse}" if bucket.settings.sse.startswith(KMS) else ""
+    if isinstance(bucket.encryption, Unread):
+        return ""  # the check of encryption reports that
+    return next((f"the bucket's default is {one}" for one in bucket.encryption if one.startswith(KMS)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +326,13 @@ BUCKET_CHECKS: Sequence[Check] = (
     ),
     Check(
         name="replication",
-        checks="S3 replication sends this region's archive alone, without deletions",
+        checks="S3 replication sends this region's archive alone and whole, without deletions",
         where=lambda facts: _name(facts.bucket),
         judge=_replication,
-        kinds=(REPLICATES_OTHERS, REPLICATES_PART, REPLICATES_DELETIONS, REPLICATES_TWICE),
+        kinds=(
+            *(REPLICATES_OTHERS, REPLICATES_PART, REPLICATES_NOT_ENCRYPTED),
+            *(REPLICATES_DELETIONS, REPLICATES_TWICE),
+        ),
     ),
     *(_check("destination", _there, part) for part in _PARTS),
 )

@@ -225,9 +225,10 @@ class IamRight:
 
 LIST, GET, PUT, DELETE_OBJECT = "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"
 ABORT, LIST_UPLOADS, THAW = "s3:AbortMultipartUpload", "s3:ListBucketMultipartUploads", "s3:RestoreObject"
+REPLICATION = "s3:GetReplicationConfiguration"
 SETUP = (
     *("s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetBucketPublicAccessBlock"),
-    *("s3:GetLifecycleConfiguration", "s3:GetBucketNotification", "s3:GetReplicationConfiguration"),
+    *("s3:GetLifecycleConfiguration", "s3:GetBucketNotification", REPLICATION),
     "s3:GetBucketPolicy",
 )
 QUEUE_SETUP = "sqs:GetQueueAttributes"
@@ -264,10 +265,10 @@ IAM: Sequence[IamRight] = (
     IamRight(SYNC_WRITES, In.BUCKET, (LIST,)),
     IamRight(SYNC_WRITES, In.SEGMENTS, _STORE),
     IamRight(SYNC_WRITES, In.CONTROL, _STORE),
-    IamRight("`compact`", In.BUCKET, (LIST,)),
+    IamRight("`compact`", In.BUCKET, (LIST, REPLICATION)),
     IamRight("`compact`", In.SEGMENTS, (*_STORE, DELETE_OBJECT)),
     IamRight("`compact`", In.CONTROL, (*_STORE, DELETE_OBJECT)),
-    IamRight("`gc`", In.BUCKET, (LIST, LIST_UPLOADS)),
+    IamRight("`gc`", In.BUCKET, (LIST, LIST_UPLOADS, REPLICATION)),
     IamRight("`gc`", In.SEGMENTS, (GET, ABORT, DELETE_OBJECT)),
     IamRight("`gc`", In.CONTROL, (*_STORE, DELETE_OBJECT)),
     IamRight("`verify`", In.BUCKET, (LIST,)),

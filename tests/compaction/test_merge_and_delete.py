@@ -23,6 +23,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, parse_key
 from infra.archive.segments import SegmentStore
+from infra.contracts.deployment import ReplicationRule
 from infra.contracts.storage import ObjectInfo
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop
@@ -321,6 +322,60 @@ def test_inputs_wait_for_the_replication_of_the_merged_segment() -> None:
         assert "replication" in report.outcomes[-1].kept[str(names[0])]
     archive.objects.state = "COMPLETED"  # type: ignore[attr-defined]
     run(archive)
+    assert archive.segments() == [segment(0, 80, 1)]
+
+
+class Encrypting:
+    """An object store whose bucket a KMS key encrypts, and in which no object has a replication status."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        info: ObjectInfo | None = self.inner.stat(key)
+        return info and replace(info, encryption="aws:kms")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+LEAVES_OUT = ReplicationRule(name="own", bucket="there", prefix="data/", takes_kms=False)
+
+
+def test_inputs_stay_where_the_rule_of_replication_leaves_out_what_is_encrypted() -> None:
+    archive = Archive(around=Encrypting)
+    names = three(archive)
+    report = run(archive, ReplicaCheck(original=archive.store, rules=lambda: [LEAVES_OUT]))
+    assert set(names) < set(archive.segments())
+    assert "SseKmsEncryptedObjects" in report.outcomes[-1].kept[str(names[0])]
+    run(archive, ReplicaCheck(original=archive.store, rules=lambda: [replace(LEAVES_OUT, takes_kms=True)]))
+    assert archive.segments() == [segment(0, 80, 1)], "what has no status is from before the rule"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        [replace(LEAVES_OUT, prefix="elsewhere/")],
+        [replace(LEAVES_OUT, is_narrower=True)],
+        [LEAVES_OUT, replace(LEAVES_OUT, takes_kms=True)],
+    ],
+    ids=["none", "of other keys", "of tagged objects", "one of two takes it"],
+)
+def test_no_status_is_enough_where_no_rule_leaves_a_segment_out(rules: Sequence[ReplicationRule]) -> None:
+    archive = Archive(around=Encrypting)
+    three(archive)
+    run(archive, ReplicaCheck(original=archive.store, rules=lambda: rules))
+    assert archive.segments() == [segment(0, 80, 1)]
+
+
+def test_rules_are_not_asked_for_what_is_not_encrypted_with_a_key() -> None:
+    def asked() -> Sequence[ReplicationRule]:
+        raise AssertionError
+
+    archive = Archive()
+    three(archive)
+    run(archive, ReplicaCheck(original=archive.store, rules=asked))
     assert archive.segments() == [segment(0, 80, 1)]
 
 

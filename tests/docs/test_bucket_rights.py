@@ -31,7 +31,7 @@ from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.s3_errors import PERMISSIONS as S3_PERMISSIONS
 from infra.storage.sqs import PERMISSIONS as SQS_PERMISSIONS
 from replicator.config import RetentionRule
-from replicator.rights.table import IAM
+from replicator.rights.table import IAM, REPLICATION
 from replicator.status.schemas import read_topic_schemas
 from replicator.verify.verifier import Verifier
 from tests.compaction.archive import Archive as CompactedArchive
@@ -73,7 +73,7 @@ def of_store(who: str) -> Collection[Action]:
     return {
         (kind, action)
         for kind, action in documented()[who]
-        if action.startswith("s3:") and action not in (OF_PARTS, "s3:ListBucketMultipartUploads")
+        if action.startswith("s3:") and action not in (OF_PARTS, "s3:ListBucketMultipartUploads", REPLICATION)
     }
 
 

@@ -70,6 +70,16 @@ class Template:
             if "Condition" not in one or self._holds({"Condition": one["Condition"]}):
                 yield name, one["Type"], self.value(one["Properties"])
 
+    def refusals(self) -> Sequence[str]:
+        """Of the template's rules: with these parameters AWS refuses to make or update the stack."""
+        return [
+            assertion["AssertDescription"]
+            for rule in self.tree.get("Rules", {}).values()
+            if self._holds(rule.get("RuleCondition", {"Fn::And": []}))
+            for assertion in rule["Assertions"]
+            if not self._holds(assertion["Assert"])
+        ]
+
     def of_type(self, wanted: str) -> Mapping[str, Mapping[str, Any]]:
         return {name: properties for name, kind, properties in self.resources() if kind == wanted}
 

@@ -101,6 +101,26 @@ def test_s3_replicates_the_own_archive_alone() -> None:
     assert "ReplicationConfiguration" not in SOURCE.properties("Bucket"), "sync copies it"
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ({}, False),
+        ({"KmsKeyArn": KEY}, True),
+        ({"KmsKeyArn": KEY, "ReplicateWith": "sync"}, False),
+        ({"KmsKeyArn": KEY, "ReplicaBucketName": ""}, False),
+        ({"KmsKeyArn": KEY, "ReplicaKmsKeyArn": KEY}, False),
+    ],
+    ids=["plain", "encrypted", "encrypted, sync", "encrypted, no copy", "both encrypted"],
+)
+def test_a_rule_that_would_replicate_nothing_is_refused(changes: Mapping[str, str], *, is_refused: bool) -> None:
+    template = Template("source-region", {**NAMES, "ReplicaBucketName": "theirs", **changes})
+    assert bool(template.refusals()) is is_refused
+    replication = template.properties("Bucket").get("ReplicationConfiguration")
+    if replication is not None and "KmsKeyArn" in changes and not is_refused:
+        (rule,) = replication["Rules"]
+        assert rule["SourceSelectionCriteria"] == {"SseKmsEncryptedObjects": {"Status": "Enabled"}}
+
+
 @pytest.mark.parametrize("template", [SOURCE, TARGET], ids=lambda template: template.name)
 def test_a_bucket_is_safe(template: Template) -> None:
     large = Template(template.name, {**template.parameters, "LargeObjectClass": "GLACIER_IR"})

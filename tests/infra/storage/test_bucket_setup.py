@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from formats.errors import StoreRefused, StoreUnavailable
+from infra.contracts.deployment import ReplicationRule
 from infra.storage.aws import AwsCredentials
 from infra.storage.bucket_setup import S3BucketSetup
 from infra.storage.s3 import make_s3_client
@@ -20,15 +21,16 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @contextmanager
-def store(status: int, ahead: timedelta = timedelta()) -> Iterator[S3BucketSetup]:
+def store(status: int, ahead: timedelta = timedelta(), body: bytes = b"") -> Iterator[S3BucketSetup]:
     """A store that gives every request the same answer, by a clock that is `ahead` of NOW."""
 
     class Answers(BaseHTTPRequestHandler):
         def answer(self) -> None:
             self.send_response_only(status)
             self.send_header("Date", format_datetime(NOW + ahead, usegmt=True))
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
         do_HEAD = do_GET = do_DELETE = answer  # noqa: N815 -- names that the server calls
 
@@ -88,3 +90,33 @@ def test_no_answer_is_no_refusal(status: int) -> None:
             setup.refusal_of_get("k")
         with pytest.raises(StoreUnavailable):
             setup.refusal_of_delete("k")
+
+
+def replication(selected: str, filtered: str) -> bytes:
+    return f"""<ReplicationConfiguration><Role>r</Role><Rule><ID>own</ID><Status>Enabled</Status><Priority>1</Priority>
+    <Filter>{filtered}</Filter>{selected}<Destination><Bucket>arn:aws:s3:::there</Bucket></Destination>
+    </Rule></ReplicationConfiguration>""".encode()
+
+
+OPTS_IN = (
+    "<SourceSelectionCriteria><SseKmsEncryptedObjects><Status>Enabled</Status></SseKmsEncryptedObjects>"
+    "</SourceSelectionCriteria>"
+)
+PREFIX = "<Prefix>data/</Prefix>"
+TAG = "<Tag><Key>k</Key><Value>v</Value></Tag>"
+
+
+@pytest.mark.parametrize("opts_in", [True, False])
+@pytest.mark.parametrize(("filtered", "is_narrower"), [(PREFIX, False), (f"<And>{PREFIX}{TAG}</And>", True)])
+def test_what_a_rule_of_replication_takes(filtered: str, *, is_narrower: bool, opts_in: bool) -> None:
+    with store(200, body=replication(OPTS_IN if opts_in else "", filtered)) as setup:
+        assert setup.replication() == [
+            ReplicationRule(name="own", bucket="there", prefix="data/", is_narrower=is_narrower, takes_kms=opts_in)
+        ]
+
+
+def test_a_store_without_replication_has_no_rules() -> None:
+    with store(501, body=b"<Error><Code>NotImplemented</Code></Error>") as setup:
+        assert setup.replication() == []
+    with store(403, body=b"<Error><Code>AccessDenied</Code></Error>") as setup, pytest.raises(StoreRefused):
+        setup.replication()

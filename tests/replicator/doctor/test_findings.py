@@ -205,6 +205,16 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
             replication=[ReplicationRule(name="part", bucket="elsewhere", prefix="data/here/orders/")]
         )
     },
+    "replication-leaves-out-encrypted": {
+        "the bucket's default": with_bucket(
+            encryption=["aws:kms"],
+            replication=[ReplicationRule(name="own", bucket="elsewhere", prefix="data/here/", takes_kms=False)],
+        ),
+        "the file": with_bucket(
+            settings=replace(bucket().settings, sse="aws:kms:dsse"),
+            replication=[ReplicationRule(name="own", bucket="elsewhere", prefix="data/here/", takes_kms=False)],
+        ),
+    },
     "replication-of-deletions": {
         "delete markers": with_bucket(
             replication=[
