@@ -52,7 +52,7 @@ def ask_bucket(
     public, lifecycle = questions.ask(setup.public_access), questions.ask(setup.lifecycle)
     notifications, replication = questions.ask(setup.notifications), questions.ask(setup.replication)
     key = probe_key(settings.prefix, region)
-    puts = any(right.who in who and PUT in right.actions for right in IAM)
+    puts = any(right.who in who and PUT in right.actions and right.covers_probe() for right in IAM)
     put = questions.ask(partial(_put, settings, key, opened)) if puts and writes else None
     stores = [f"{region_prefix(settings.prefix, one)}{NO_OBJECT}" for one in _stored_regions(settings, who, region)]
     stored = [questions.ask(partial(_refusals_of_put, settings, one, opened)) for one in stores if writes]
@@ -143,24 +143,28 @@ def _rights(
     """Each action once for each region that it is needed for; of every region, for the own one."""
     archive = ArchiveAccess(bucket_arn="", prefix=settings.prefix, region=region, sources=sources)
     needed = dict.fromkeys(
-        (action, right.on, one if one != "*" else region)
+        (action, f"{_folder(settings, right.on, one if one != '*' else region)}{name.removesuffix('*')}")
         for right in IAM
         if right.who in who and right.on not in (In.QUEUE, In.DEAD_LETTERS)
         for action in right.actions
         for one in (archive.regions(right.of) if right.on is not In.BUCKET else [region, *sources])
+        for name in right.only or [""]
     )
-    for action, on, one in needed:
-        below = control_prefix(settings.prefix, one) if on is In.CONTROL else region_prefix(settings.prefix, one)
+    for action, below in needed:
         if action == LIST:
             yield _Right(action, below, partial(setup.refusal_of_list, below))
         elif action == GET:
             yield _Right(action, f"{below}*", partial(setup.refusal_of_get, f"{below}probe"))
         elif action == DELETE_OBJECT and writes:
             yield _Right(action, f"{below}*", partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}"))
-    if who and writes and not any(action == DELETE_OBJECT for action, _, _ in needed):
+    if who and writes and not any(action == DELETE_OBJECT for action, _ in needed):
         below = control_prefix(settings.prefix, region)
         ask = partial(setup.refusal_of_delete, f"{below}{NO_OBJECT}")
         yield _Right(DELETE_OBJECT, f"{below}*", ask, is_needed=False)
+
+
+def _folder(settings: S3Settings, on: In, region: str) -> str:
+    return control_prefix(settings.prefix, region) if on is In.CONTROL else region_prefix(settings.prefix, region)
 
 
 def _stored_regions(settings: S3Settings, who: Collection[str], region: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from formats.codec import VERSION
 from formats.incarnation import CONTROL
 from formats.segment import region_prefix
 from replicator.rights.table import AS_STORED, GET, IAM, PUT, RETENTION, IamRight, In, Of
@@ -52,8 +53,13 @@ class ArchiveAccess:
             case In.DEAD_LETTERS:
                 return [self.dead_letter_arn] if self.dead_letter_arn else []
             case In.SEGMENTS | In.CONTROL:
-                below = f"{CONTROL}/*" if right.on is In.CONTROL else "*"
-                return [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}{below}" for one in self.regions(right.of)]
+                within = [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}" for one in self.regions(right.of)]
+                if right.on is In.SEGMENTS:
+                    return [f"{one}*" for one in within]
+                folder = f"{CONTROL}/v{VERSION}/"
+                return [f"{one}{folder}{name}" for one in within for name in right.only] or [
+                    f"{one}{CONTROL}/*" for one in within
+                ]
 
 
 def statements(who: Collection[str], archive: ArchiveAccess) -> Sequence[Mapping[str, Any]]:
@@ -64,7 +70,7 @@ def statements(who: Collection[str], archive: ArchiveAccess) -> Sequence[Mapping
         if right.who in who:
             for resource in archive.resources(right):
                 by_resource.setdefault(resource, set()).update(right.actions)
-                if archive.locks and PUT in right.actions:
+                if archive.locks and PUT in right.actions and not right.only:  # what `only` names is not locked
                     by_resource[resource].add(RETENTION)
     merged: dict[tuple[str, ...], list[str]] = {}
     for resource, actions in by_resource.items():

@@ -217,10 +217,17 @@ class IamRight:
     actions: Sequence[str]
     of: Of = Of.ONE
     note: str = ""
+    only: Sequence[str] = ()  # of the control objects: names or folders, such as probe and leases/*; empty: all
 
     @property
     def resource(self) -> str:
-        return f"{self.on}{self.of.value if self.on in (In.SEGMENTS, In.CONTROL) else ''}{self.note}"
+        of = self.of.value if self.on in (In.SEGMENTS, In.CONTROL) else ""
+        only = f" {', '.join(f'`{one}`' for one in self.only)}" if self.only else ""
+        return f"{self.on}{only}{of}{self.note}"
+
+    def covers_probe(self) -> bool:
+        """Whether this is about the object by which a bucket is tested, too."""
+        return self.on is In.SEGMENTS or (self.on is In.CONTROL and (not self.only or PROBE in self.only))
 
 
 LIST, GET, PUT, DELETE_OBJECT = "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"
@@ -234,6 +241,9 @@ SETUP = (
 QUEUE_SETUP = "sqs:GetQueueAttributes"
 QUEUE_ACTIONS = ("sqs:GetQueueUrl", "sqs:ReceiveMessage", "sqs:DeleteMessage")
 _STORE = (GET, PUT, ABORT)
+
+PROBE = "probe"  # at each start of what writes, and of each writing command
+LEASES, PROVEN, PROBES_SENT = "leases/*", "proven/*", "doctor/*"
 
 SYNC_READS, SYNC_WRITES = "`sync`, where it reads", "`sync`, where it writes"
 READERS, THAWS = "`restore`, `drill`, the Spark source", "`restore --thaw`, also"
@@ -252,7 +262,8 @@ IAM: Sequence[IamRight] = (
     IamRight("`egress`", In.CONTROL, _STORE),
     IamRight("`backfill`", In.BUCKET, (LIST,)),
     IamRight("`backfill`", In.SEGMENTS, _STORE),
-    IamRight("`backfill`", In.CONTROL, (*_STORE, DELETE_OBJECT)),
+    IamRight("`backfill`", In.CONTROL, _STORE),
+    IamRight("`backfill`", In.CONTROL, (DELETE_OBJECT,), only=(LEASES,)),
     IamRight("`ingress`", In.BUCKET, (LIST,)),
     IamRight("`ingress`", In.SEGMENTS, (GET,), Of.SOURCES),
     IamRight("`ingress`", In.CONTROL, (GET,), Of.SOURCES),
@@ -268,12 +279,17 @@ IAM: Sequence[IamRight] = (
     IamRight("`compact`", In.BUCKET, (LIST, REPLICATION)),
     IamRight("`compact`", In.SEGMENTS, (*_STORE, DELETE_OBJECT)),
     IamRight("`compact`", In.CONTROL, (*_STORE, DELETE_OBJECT)),
+    # a file that compacts or thins another region's archive has these below its own region
+    IamRight("`compact`", In.CONTROL, (PUT, ABORT), Of.HERE, only=(PROBE,)),
+    IamRight("`compact`", In.CONTROL, (GET, PUT, DELETE_OBJECT), Of.HERE, only=("compaction-runs/*", "heartbeats/*")),
     IamRight("`gc`", In.BUCKET, (LIST, LIST_UPLOADS, REPLICATION)),
     IamRight("`gc`", In.SEGMENTS, (GET, ABORT, DELETE_OBJECT)),
     IamRight("`gc`", In.CONTROL, (*_STORE, DELETE_OBJECT)),
+    IamRight("`gc`", In.CONTROL, (PUT, ABORT), Of.HERE, only=(PROBE,)),
     IamRight("`verify`", In.BUCKET, (LIST,)),
     IamRight("`verify`", In.SEGMENTS, (GET,), Of.EVERY),
-    IamRight("`verify`", In.CONTROL, (GET, PUT, DELETE_OBJECT), Of.EVERY),
+    IamRight("`verify`", In.CONTROL, (GET,), Of.EVERY),
+    IamRight("`verify`", In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY, only=(PROVEN,)),
     IamRight(READERS, In.BUCKET, (LIST,)),
     IamRight(READERS, In.SEGMENTS, (GET,), Of.EVERY),
     IamRight(READERS, In.CONTROL, (GET,), Of.EVERY),
@@ -287,7 +303,8 @@ IAM: Sequence[IamRight] = (
     IamRight(REPAIRS_FROM, In.BUCKET, (LIST,)),
     IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,)),
     IamRight(DOCTOR, In.BUCKET, SETUP),
-    IamRight(DOCTOR, In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY),
+    IamRight(DOCTOR, In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY, only=(PROBES_SENT,)),
+    IamRight(DOCTOR, In.CONTROL, (PUT, ABORT), Of.HERE, only=(PROBE,)),
     IamRight(DOCTOR, In.QUEUE, (*QUEUE_ACTIONS, QUEUE_SETUP)),
     IamRight(DOCTOR, In.DEAD_LETTERS, ("sqs:GetQueueUrl", QUEUE_SETUP)),
     IamRight(SEEDS, In.SEGMENTS, (GET,), Of.EVERY, ", with `--timestamp`"),

@@ -19,9 +19,14 @@ NAMES = {"BucketName": "ours", "ArchiveRegion": ARCHIVE}
 LOCKS = ("ObjectLock", "ReplicaObjectLock")
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:ours-events"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/k"
+OTHER_KEY = "arn:aws:kms:eu-west-1:123456789012:key/k"
 SOURCE = Template("source-region", {**NAMES, "ReplicaBucketName": "theirs", "ReplicateWith": "sync"})
 TARGET = Template("target-region", {**NAMES, "SourceRegion": OTHER})
 COMPACTION = Template("compaction", {**NAMES, "CopyBucketName": "theirs"})
+OF_A_COPY = Template(
+    "compaction", {**NAMES, "ArchiveRegion": OTHER, "ConfigRegion": ARCHIVE, "CopyBucketName": "theirs"}
+)
+COPY_KEYS = {"source-region": "ReplicaKmsKeyArn", "compaction": "CopyKmsKeyArn"}
 
 Pairs = Collection[tuple[str, str]]
 HERE = ("ours", ARCHIVE)
@@ -38,9 +43,15 @@ ROLES: Sequence[tuple[Template, str, Sequence[tuple[Collection[str], tuple[str, 
     *((one, "RepairRole", [([INSPECTS, SEEDS, ACCEPTS], HERE)]) for one in (SOURCE, TARGET)),
     (TARGET, "IngressRole", [(["`ingress`"], HERE)]),
     (TARGET, "SyncWriterRole", [([SYNC_WRITES], ("ours", OTHER))]),
-    (COMPACTION, "CompactRole", [(["`compact`"], HERE), ([SYNC_READS], THERE)]),
-    (COMPACTION, "GcRole", [(["`gc`"], HERE), ([SYNC_READS], THERE)]),
-    (COMPACTION, "VerifyRole", [(["`verify`"], HERE)]),
+    *(
+        row
+        for one in (COMPACTION, OF_A_COPY)
+        for row in (
+            (one, "CompactRole", [(["`compact`"], HERE), ([SYNC_READS], THERE)]),
+            (one, "GcRole", [(["`gc`"], HERE), ([SYNC_READS], THERE)]),
+            (one, "VerifyRole", [(["`verify`"], HERE)]),
+        )
+    ),
 )
 
 
@@ -56,29 +67,36 @@ def pairs(parts: Sequence[Mapping[str, Any]]) -> Pairs:
 
 
 @pytest.mark.parametrize("locks", [False, True], ids=["", "locks"])
-@pytest.mark.parametrize(("template", "role", "rows"), ROLES, ids=[f"{t.name} {role}" for t, role, _ in ROLES])
+@pytest.mark.parametrize(
+    ("template", "role", "rows"),
+    ROLES,
+    ids=[f"{t.name} {t.parameters['ArchiveRegion']} {role}" for t, role, _ in ROLES],
+)
 def test_a_role_has_the_rights_of_the_table(
     template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]], *, locks: bool
 ) -> None:
     queue = QUEUE if (template, role) in ((TARGET, "IngressRole"), (TARGET, "DoctorRole")) else ""
     own, earlier = f"{KEY}/own", f"{KEY}/earlier"
-    for key, keys in (("", KeyAccess()), (KEY, KeyAccess(creates=own, reads=[earlier]))):
+    archives = [template.parameters["ArchiveRegion"]] if template.name == "compaction" else []
+    for key, copy_key, keys in (("", "", KeyAccess()), (KEY, OTHER_KEY, KeyAccess(creates=own, reads=[earlier]))):
         wanted: set[tuple[str, str]] = set()
         for who, (bucket, region) in rows:
             archive = ArchiveAccess(
                 bucket_arn=f"arn:aws:s3:::{bucket}",
                 prefix="data",
                 region=region,
+                archives=archives,
                 sources=[OTHER],
                 queue_arn=queue,
                 dead_letter_arn=f"{queue}-dead" if queue else "",
                 locks=locks,
-                kms_key_arn=key if bucket == "ours" else "",
+                kms_key_arn=key if bucket == "ours" else copy_key,
             )
             wanted |= set(pairs([*statements(who, archive), *key_statements(who, keys)]))
         envelope = {"EncryptionKeyArn": keys.creates, "EncryptionReadKeyArns": ",".join(keys.reads)}
+        copied = {name: copy_key for kind, name in COPY_KEYS.items() if kind == template.name}
         locked = {name: "true" for name in LOCKS if locks and name in template.tree["Parameters"]}
-        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key, **envelope, **locked})
+        encrypted = Template(template.name, {**template.parameters, "KmsKeyArn": key, **copied, **envelope, **locked})
         assert set(pairs(encrypted.statements(role))) == wanted
 
 

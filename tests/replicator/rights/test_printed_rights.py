@@ -24,6 +24,9 @@ BY_NAME = {role.name: role for role in ROLES}
 DEPLOYED = ROOT / "infra" / "deploy"
 
 
+DELETES_ONLY = {"backfill": "leases", "verify": "proven", "doctor": "doctor"}
+
+
 def deployed(name: str) -> Config:
     return parse((DEPLOYED / name).read_text(), source=name, environment={"KAFKA_PASSWORD": "x"})
 
@@ -121,9 +124,34 @@ def test_what_no_role_may() -> None:
             assert not deletes or role.name in ("backfill", "compact", "doctor", "gc", "repair-segment", "verify")
             only_control = role.name in ("ingress", "verify", "repair", "gc", "status", "restore")
             if "s3:PutObject" in one["Action"] and only_control:
-                assert all(resource.endswith("/_control/*") for resource in one["Resource"]), role.name
-            if deletes and role.name in ("backfill", "verify"):
-                assert all(resource.endswith("/_control/*") for resource in one["Resource"]), role.name
+                assert all("/_control/" in resource for resource in one["Resource"]), role.name
+            if (only := DELETES_ONLY.get(role.name)) and deletes:
+                assert all(resource.endswith(f"/_control/v1/{only}/*") for resource in one["Resource"]), role.name
+
+
+def test_verify_and_the_doctor_put_their_own_control_objects_alone() -> None:
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r")
+    puts = {
+        role: {
+            resource.partition("/_control/v1/")[2]
+            for one in statements(BY_NAME[role].iam, archive)
+            if "s3:PutObject" in one["Action"]
+            for resource in one["Resource"]
+        }
+        for role in ("verify", "doctor")
+    }
+    assert puts == {"verify": {"proven/*"}, "doctor": {"doctor/*", "probe"}}
+
+
+def test_another_regions_archive_is_compacted_from_below_the_own_region() -> None:
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r", archives=["other"])
+    for role, names in (("compact", {"probe", "compaction-runs/*", "heartbeats/*"}), ("gc", {"probe"})):
+        resources = {one for each in statements(BY_NAME[role].iam, archive) for one in each["Resource"]}
+        own = {one.removeprefix("B/p/r/_control/v1/") for one in resources if one.startswith("B/p/r/")}
+        assert own == names
+        assert "B/p/other/*" in resources
+    alone = ArchiveAccess(bucket_arn="B", prefix="p", region="r")
+    assert {one for each in statements(BY_NAME["compact"].iam, alone) for one in each["Resource"]} == {"B", "B/p/r/*"}
 
 
 def test_a_key_of_the_account() -> None:
