@@ -123,6 +123,9 @@ def _print(role: CommandRole, allowed: Sequence[Acl], policies: Mapping[str, Map
             print_text(f"  {where}  {', '.join(statement['Action'])}")
             for resource in statement["Resource"]:
                 print_text(f"         on {resource}")
+            for operator, condition in statement.get("Condition", {}).items():
+                for name, value in condition.items():
+                    print_text(f"         where {name} is {value} ({operator})")
 
 
 def _remarks(acl: Acl) -> Iterator[str]:

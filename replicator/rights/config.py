@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from infra.settings.encryption import EncryptionSettings
-from infra.settings.storage import S3Settings, SqsSettings
+from infra.settings.storage import S3Settings
 from replicator.config import Config
+from replicator.rights.arns import ANY, bucket_arn, key_of, queue_arn
 from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, policy, statements
 from replicator.rights.table import CommandRole
 
 HERE, THERE, KEYS = "s3", "sync.destination", "encryption"  # sections whose credentials need the policy
-_ARN = "arn:aws:"
-_HOST = re.compile(r"(sqs\.)?(?P<region>[a-z]{2}(-[a-z]+)+-\d)(\.queue)?\.amazonaws\.com(\.cn)?")
 
 
 def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mapping[str, Mapping[str, Any]]:
     """By section of the configuration; empty for a section that is not there, and for a role without rights there."""
     sources = config.ingress.regions if config.ingress is not None else ()
-    queue = config.sync.queue if role.name == "sync" and config.sync is not None else config.sqs
-    here = _archive(
-        config.s3, config.region, _archives(role, config), sources, queue_arn(queue, account) if queue else ""
+    here = replace(
+        _archive(config.s3, config.region, account, _archives(role, config), sources), **_queues(role, config, account)
     )
-    if role.name == "doctor" and config.sync is not None and config.sync.queue is not None:
-        here = replace(here, other_queue_arns=[queue_arn(config.sync.queue, account)])
     found = {HERE: statements(role.iam, here)}
     if config.sync is not None:
-        found[THERE] = statements(role.there, _archive(config.sync.destination, here.region, here.archives))
+        found[THERE] = statements(role.there, _archive(config.sync.destination, here.region, account, here.archives))
     if (keys := config.encryption) is not None:
         access = KeyAccess(creates=keys.kms_key_id or "" if keys.key == "kms" else "", reads=_read_keys(keys))
         found[KEYS] = key_statements(role.iam, access)
@@ -40,6 +34,23 @@ def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mappin
 def _read_keys(settings: EncryptionSettings) -> Sequence[str]:
     earlier = [settings.kms_key_id] if settings.kms_key_id and settings.key != "kms" else []
     return [*earlier, *settings.kms_read_key_ids]
+
+
+def _queues(role: CommandRole, config: Config, account: str) -> Mapping[str, Any]:
+    """Fields of ArchiveAccess. The settings name no dead-letter queue: the doctor finds it in the attributes of the
+    queue, so the name is `*`."""
+    synced = None if config.sync is None else config.sync.queue
+    if role.name == "sync":
+        return {"queue_arn": queue_arn(synced, account, config.region) if synced else ""}
+    own = queue_arn(config.sqs, account, config.region) if config.sqs else ""
+    if role.name != "doctor":
+        return {"queue_arn": own}
+    queues = [one for one in (config.sqs, synced) if one is not None]
+    return {
+        "queue_arn": own,
+        "other_queue_arns": [queue_arn(synced, account, config.region)] if synced else [],
+        "dead_letter_arns": sorted({queue_arn(one, account, config.region, name=ANY) for one in queues}),
+    }
 
 
 def _archives(role: CommandRole, config: Config) -> frozenset[str]:
@@ -52,29 +63,16 @@ def _archives(role: CommandRole, config: Config) -> frozenset[str]:
 
 
 def _archive(
-    settings: S3Settings, region: str, archives: Collection[str], sources: Collection[str] = (), queue: str = ""
+    settings: S3Settings, region: str, account: str, archives: Collection[str], sources: Collection[str] = ()
 ) -> ArchiveAccess:
-    key = settings.kms_key_id or ""
+    key = key_of(settings, region, account)
     return ArchiveAccess(
-        bucket_arn=f"{_ARN}s3:::{settings.bucket}",
+        bucket_arn=bucket_arn(settings, region),
         prefix=settings.prefix,
         region=region,
         archives=archives,
         sources=sources,
-        queue_arn=queue,
-        kms_key_arn=key if key.startswith("arn:") else "",
+        kms_key_arn=key.arn if key else "",
+        kms_alias=key.alias if key else "",
         locks=settings.object_lock_mode is not None,
     )
-
-
-def queue_arn(settings: SqsSettings, account: str) -> str:
-    """What the settings do not say is `*`."""
-    url = urlsplit(settings.queue)
-    region = settings.region_name
-    if url.scheme:
-        host = _HOST.fullmatch(url.hostname or "")
-        region = host["region"] if host else region
-        account, _, name = url.path.strip("/").rpartition("/")
-    else:
-        name = settings.queue
-    return f"{_ARN}sqs:{region or '*'}:{account or '*'}:{name}"

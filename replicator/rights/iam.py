@@ -16,6 +16,7 @@ from formats.segment import region_prefix
 from replicator.rights.table import AS_STORED, GET, IAM, PUT, RETENTION, IamRight, In, Of
 
 ANY = "*"
+ALIASES = "kms:ResourceAliases"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +30,9 @@ class ArchiveAccess:
     sources: Collection[str] = ()
     queue_arn: str = ""
     other_queue_arns: Collection[str] = ()  # those of `sync`
-    dead_letter_arn: str = ""
+    dead_letter_arns: Collection[str] = ()
     kms_key_arn: str = ""
+    kms_alias: str = ""  # a condition on kms_key_arn; empty: there is none
     locks: bool = False  # new objects, by object_lock_mode
 
     def regions(self, of: Of) -> Sequence[str]:
@@ -51,7 +53,7 @@ class ArchiveAccess:
             case In.QUEUE:
                 return [*([self.queue_arn] if self.queue_arn else []), *self.other_queue_arns]
             case In.DEAD_LETTERS:
-                return [self.dead_letter_arn] if self.dead_letter_arn else []
+                return sorted(self.dead_letter_arns)
             case In.SEGMENTS | In.CONTROL:
                 within = [f"{self.bucket_arn}/{region_prefix(self.prefix, one)}" for one in self.regions(right.of)]
                 if right.on is In.SEGMENTS:
@@ -117,7 +119,9 @@ def _of_key(by_resource: Mapping[str, Collection[str]], archive: ArchiveAccess) 
     """Where the bucket is encrypted with a key of the account."""
     if archive.kms_key_arn:
         writes = any(PUT in actions for actions in by_resource.values())
-        yield _allow(["kms:Decrypt", *(["kms:GenerateDataKey"] if writes else [])], [archive.kms_key_arn])
+        found = _allow(["kms:Decrypt", *(["kms:GenerateDataKey"] if writes else [])], [archive.kms_key_arn])
+        condition = {"ForAnyValue:StringEquals": {ALIASES: archive.kms_alias}}
+        yield {**found, "Condition": condition} if archive.kms_alias else found
 
 
 def _allow(actions: Collection[str], resources: Sequence[str]) -> Mapping[str, Any]:

@@ -61,11 +61,15 @@ def kafka_acls_line(acl: Acl, principal: str) -> str:
 
 def acls(role: CommandRole, config: Config, topics: Collection[Name] = (), *, optional: bool = False) -> Sequence[Acl]:
     """What a principal of `role` needs; with `optional` also what is of use. `topics`: those that a restore writes;
-    default: those that are archived here, or without egress the destinations."""
+    default: those that are archived here, whose own names a restore gives them, and the destinations."""
+    if role.name == "restore":
+        topics = topics or list(dict.fromkeys([*_archived(config), *_destinations(config)]))
+    else:
+        topics = ()
     found: dict[tuple[str, Name, str], set[str]] = {}
     for right in KAFKA:
         if right.who in role.kafka and right.on is not None:
-            for kind, name in _named(right.on, config, topics if role.name == "restore" else ()):
+            for kind, name in _named(right.on, config, topics):
                 found.setdefault((kind, name, ""), set()).update(right.operations)
     if optional:
         for more in OPTIONAL:

@@ -298,10 +298,10 @@ IAM: Sequence[IamRight] = (
     IamRight(INSPECTS, In.SEGMENTS, (GET,), Of.EVERY),  # the last of a topic, whose footer has the ids of its schemas
     IamRight(INSPECTS, In.CONTROL, (GET,), Of.EVERY),
     IamRight(REPAIRS, In.BUCKET, (LIST,)),
-    IamRight(REPAIRS, In.SEGMENTS, (*_STORE, DELETE_OBJECT)),
-    IamRight(REPAIRS, In.CONTROL, (*_STORE, DELETE_OBJECT)),
+    IamRight(REPAIRS, In.SEGMENTS, (*_STORE, DELETE_OBJECT), Of.EVERY),
+    IamRight(REPAIRS, In.CONTROL, (*_STORE, DELETE_OBJECT), Of.EVERY),
     IamRight(REPAIRS_FROM, In.BUCKET, (LIST,)),
-    IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,)),
+    IamRight(REPAIRS_FROM, In.SEGMENTS, (GET,), Of.EVERY),
     IamRight(DOCTOR, In.BUCKET, SETUP),
     IamRight(DOCTOR, In.CONTROL, (PUT, DELETE_OBJECT), Of.EVERY, only=(PROBES_SENT,)),
     IamRight(DOCTOR, In.CONTROL, (PUT, ABORT), Of.HERE, only=(PROBE,)),

@@ -27,6 +27,12 @@ OF_A_COPY = Template(
     "compaction", {**NAMES, "ArchiveRegion": OTHER, "ConfigRegion": ARCHIVE, "CopyBucketName": "theirs"}
 )
 COPY_KEYS = {"source-region": "ReplicaKmsKeyArn", "compaction": "CopyKmsKeyArn"}
+SYNC_QUEUE = {"SyncQueueArn": QUEUE, "SyncDeadLetterQueueArn": f"{QUEUE}-dead"}
+SOURCE_WITH_QUEUE = Template("source-region", {**SOURCE.parameters, **SYNC_QUEUE})
+WITH_QUEUE = (
+    *((TARGET, role) for role in ("IngressRole", "DoctorRole")),
+    *((SOURCE_WITH_QUEUE, role) for role in ("SyncRole", "DoctorRole")),
+)
 
 Pairs = Collection[tuple[str, str]]
 HERE = ("ours", ARCHIVE)
@@ -35,10 +41,13 @@ THERE = ("theirs", ARCHIVE)
 ROLES: Sequence[tuple[Template, str, Sequence[tuple[Collection[str], tuple[str, str]]]]] = (
     (SOURCE, "EgressRole", [(["`egress`"], HERE)]),
     (SOURCE, "BackfillRole", [(["`backfill`"], HERE)]),
-    (SOURCE, "SyncRole", [([SYNC_READS], HERE), ([SYNC_WRITES], THERE)]),
+    *((one, "SyncRole", [([SYNC_READS], HERE), ([SYNC_WRITES], THERE)]) for one in (SOURCE, SOURCE_WITH_QUEUE)),
     *((one, "RestoreRole", [([READERS, THAWS], HERE)]) for one in (SOURCE, TARGET)),
     *((one, "StatusRole", [([INSPECTS], HERE)]) for one in (SOURCE, TARGET)),
-    (SOURCE, "DoctorRole", [([INSPECTS, DOCTOR], HERE), ([INSPECTS, DOCTOR], THERE)]),
+    *(
+        (one, "DoctorRole", [([INSPECTS, DOCTOR], HERE), ([INSPECTS, DOCTOR], THERE)])
+        for one in (SOURCE, SOURCE_WITH_QUEUE)
+    ),
     (TARGET, "DoctorRole", [([INSPECTS, DOCTOR], HERE)]),
     *((one, "RepairRole", [([INSPECTS, SEEDS, ACCEPTS], HERE)]) for one in (SOURCE, TARGET)),
     (TARGET, "IngressRole", [(["`ingress`"], HERE)]),
@@ -75,7 +84,7 @@ def pairs(parts: Sequence[Mapping[str, Any]]) -> Pairs:
 def test_a_role_has_the_rights_of_the_table(
     template: Template, role: str, rows: Sequence[tuple[Collection[str], tuple[str, str]]], *, locks: bool
 ) -> None:
-    queue = QUEUE if (template, role) in ((TARGET, "IngressRole"), (TARGET, "DoctorRole")) else ""
+    queue = QUEUE if (template, role) in WITH_QUEUE else ""
     own, earlier = f"{KEY}/own", f"{KEY}/earlier"
     archives = [template.parameters["ArchiveRegion"]] if template.name == "compaction" else []
     for key, copy_key, keys in (("", "", KeyAccess()), (KEY, OTHER_KEY, KeyAccess(creates=own, reads=[earlier]))):
@@ -88,7 +97,7 @@ def test_a_role_has_the_rights_of_the_table(
                 archives=archives,
                 sources=[OTHER],
                 queue_arn=queue,
-                dead_letter_arn=f"{queue}-dead" if queue else "",
+                dead_letter_arns=[f"{queue}-dead"] if queue else [],
                 locks=locks,
                 kms_key_arn=key if bucket == "ours" else copy_key,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from compaction.heartbeat import sending_heartbeats
 from infra.runtime.lifecycle import SystemClock
-from infra.storage import clients
+from infra.storage import aws, clients
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.rights.config import policies_of
@@ -40,16 +40,17 @@ Calls = set[tuple[str, str]]  # action and resource
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     found: Calls = set()
-    new_session = clients.new_session
+    new_session = aws.new_session
 
-    def asked(params: Mapping[str, Any], model: Any, **_: object) -> None:
+    def asked(**call: Any) -> None:
+        params, operation = call["params"], call["model"].name
         bucket = f"arn:aws:s3:::{params['Bucket']}"
         keys = (
             [params["Key"]] if "Key" in params else [one["Key"] for one in params.get("Delete", {}).get("Objects", ())]
         )
-        found.update((ACTIONS[model.name], f"{bucket}/{key}") for key in keys)
+        found.update((ACTIONS[operation], f"{bucket}/{key}") for key in keys)
         if not keys:
-            found.add((ACTIONS[model.name], bucket))
+            found.add((ACTIONS[operation], bucket))
 
     def observed(profile: str | None = None) -> botocore.session.Session:
         session = new_session(profile)
@@ -58,7 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
     monkeypatch.setattr(clients, "new_session", observed)
     with mock_aws():
-        s3 = boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="s", region_name=HERE)
+        s3: Any = boto3.client("s3", aws_access_key_id="a", aws_secret_access_key="s", region_name=HERE)
         s3.create_bucket(Bucket="ours", CreateBucketConfiguration={"LocationConstraint": HERE})
         yield found
 

@@ -14,7 +14,8 @@ from formats.topic_selection import TopicPattern
 from replicator.config import Config, parse
 from replicator.config.load import from_mapping
 from replicator.main import app
-from replicator.rights.config import policies_of, queue_arn
+from replicator.rights.arns import queue_arn
+from replicator.rights.config import policies_of
 from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, statements
 from replicator.rights.kafka import Name, acls, name_of
 from replicator.rights.table import IAM, KAFKA, OPTIONAL, ROLES
@@ -238,3 +239,72 @@ def test_what_the_command_refuses(arguments: list[str], problem: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert problem in result.output
+
+
+KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+@pytest.mark.parametrize(
+    ("key", "resource", "alias"),
+    [
+        (KEY_ID, f"arn:aws:kms:eu-west-1:123456789012:key/{KEY_ID}", None),
+        ("alias/ours", "arn:aws:kms:eu-west-1:123456789012:key/*", "alias/ours"),
+        (
+            "arn:aws-cn:kms:cn-north-1:210987654321:alias/ours",
+            "arn:aws-cn:kms:cn-north-1:210987654321:key/*",
+            "alias/ours",
+        ),
+        (f"arn:aws:kms:us-east-1:1:key/{KEY_ID}", f"arn:aws:kms:us-east-1:1:key/{KEY_ID}", None),
+    ],
+    ids=["id", "alias", "ARN of an alias", "ARN of a key"],
+)
+def test_a_key_by_any_of_its_names(key: str, resource: str, alias: str | None) -> None:
+    s3 = {"bucket": "b", "region_name": "eu-west-1", "sse": "aws:kms", "kms_key_id": key}
+    found = policies_of(BY_NAME["egress"], from_mapping({"region": "r", "s3": s3}), "123456789012")
+    condition = {} if alias is None else {"Condition": {"ForAnyValue:StringEquals": {"kms:ResourceAliases": alias}}}
+    assert found["s3"]["Statement"][-1] == {**statement("kms:Decrypt kms:GenerateDataKey", resource), **condition}
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eu-west-1", "aws")]
+)
+def test_arns_are_of_the_regions_partition(region: str, partition: str) -> None:
+    for tables in (
+        {"region": region, "s3": {"bucket": "b"}},
+        {"region": "r", "s3": {"bucket": "b", "region_name": region}},
+    ):
+        policy = policies_of(BY_NAME["egress"], from_mapping(tables))["s3"]["Statement"]
+        resources = [one for each in policy for one in each["Resource"]]
+        assert all(one.startswith(f"arn:{partition}:s3:::b") for one in resources), resources
+    config = parse(f'region = "r"\n[s3]\nbucket = "b"\n[sqs]\nqueue = "q"\nregion_name = "{region}"')
+    assert config.sqs is not None
+    assert queue_arn(config.sqs, "*") == f"arn:{partition}:sqs:{region}:*:q"
+
+
+def test_a_restore_writes_archived_topics_by_their_own_names() -> None:
+    """And the destinations, where the archive of another region is restored."""
+    config = deployed("us-east-1.toml")
+    allowed = [
+        one.name for one in acls(BY_NAME["restore"], config) if one.kind == "topic" and "WRITE" in one.operations
+    ]
+    assert allowed[:3] == [
+        Name("sensor.events"),
+        Name("orders.", is_prefix=True),
+        Name("eu.orders.", is_prefix=True),
+    ]
+    (named, _) = [one for one in acls(BY_NAME["restore"], config, [Name("t")]) if one.kind == "topic"]
+    assert named.name == Name("t")
+
+
+def test_the_doctor_reads_dead_letter_queues() -> None:
+    text = 'region = "r"\n[s3]\nbucket = "b"\n[sqs]\nqueue = "q"\nregion_name = "eu-west-1"'
+    policy = policies_of(BY_NAME["doctor"], parse(text), "123456789012")["s3"]["Statement"]
+    assert statement("sqs:GetQueueAttributes sqs:GetQueueUrl", "arn:aws:sqs:eu-west-1:123456789012:*") in policy
+
+
+def test_a_segment_of_any_region_is_repaired() -> None:
+    archive = ArchiveAccess(bucket_arn="B", prefix="p", region="r")
+    assert statement("s3:AbortMultipartUpload s3:DeleteObject s3:GetObject s3:PutObject", "B/p/*/*") in statements(
+        BY_NAME["repair-segment"].iam, archive
+    )
+    assert statement("s3:GetObject", "B/p/*/*") in statements(BY_NAME["repair-segment"].there, archive)
