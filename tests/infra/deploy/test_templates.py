@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.control.keys import heartbeat_prefix
 from infra.settings.field import region_name
+from replicator.config.load import from_mapping
 from replicator.rights.iam import ArchiveAccess, KeyAccess, key_statements, statements
 from replicator.rights.table import ACCEPTS, DOCTOR, INSPECTS, READERS, SEEDS, SYNC_READS, SYNC_WRITES, THAWS
 from tests.infra.deploy.on_moto import KNOWN
@@ -155,13 +158,45 @@ def test_a_bucket_is_safe(template: Template) -> None:
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
-    assert set(rules) == {"incomplete-uploads", "noncurrent-versions", "delete-markers", "large-objects"}
+    heartbeats = set(rules) - {"incomplete-uploads", "noncurrent-versions", "delete-markers", "large-objects"}
+    assert len(heartbeats) == 1
     assert not [rule for rule in rules.values() if {"ExpirationInDays", "ExpirationDate"} & set(rule)]
     assert int(rules["large-objects"]["ObjectSizeGreaterThan"]) >= 128 * 1024
     classes = read(template.name)["Parameters"]["LargeObjectClass"]["AllowedValues"]
     assert not {"GLACIER", "DEEP_ARCHIVE"} & set(classes), "compaction, verify and ingress read what is stored"
     tree = read(template.name)["Resources"]["Bucket"]
     assert tree["DeletionPolicy"] == tree["UpdateReplacePolicy"] == "Retain"
+
+
+BOTH_WAYS = Template("source-region", {**SOURCE.parameters, "EventsQueueArn": QUEUE, "EventsPrefix": f"data/{OTHER}/"})
+
+
+@pytest.mark.parametrize(
+    ("template", "regions"),
+    [(SOURCE, [ARCHIVE]), (BOTH_WAYS, [ARCHIVE, OTHER]), (TARGET, [OTHER])],
+    ids=["source", "both ways", "target"],
+)
+def test_the_alarm_of_many_objects_is_quiet_while_nothing_happens(template: Template, regions: Sequence[str]) -> None:
+    """A heartbeat is put under a key of its own and deleted by thinning: a version, and the marker of its deletion. S3
+    rounds days up, removes versions once a day, and markers after their versions."""
+    rules = template.properties("Bucket")["LifecycleConfiguration"]["Rules"]
+    tables = {"region": ARCHIVE, "kafka": {"bootstrap.servers": "b:1"}, "s3": {"bucket": "ours"}}
+    egress = from_mapping({**tables, "egress": {"topics": {"t": {}}}}).egress
+    assert egress is not None
+    a_day = timedelta(days=1) / egress.heartbeat_interval
+    kept = 0.0
+    for region in regions:
+        key = f"{heartbeat_prefix('data', region)}{1:020d}"
+        days = [
+            int(rule["NoncurrentVersionExpiration"]["NoncurrentDays"])
+            for rule in rules
+            if "NoncurrentVersionExpiration" in rule and key.startswith(rule["Prefix"])
+        ]
+        kept += a_day * (min(days) + 2) + a_day * (min(days) + 4)
+    assert kept < int(COMPACTION.tree["Parameters"]["ManyObjects"]["Default"]) / 2
+    for rule in rules:
+        short = int(rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays", 30)) < 30
+        assert not (short and f"data/{ARCHIVE}/orders/0/0/".startswith(rule["Prefix"])), "segments can be brought back"
 
 
 @pytest.mark.parametrize("template", [SOURCE, TARGET], ids=lambda template: template.name)
