@@ -103,6 +103,12 @@ class TestWhatItNames:
         (user,) = re.findall(r"runAsUser: (\d+)", TEMPLATES)
         assert base.all("USER") == [f"{user}:{user}"]
 
+    def test_executors_of_the_page_have_the_account_of_its_release(self) -> None:
+        page = (ROOT / "docs" / "deploy-kubernetes.md").read_text(encoding="utf-8")
+        (release,) = re.findall(r"^helm install (\S+) infra/deploy/helm ", page, re.M)
+        (account,) = re.findall(r'^"spark.kubernetes.authenticate.executor.serviceAccountName" = "(\S+)"', page, re.M)
+        assert account == release
+
     def test_a_value_is_used_and_what_is_used_is_a_value(self) -> None:
         for name in VALUES:
             assert f"Values.{name}" in TEMPLATES or f'"{name}"' in TEMPLATES, name
@@ -242,6 +248,15 @@ class TestRendered:
         assert pod["containers"][0]["image"] == "kafka-segment-replicator:0.1.0-spark"
         assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("site-compaction", True)
 
+    def test_executors_can_have_an_account_with_the_role_of_aws_and_no_right_to_create_pods(
+        self, tmp_path: Path
+    ) -> None:
+        objects = render(CONFIG, values=EVERYTHING, folder=tmp_path)
+        accounts = {one["metadata"]["name"]: one["metadata"] for one in of_kind(objects, "ServiceAccount")}
+        assert accounts["site"]["annotations"] == EVERYTHING["serviceAccount"]["annotations"]
+        (binding,) = of_kind(objects, "RoleBinding")
+        assert [one["name"] for one in binding["subjects"]] == ["site-compaction"]
+
     def test_a_pod_has_time_to_end(self, tmp_path: Path) -> None:
         """Of a file of several regions, whose clusters may say otherwise than the defaults of all."""
         for region, seconds in (("a", [20, 20]), ("b", [20, 100])):
@@ -250,6 +265,15 @@ class TestRendered:
             assert [one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for one in sets] == seconds
             environment = sets[0]["spec"]["template"]["spec"]["containers"][0]["env"]
             assert {"name": "REPLICATOR_REGION", "value": region} in environment
+
+    @pytest.mark.parametrize(
+        ("timeout", "seconds"), [("45s", 55), ("1m30s", 100), ("90000ms", 100), ("2m500ms", 131), ("1ms", 11)]
+    )
+    def test_a_pod_has_longer_than_its_shutdown_timeout(self, tmp_path: Path, timeout: str, seconds: int) -> None:
+        config = FLOWS.replace('"1m30s"', f'"{timeout}"')
+        values = {"region": "b", "podDisruptionBudget": {"enabled": False}}
+        sets = of_kind(render(config, values=values, folder=tmp_path), "StatefulSet")
+        assert sets[1]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
     @pytest.mark.parametrize(
         ("config", "values", "message"),

@@ -34,6 +34,9 @@
 {{- $seconds = add $seconds (mul $of (regexFind "^[0-9]+" . | int)) -}}
 {{- end -}}
 {{- end -}}
+{{- with regexFind "[0-9]+ms" $text -}}
+{{- $seconds = add $seconds (div (add (trimSuffix "ms" . | int) 999) 1000) -}}
+{{- end -}}
 {{- add $seconds 10 -}}
 {{- end -}}
 
