@@ -253,19 +253,26 @@ def lag(
     """Print how far delivery is behind the sources' logs, in records, bytes and seconds.
 
     Reads the bucket and the checkpoints of ingress, so it needs the configuration file of ingress; the source region
-    may be gone. A dash stands for what is not known: no watermarks have arrived.
+    may be gone. A dash stands for what is not known: no watermarks have arrived. Exit code 3 when nothing of a source
+    region has ever arrived.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.client_lag import lag_json, lag_table
     from replicator.services.clients import Clients
     from replicator.services.ingress_status import partition_lags
+    from replicator.status.empty_sources import empty_sources
 
     with Clients(load_config(config)) as reach:
         found = partition_lags(reach, SystemClock().now())
+        problems = empty_sources(reach.store, reach.ingress.regions, reach.config.region)
     if as_json:
         print_json([lag_json(one) for one in found])
     else:
         print_text(lag_table(found, by_partition=partitions))
+    for problem in problems.values():
+        complain(problem)
+    if problems:
+        raise typer.Exit(DIFFERENCES)
 
 
 def _sorted(

@@ -107,7 +107,7 @@ def print_ingress(
             "archive is in this bucket and prefix or is copied to it (S3 replication, sync), and that the name of the "
             "region in [[ingress.sources]] is the one in the file of that egress"
         )
-    if not rows and not status.empty_regions:
+    if not rows and not status.empty_regions and not status.never_arrived:
         print_text("none of the archived topics is delivered: `replicator explain topic NAME` says why")
     if behind := [one for one in lags if one.records or one.stored_records]:
         print_text(f"\nbehind the sources' logs:\n{lag_table(behind, by_partition=by_partition)}\n")

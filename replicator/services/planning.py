@@ -19,6 +19,7 @@ from replicator.services.ledger import ledger_in
 from replicator.services.preserve_plan import preserve_plan
 from replicator.services.routing import Routed
 from replicator.status.destinations import DestinationsStatus
+from replicator.status.empty_sources import empty_sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +59,12 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
         if name not in existing and not is_left_gone([one.source for one in routing.chosen[name]], found, settings)
     ]
     preserved = preserve_plan(reach.archive, routing.chosen, reach.checkpoints.read(), settings)
+    never_arrived = empty_sources(reach.store, settings.regions, config.region)
     refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}
     return IngressPlan(
         plan=plan,
         changes=[*created, *plan.changes, *preserved.notes],
-        problems={**refused, **routed.unreadable, **plan.problems, **preserved.problems},
+        problems={**never_arrived, **refused, **routed.unreadable, **plan.problems, **preserved.problems},
         observed_at={region: catalog.observed_at for region, catalog in sorted(found.items())},
         without_catalog=[region for region in settings.regions if region not in found],
     )

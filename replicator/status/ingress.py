@@ -32,6 +32,7 @@ from ingress.undelivered import (
 from replicator.absent_topics import absent_from_source
 from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
+from replicator.status.empty_sources import empty_sources
 from replicator.status.ingress_partition import IngressPartition, partition_status
 from replicator.status.members import missing_members
 from replicator.status.not_arrived import NotArrived, destination_of, not_arrived
@@ -62,13 +63,14 @@ class IngressStatus:
     not_arrived: tuple[NotArrived, ...] = ()  # partitions of which nothing is stored here
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     matches_nothing: bool = False  # no stored topic matches a source
-    empty_regions: tuple[str, ...] = ()  # regions of sources of which nothing is stored
+    empty_regions: tuple[str, ...] = ()  # regions of sources that live, and of which nothing is stored yet
+    never_arrived: tuple[str, ...] = ()  # of each source region of which nothing has ever arrived: what to do
     absent: tuple[str, ...] = ()  # of each source with the name of a topic that its region does not have: what to do
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
 
     @property
     def problems(self) -> list[str]:
-        found = [*self.absent, *self.unnamed, *self.silent]
+        found = [*self.never_arrived, *self.absent, *self.unnamed, *self.silent]
         found += [one.problem for one in self.not_arrived if one.is_late]
         found += [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
         if self.misses_topic:
@@ -221,6 +223,7 @@ class IngressSources:
             {name: (region, name in existing) for name, region in beats.items()},
             absent,
         )
+        never_arrived = empty_sources(self.store, regions - topics.keys(), self.region)
         topic = self.settings.checkpoint_topic
         owner = current_claim(self.checkpoints.claims())
         is_other = owner is not None and is_copied(owner, self.cluster_id)
@@ -235,7 +238,8 @@ class IngressSources:
             partitions=tuple(partitions),
             newest=tuple(found.newest for found in stored.values() if found.newest is not None),
             matches_nothing=matches_nothing,
-            empty_regions=tuple(sorted(regions - topics.keys())),
+            empty_regions=tuple(sorted(regions - topics.keys() - never_arrived.keys())),
+            never_arrived=tuple(never_arrived.values()),
             absent=tuple(self._absent(topics)),
             unnamed=tuple(unnamed),
             sources=sources,

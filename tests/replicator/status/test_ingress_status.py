@@ -260,6 +260,8 @@ def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
 
 def test_the_owner_of_the_checkpoint_topic_is_shown() -> None:
     target = Target()
+    target.world.put(0, 9)
+    target.world.set_checkpoint(10)
     assert (target.status().owner, target.status().problems) == ("", [])
     at = target.world.clock.at
     target.world.target.claims.append(GroupClaim(id="1", number=1, group_id="replicator.ingress", at=at))
@@ -337,6 +339,9 @@ def test_a_region_without_an_archive_is_named_with_what_to_check(capsys: pytest.
         return capsys.readouterr().out
 
     nothing = "nothing is archived under s3://b/data/a yet: check that egress runs in region a"
+    assert nothing not in shown(), "which is a problem until anything arrives"
+    assert "none of the archived topics" not in shown()
+    target.world.publish_catalog(source_topic("t"))
     assert nothing in shown()
     assert "destination" not in shown(), "a table without rows"
     target.world.put(0, 9, topic="unrelated")
@@ -347,8 +352,19 @@ def test_a_region_without_an_archive_is_named_with_what_to_check(capsys: pytest.
     assert "destination" in shown()
 
 
+def test_a_source_region_of_which_nothing_ever_arrived_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    target = Target()
+    [problem] = target.status().problems
+    assert problem.startswith("nothing of source region a has ever arrived in this bucket")
+    print_ingress(target.status(), target.world.clock.at, (), archive="s3://b/data", by_partition=False)
+    assert f"! {problem}" in capsys.readouterr().out.splitlines()
+    target.world.publish_catalog(source_topic("t"))
+    assert target.status().problems == []
+
+
 def test_a_source_with_the_name_of_no_topic_is_a_problem_once_the_catalogue_has_arrived() -> None:
     target = Target(topic="paymnts")
+    target.world.put(0, 9, topic="unrelated")
     assert target.status().problems == [], "without a catalogue a topic without records is not known"
     target.world.publish_catalog(source_topic("payments"))
     assert target.status().problems == [
