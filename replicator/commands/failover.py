@@ -129,7 +129,8 @@ def rehearse(  # noqa: PLR0917 -- options of a command
 ) -> None:
     """Rehearse a failover: copies of the topics and groups, from where the groups stand, compared with the archive.
 
-    The real topics and groups stay as they are. Exit code 3 when a group would not continue at its record.
+    The real topics and groups stay as they are. Exit code 3 when a group would not continue at its record, or
+    when no record could be compared.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failover_output import rehearsed_json, rehearsed_text

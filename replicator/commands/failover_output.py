@@ -25,7 +25,7 @@ def failover_text(plan: FailoverPlan) -> Iterator[str]:
     yield f"how far it was is known as of {_ago(plan.watermarks_at, plan.now)}"
     yield f"where its groups stood is known as of {_ago(plan.snapshot_at, plan.now)}"
     complete = "not known" if plan.complete_as_of is None else _ago(plan.complete_as_of, plan.now)
-    yield f"RPO: {count_text(plan.missing)} offsets did not arrive; once delivered, complete as of: {complete}"
+    yield f"RPO: {_missing(plan)}; once delivered, complete as of: {complete}"
     yield f"RTO: {count_text(plan.to_deliver)} offsets are still to be delivered, by {plan.members} ingress processes"
     yield ""
     yield partitions_table(plan.partitions)
@@ -118,10 +118,12 @@ def executed_json(done: Executed) -> Mapping[str, object]:
 
 def rehearsed_text(done: Rehearsed) -> Iterator[str]:
     good = sum(one.is_good for one in done.positions)
-    compared = sum(one.is_next is True for one in done.positions)
+    compared = done.compared
     yield f"{count_text(done.records)} records copied, {done.seconds:.1f} s"
     yield f"{good} of {len(done.positions)} positions are right; of {compared} the next record is the source's own"
     yield from _first([f"! group {one.group} in {one.target}: {one.reason}" for one in done.positions if one.reason])
+    if done.problem:
+        yield f"! {done.problem}"
     kept = {one.group for one in done.positions} if done.kept else set()
     yield f"kept: {len(kept)} groups and their topics" if done.kept else "removed: topics and groups of the rehearsal"
 
@@ -133,6 +135,7 @@ def rehearsed_json(done: Rehearsed) -> Mapping[str, object]:
         "seconds": round(done.seconds, 3),
         "kept": done.kept,
         "good": done.is_good,
+        "problem": done.problem or None,
         "positions": [
             {
                 "group": one.group,
@@ -192,6 +195,15 @@ def _state(plan: FailoverPlan) -> Iterator[str]:
     yield f"failover {state.epoch} from {plan.region}, begun at {since}: {state.phase.value}"
     if state.left:
         yield f"left: {', '.join(state.left)}"
+
+
+def _missing(plan: FailoverPlan) -> str:
+    if plan.watermarks_at is None:
+        return f"not known: no watermarks of {plan.region} have arrived"
+    if plan.missing is None:
+        return "not known: the watermarks that have arrived have none of these partitions"
+    of_others = f", not known of {count_text(plan.unknown_ends)} partitions" if plan.unknown_ends else ""
+    return f"{count_text(plan.missing)} offsets did not arrive{of_others}"
 
 
 def _ago(at: datetime | None, now: datetime) -> str:

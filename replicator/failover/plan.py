@@ -137,9 +137,16 @@ class FailoverPlan:
         return sum(one.to_deliver for one in self.partitions)
 
     @property
-    def missing(self) -> int:
-        """Offsets that are known to be lost."""
+    def missing(self) -> int | None:
+        """Offsets that are known to be lost, of the partitions of which that is known; None: of none."""
+        if self.watermarks_at is None or (self.partitions and self.unknown_ends == len(self.partitions)):
+            return None
         return sum(one.missing or 0 for one in self.partitions)
+
+    @property
+    def unknown_ends(self) -> int:
+        """Partitions of which it is not known how far the source was."""
+        return sum(one.missing is None for one in self.partitions)
 
     @property
     def complete_as_of(self) -> datetime | None:
@@ -160,10 +167,15 @@ class FailoverPlan:
     def _of_partitions(self) -> Iterator[str]:
         for name, why in self.refused.items():
             yield f"{self.region}/{name}: {why}"
+        if self.watermarks_at is None:
+            yield (
+                f"how many offsets did not arrive is not known: no watermarks of {self.region} have arrived in this "
+                "bucket. See that its egress writes them, and that its control objects are copied to this bucket"
+            )
         for one in self.partitions:
             if one.problem:
                 yield f"{one.source}: {one.problem}"
-            if one.missing is None:
+            if one.missing is None and self.watermarks_at is not None:
                 yield f"{one.source}: how far the source was is not known: no watermarks of it arrived"
             elif one.missing:
                 yield f"{one.source}: {one.missing} offsets did not arrive: [{one.reach},{one.reach + one.missing - 1}]"

@@ -68,7 +68,28 @@ class Rehearsed:
 
     @property
     def is_good(self) -> bool:
-        return all(one.is_good for one in self.positions)
+        return all(one.is_good for one in self.positions) and not self.problem
+
+    @property
+    def compared(self) -> int:
+        """Positions of which the next record is the source's own."""
+        return sum(one.is_next is True for one in self.positions)
+
+    @property
+    def problem(self) -> str:
+        """Why the rehearsal proves nothing; empty: it compared a record."""
+        region = self.plan.region
+        if any(one.is_next is not None or one.reason for one in self.positions):
+            return ""
+        if self.positions:
+            return (
+                "nothing was compared: no record follows the position of any group, so the groups have read all that "
+                f"is delivered of {region}. Rehearse again while one of them is behind"
+            )
+        return (
+            f"nothing was compared: no group of {region} has a position here. `replicator failover plan` says of each "
+            "group why"
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import sync_plan
 from ingress.groups.translation import Exactness
 from replicator import main
-from replicator.commands.failover_output import failover_json, failover_text
+from replicator.commands.failover_output import failover_json, failover_text, rehearsed_json, rehearsed_text
 from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
+from replicator.failover.rehearse import Rehearsed, RehearsedPosition
 from replicator.failover.streams import StreamsApplication
 
 NOW = datetime(2026, 11, 21, 16, 40, 5, tzinfo=UTC)
@@ -84,6 +85,35 @@ def test_the_plan_is_printed_in_numbers() -> None:
         "! group g in us/orders/0: beyond: it had passed 20 offsets that did not arrive",
         "! Kafka Streams application g: its names",
     ]
+
+
+def test_a_loss_that_is_not_known_is_no_loss_of_nothing() -> None:
+    unknown = replace(plan(260), watermarks_at=None, partitions=[replace(STATE, source_end=None, complete_as_of=None)])
+    assert "RPO: not known: no watermarks of us have arrived; once delivered, complete as of: not known" in list(
+        failover_text(unknown)
+    )
+    assert failover_json(unknown)["missing"] is None
+    assert any("no watermarks of us have arrived" in one for one in failover_text(unknown) if one.startswith("! "))
+    in_part = replace(unknown, watermarks_at=NOW, partitions=[*unknown.partitions, STATE])
+    assert any("RPO: 50 offsets did not arrive, not known of 1 partitions" in one for one in failover_text(in_part))
+
+
+def rehearsed(*positions: RehearsedPosition) -> Rehearsed:
+    return Rehearsed(plan=plan(260), positions=positions, records=0, seconds=1.5, kept=False)
+
+
+def test_a_rehearsal_that_compared_nothing_is_not_good() -> None:
+    """A mistyped region has no groups: its rehearsal passed."""
+    nothing = rehearsed()
+    assert not nothing.is_good
+    assert rehearsed_json(nothing)["good"] is False
+    assert any(one.startswith("! nothing was compared: no group of us has") for one in rehearsed_text(nothing))
+    one = RehearsedPosition(group="r.g", target=HERE, offset=260, source_offset=260, is_next=None)
+    assert not rehearsed(one).is_good, "at the end of what is delivered"
+    assert "no record follows the position of any group" in rehearsed(one).problem
+    assert rehearsed(one, replace(one, is_next=True)).is_good
+    wrong = rehearsed(replace(one, is_next=False, reason="another record"))
+    assert (wrong.is_good, wrong.problem) == (False, "")
 
 
 def test_json_has_every_position_and_how_far_an_earlier_run_came() -> None:

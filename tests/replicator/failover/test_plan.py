@@ -138,8 +138,13 @@ def test_a_group_whose_place_a_broker_did_not_say_is_left() -> None:
 
 def test_what_is_not_known_is_stated() -> None:
     found = plan(partition(5, 5, None), {})
-    assert found.missing == 0
+    assert found.missing is None
     assert any("no watermarks" in one for one in found.problems)
+    known = replace(partition(5, 5, 8), target=TopicPartition("us.orders", 1))
+    both = replace(found, partitions=[*found.partitions, known])
+    assert (both.missing, both.unknown_ends) == (3, 1)
+    [problem, *_] = replace(found, partitions=[], watermarks_at=None).problems
+    assert problem.startswith("how many offsets did not arrive is not known: no watermarks of us have arrived")
     assert any("no snapshot" in one for one in replace(found, snapshot_at=None).problems)
     assert any("no ingress runs" in one for one in replace(plan(partition(1, 5, 5), {}), members=0).problems)
     assert replace(found, partitions=[replace(found.partitions[0], complete_as_of=None)]).complete_as_of is None
