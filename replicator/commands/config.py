@@ -191,8 +191,15 @@ def explain_topic(
 
     For archiving, for delivery and for removal.
     """
+    from formats.topic_selection import TopicPattern
     from replicator.config.explain import explain_topic as explain
 
+    try:
+        is_expression = TopicPattern(name).is_expression
+    except ValueError as error:
+        raise typer.BadParameter(f"no topic may be called so: {error}") from error
+    if is_expression:
+        raise typer.BadParameter(f"{name!r} is an expression: name one topic")
     answers = explain(load_config(config), name)
     _print(answers, "the configuration has neither [egress] nor [ingress], and no [retention]", as_json=as_json)
 
@@ -201,13 +208,14 @@ def explain_topic(
 def explain_group(
     name: Annotated[str, typer.Argument(metavar="NAME")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
-    """Explain whether the offsets of a consumer group are replicated from here."""
+    """Explain what is done with the offsets of a consumer group.
+
+    By egress with those of this region, and by ingress with those of each source region.
+    """
     from replicator.config.explain import explain_group as explain
 
     answers = explain(load_config(config), name)
-    _print(answers, "the configuration has no [egress], whose groups would be replicated", as_json=as_json)
-    if answers and not as_json:
-        print_text("In this version nothing is done with the groups that are selected: their positions do not cross.")
+    _print(answers, "the configuration has neither [egress] nor [ingress]", as_json=as_json)
 
 
 def _print(answers: Sequence[Explanation], nothing: str, *, as_json: bool) -> None:

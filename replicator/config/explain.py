@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from formats.group_selection import GroupPattern
 from formats.group_selection import explain_group as explain_group_name
-from formats.topic_selection import TopicMatch, explain
+from formats.topic_selection import TopicMatch, TopicRule, explain
+from ingress.groups.flows import group_flows
 from replicator.config.settings import Config
 from replicator.config.show import table_of
 
@@ -29,6 +31,7 @@ class Explanation:
     destination: str | None = None
     naming: str = ""  # what gives the destination its name
     changing: str = ""  # what changes the records on their way
+    doing: str = ""  # what is done with a group's offsets
     settings: Mapping[str, object]
 
     @property
@@ -37,7 +40,8 @@ class Explanation:
         chosen = "selected" if self.selected else "not selected"
         named = f"; {self.naming}" if self.naming else ""
         changed = f"; {self.changing}" if self.changing else ""
-        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}{named}{changed}"
+        done = f"; {self.doing}" if self.doing else ""
+        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}{named}{changed}{done}"
 
 
 def explain_topic(config: Config, name: str) -> list[Explanation]:
@@ -46,19 +50,52 @@ def explain_topic(config: Config, name: str) -> list[Explanation]:
 
 
 def explain_group(config: Config, name: str) -> list[Explanation]:
-    """Whether the offsets of a group are replicated; empty without [egress]."""
+    """What is done with the offsets of a group: of this region's, and of each source region's. Empty without [egress]
+    and [ingress]."""
+    return [*_groups_here(config, name), *_groups_of_sources(config, name)]
+
+
+def _groups_here(config: Config, name: str) -> Iterator[Explanation]:
     if config.egress is None:
-        return []
+        return
     verdict = explain_group_name(name, config.egress.group_rules, config.own_groups)
-    return [
-        Explanation(
-            flow=f"groups of {config.region}",
-            topic=name,
-            selected=verdict.selected,
-            why=verdict.why if config.egress.groups else "because [egress] groups is empty: no group is replicated",
-            settings={},
-        )
-    ]
+    doing = "its committed offsets are stored beside the archive; [groups] of a target's file says what follows"
+    yield Explanation(
+        flow=f"groups of {config.region}",
+        topic=name,
+        selected=verdict.selected,
+        why=verdict.why if config.egress.groups else "because [egress] groups is empty: no group is replicated",
+        doing=doing if verdict.selected else "",
+        settings={},
+    )
+
+
+def _groups_of_sources(config: Config, name: str) -> Iterator[Explanation]:
+    if config.ingress is None:
+        return
+    flows, problems = group_flows(config.ingress)
+    internal = explain_group_name(name, [TopicRule(GroupPattern("^.*"), None)], config.own_groups)
+    for region in dict.fromkeys(source.region for source in config.ingress.sources):
+        flow = next((one for one in flows if one.region == region), None)
+        answer = Explanation(flow=f"groups from {region}", topic=name, selected=False, why="", settings={})
+        checkpoints = "" if flow is None or not config.groups.emit_checkpoints else flow.checkpoints
+        written = f"its translated offsets are written to {checkpoints}" if checkpoints else ""
+        if not internal.selected:
+            yield replace(answer, why=internal.why)
+        elif region in problems:
+            yield replace(answer, why=f"because the replication policy failed: {problems[region]}")
+        elif flow is None:
+            yield replace(answer, why="because no topic of this source has offsets that can be translated")
+        elif not config.groups.sync:
+            yield replace(answer, why="because [groups] sync = false: nothing is committed for it here", doing=written)
+        else:
+            committed = "its translated offsets are committed here while it has no members here"
+            yield replace(
+                answer,
+                selected=True,
+                why=f"because [groups] sync = true, if egress.groups of the file of {region} selects it",
+                doing="; ".join(filter(None, (committed, written))),
+            )
 
 
 def _egress(config: Config, name: str) -> Iterator[Explanation]:

@@ -400,6 +400,18 @@ class TestExplain:
         result = run("explain", "topic", "orders", "--config", str(file))
         assert (result.code, "neither [egress] nor [ingress]" in result.out) == (0, True)
 
+    @pytest.mark.parametrize(
+        ("name", "problem"),
+        [("bad topic!", "no topic may be called so"), ("..", "no topic may be called so"), ("^a.*", "name one topic")],
+    )
+    def test_a_name_that_no_topic_may_have(self, run: Run, file: Path, name: str, problem: str) -> None:
+        result = run("explain", "topic", name, "--config", str(file))
+        assert (result.code, problem in result.err) == (2, True), result.err
+
+    def test_a_group_has_one_line_for_each_flow(self, run: Run, file: Path) -> None:
+        result = run("explain", "group", "billing", "--config", str(file))
+        assert (result.code, len(result.out.splitlines())) == (0, 1)
+
 
 def commands_below(app: typer.Typer) -> dict[str, list[str]]:
     """Names of the commands of the first level, with those of their parameters, or of the commands below them."""

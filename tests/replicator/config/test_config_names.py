@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.config import parse
-from replicator.config.explain import explain_group, explain_topic
+from replicator.config.explain import Explanation, explain_group, explain_topic
 from replicator.config.show import to_tables, to_toml
 from tests.replicator.config.config_texts import SMALL, ingress, only
 
@@ -117,6 +117,29 @@ class TestFilters:
             [False, False],
         ]
         assert not explain_group(config, "replicator.egress")[0].selected
+
+    def test_a_group_of_a_source_is_explained_by_ingress(self) -> None:
+        source = 'region = "us"\ntopic = "^.*"\nreplication_policy = "default"'
+
+        def answer(groups: str, name: str = "shop.a") -> Explanation:
+            [found] = explain_group(parse(ingress(source) + groups), name)
+            return found
+
+        assert answer("\n[groups]\nsync = true\n").text == (
+            "groups from us: shop.a: selected, because [groups] sync = true, if egress.groups of the file of us "
+            "selects it; its translated offsets are committed here while it has no members here; its translated "
+            "offsets are written to us.checkpoints.internal"
+        )
+        assert answer("").text == (
+            "groups from us: shop.a: not selected, because [groups] sync = false: nothing is committed for it here; "
+            "its translated offsets are written to us.checkpoints.internal"
+        )
+        assert not answer("\n[groups]\nsync = true\n", "replicator.x").selected
+
+    def test_what_is_done_with_a_group_of_this_region(self) -> None:
+        [found] = explain_group(parse(SMALL + self.EGRESS), "billing")
+        assert "its committed offsets are stored beside the archive" in found.text
+        assert "In this version" not in found.text
 
     def test_no_group_by_default(self) -> None:
         config = parse(SMALL + '[egress.topics."^.*"]\n')
