@@ -1,4 +1,4 @@
-"""When jobs run: cron expressions in their time zones. The only module that imports croniter."""
+"""When jobs run: cron expressions in their time zones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterBadCronError, CroniterBadDateError, croniter
-
+from compaction.cron import next_time
 from compaction.settings import CompactionJob
 from formats.errors import ConfigError
 
 MOST_MISSED = 100
 OVERDUE = 2  # missed times from which on a person should see why
-SIX_FIELDS = 6  # seconds first, as in the ancestor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +22,16 @@ class Due:
 
 
 def next_run(job: CompactionJob, after: datetime) -> datetime | None:
-    """The first run after `after`, both UTC; None for a job without a cron, and when there is no such time. Raises
-    ConfigError."""
+    """The first run after `after`, both UTC; None for a job without a cron."""
     if job.cron is None:
         return None
-    local = after.astimezone(ZoneInfo(job.timezone))
-    seconds_first = len(job.cron.split()) == SIX_FIELDS
-    try:
-        found: datetime = croniter(job.cron, local, second_at_beginning=seconds_first).get_next(datetime)
-    except CroniterBadDateError:
-        return None
-    except (CroniterBadCronError, ValueError, KeyError) as error:
-        raise ConfigError([f"cron of job {job.name!r}: {error}"], source="compaction.jobs") from error
-    return found.astimezone(UTC)
+    found = next_time(job.cron, after.astimezone(ZoneInfo(job.timezone)))  # `CompactionJob` has checked the expression
+    return None if found is None else found.astimezone(UTC)
 
 
 def missed_times(job: CompactionJob, since: datetime, now: datetime) -> int:
     """How many times of the job's cron lie after `since`, the begin of its last whole run, up to `now`; at most
-    MOST_MISSED, and 0 for a job without a cron. 1 is usual while a run works. Raises ConfigError."""
+    MOST_MISSED, and 0 for a job without a cron. 1 is usual while a run works."""
     missed, at = 0, next_run(job, since)
     while at is not None and at <= now and missed < MOST_MISSED:
         missed, at = missed + 1, next_run(job, at)
@@ -52,24 +42,19 @@ class Schedule:
     """Which job is next. Runs missed while another job ran become one run; those before `now` are not made up for."""
 
     def __init__(self, jobs: Sequence[CompactionJob], now: datetime, jitter: Mapping[str, float] | None = None) -> None:
-        """`jitter`: the fraction, 0 to 1, of its jitter span by which a job is delayed. Raises ConfigError with every
-        invalid expression, and when no job ever runs."""
-        problems: list[str] = []
+        """`jitter`: the fraction, 0 to 1, of its jitter span by which a job is delayed. Raises ConfigError when no job
+        has a cron."""
         self._jobs = list(jobs)
         self._jitter = dict(jitter or {})
         self._next: dict[str, datetime] = {}
         for job in self._jobs:
-            try:
-                self._plan(job, now)
-            except ConfigError as error:
-                problems += error.problems
-        if not problems and not self._next:
-            problems = [
+            self._plan(job, now)
+        if not self._next:
+            problem = (
                 'no job has a cron: give one a cron, such as "0 1 * * *", or run them now with '
                 "`replicator compact --once`"
-            ]
-        if problems:
-            raise ConfigError(problems, source="compaction.jobs")
+            )
+            raise ConfigError([problem], source="compaction.jobs")
 
     def _plan(self, job: CompactionJob, now: datetime) -> None:
         at = next_run(job, now)

@@ -13,9 +13,17 @@ from infra.settings.field import Problem, dotted, enforce, matching, not_blank, 
 from infra.settings.units import GIB, MIB
 
 HIGHEST_LEVEL = 9_999  # what a key can hold
-_CRON = matching(
+_cron_shape = matching(
     r"\s*\S+(\s+\S+){4,5}\s*", 'five fields, such as "0 1 * * *", or six of which the first are the seconds'
 )
+
+
+def _cron(text: str) -> str | None:
+    if (shape := _cron_shape(text)) is not None:
+        return shape
+    from compaction.cron import problem  # noqa: PLC0415  -- croniter is loaded only where a file has a cron
+
+    return problem(text)
 
 
 def _zone(name: str) -> str | None:
@@ -33,7 +41,7 @@ class CompactionJob:
     name: str = field(metadata=setting("name for logs and reports", check=not_blank))
     cron: str | None = field(
         default=None,
-        metadata=setting("when it runs; default: only with `replicator compact --once`", check=_CRON),
+        metadata=setting("when it runs; default: only with `replicator compact --once`", check=_cron),
     )
     timezone: str = field(default="UTC", metadata=setting("time zone of `cron`", check=_zone))
     jitter: timedelta = field(

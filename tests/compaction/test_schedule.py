@@ -8,6 +8,7 @@ import pytest
 
 from compaction.schedule import Schedule, next_run
 from formats.errors import ConfigError
+from replicator.config.load import from_mapping
 from tests.compaction.archive import job
 
 NOW = datetime(2026, 3, 28, 12, 0, tzinfo=UTC)
@@ -62,15 +63,29 @@ def test_a_file_without_a_cron_names_both_ways() -> None:
         Schedule([job()], NOW)
 
 
-def test_every_bad_expression_is_reported() -> None:
-    jobs = [job(name="a", cron="61 1 * * *"), job(name="b", cron="0 0 32 * *")]
+@pytest.mark.parametrize(
+    ("cron", "wanted"),
+    [
+        ("61 1 * * *", "is no cron expression"),
+        ("0 25 * * *", "is no cron expression"),
+        ("0 0 32 * *", "is no cron expression"),
+        ("a b c d e", "is no cron expression"),
+        ("0 0 31 2 *", "never comes: no month that it names has such a day"),
+        ("0 0 0 30 2 *", "never comes"),
+        ("0 1 * *", "must be five fields"),
+    ],
+)
+def test_an_expression_by_which_no_job_can_run_is_refused_with_its_file(cron: str, wanted: str) -> None:
+    tables = {"region": "a", "s3": {"bucket": "b"}, "compaction": {"jobs": [{"name": "a", "cron": cron}]}}
     with pytest.raises(ConfigError) as caught:
-        Schedule(jobs, NOW)
-    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["cron of job 'a'", "cron of job 'b'"]
+        from_mapping(tables, source="test")
+    [problem] = caught.value.problems
+    assert problem.startswith("compaction.jobs[0].cron: ")
+    assert wanted in problem
 
 
-def test_a_day_that_never_comes() -> None:
-    assert next_run(job(cron="0 0 30 2 *"), NOW) is None
+def test_a_day_of_leap_years_comes() -> None:
+    assert next_run(job(cron="0 0 29 2 *"), NOW) is not None
 
 
 def test_a_postponed_job_is_due_again() -> None:
