@@ -13,7 +13,7 @@ the same ends as 4713, or a heartbeat says that what was observed last still is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, islice
 
 from formats.control.heartbeat import WriterHeartbeat
@@ -25,6 +25,8 @@ from infra.archive.generation_history import GenerationHistory, GenerationInForc
 from replicator.selection import Selection
 
 MOST_READ = 5_000  # generations: half a week when something is written every minute, and two days otherwise
+CLOCK_DIFFERENCE = timedelta(minutes=1)
+"""The source's clock, by which a moment is named, may be so far before the one here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class CutLookup:
 
     history: GenerationHistory[SourceWatermarks]
     selection: Selection
+    now: datetime  # here, whose clock may differ from the source's
     heartbeat: WriterHeartbeat | None = None  # the newest of the region; None: not known
 
     def find(self, pinned: Cut | None = None) -> ArchivedCut:
@@ -49,6 +52,7 @@ class CutLookup:
         if pinned is None:
             found = self.history.at(self.selection.at)
             number, value = self._in_force(found)
+            self._refuse_the_future(number, value)
             problems = tuple(found.problems)
             if self.selection.is_transactional:
                 number, value = self._settled(number, value)
@@ -72,6 +76,23 @@ class CutLookup:
             "which are not ordered: it may split transactions, and leave out or take in single records"
         )
         raise ConfigError([f"{why}, {remedy}"], source="archive")
+
+    def _refuse_the_future(self, number: int, value: SourceWatermarks) -> None:
+        """A restore would end wherever the archive ends, which no later run of it could repeat."""
+        at = self.selection.at
+        if at is None or at <= max(self.now + CLOCK_DIFFERENCE, value.observed_at):
+            return
+        if self.history.following(number) is not None:  # the source's clock has passed it
+            return
+        newest = value.observed_at.isoformat(timespec="seconds")
+        raise ConfigError(
+            [
+                f"--at {at.isoformat()}: this moment has not come, it is {self.now.isoformat(timespec='seconds')}: "
+                f"where the partitions of {self.selection.region} end then is not known. Name a moment that has "
+                f"passed; the newest watermarks are of {newest}"
+            ],
+            source="restore",
+        )
 
     def _settled(self, number: int, value: SourceWatermarks) -> tuple[int, SourceWatermarks]:
         """The newest generation up to this one at which all selected partitions were settled."""

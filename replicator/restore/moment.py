@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from formats.control.restore_cut import Cut
 from formats.messages.delivery_checkpoint import CheckpointKey
@@ -17,14 +18,16 @@ from replicator.restore.plan import RestorePlan
 from replicator.selection import Selection
 
 
-def archived_cut(control: ControlStore, selection: Selection, checkpoints: KafkaCheckpointStore | None) -> ArchivedCut:
+def archived_cut(
+    control: ControlStore, selection: Selection, checkpoints: KafkaCheckpointStore | None, now: datetime
+) -> ArchivedCut:
     """`checkpoints`: of an earlier run of this restore, whose cut stays. Raises ConfigError, StoreUnavailable,
     BrokerUnavailable."""
     if checkpoints is not None:
         checkpoints.read()
     history = watermark_generations(control.objects, control.prefix, selection.region)
     beats = SourceHeartbeats(control.objects, control.prefix).refresh([selection.region])
-    lookup = CutLookup(history, selection, beats[selection.region])
+    lookup = CutLookup(history, selection, now, beats[selection.region])
     return lookup.find(None if checkpoints is None else checkpoints.cut())
 
 

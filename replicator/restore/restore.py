@@ -133,7 +133,9 @@ class Restore(Closing):
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
         worker, checkpoints = self._worker, self._worker.checkpoints if self._has_begun() else None
-        cut = None if self.selection.at is None else archived_cut(worker.archive.control, self.selection, checkpoints)
+        cut = None
+        if self.selection.at is not None:
+            cut = archived_cut(worker.archive.control, self.selection, checkpoints, self._clock.now())
         planner = RestorePlanner(
             archive=worker.archive,
             admin=worker.admin,

@@ -59,7 +59,7 @@ def plan(
     """`acl_admin`: of the target, with its ACLs."""
     selection, options = selection or select(), TargetOptions(**target_options)
     watermarks = watermark_generations(world.objects.memory, "data", selection.region)
-    cut = None if selection.at is None else CutLookup(watermarks, selection).find()
+    cut = None if selection.at is None else CutLookup(watermarks, selection, selection.at).find()
     history = catalog_history(world.objects.memory, "data", selection.region)
     control = ControlArchive(
         catalog=SourceCatalog(history, selection.region, moment_of(selection)),

@@ -32,6 +32,7 @@ from tests.replicator.restore.published import publish_watermarks, watermarks
 
 T0 = datetime(2026, 3, 4, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+LATER = T0 + timedelta(days=30)  # than any moment that a test names
 
 
 def chosen(
@@ -47,7 +48,29 @@ def chosen(
 
 
 def found(objects: MemoryObjectStore, selection: Selection) -> ArchivedCut:
-    return CutLookup(watermark_generations(objects, "data", REGION), selection).find()
+    return CutLookup(watermark_generations(objects, "data", REGION), selection, LATER).find()
+
+
+def test_a_moment_that_has_not_come_is_refused_unless_the_source_has_passed_it() -> None:
+    objects = MemoryObjectStore()
+    publish_watermarks(objects, 1, watermarks(T0, {"t": (5,)}))
+    history = watermark_generations(objects, "data", REGION)
+
+    def cut(at: datetime, now: datetime = T0) -> int:
+        return CutLookup(history, chosen("t", at=at), now).find().cut.generation
+
+    with pytest.raises(
+        ConfigError, match=r"--at 2026-03-04T12:01:01\+00:00: this moment has not come, it is 2026-03-04T"
+    ):
+        cut(T0 + 61 * SECOND)
+    assert cut(T0 + 60 * SECOND) == 1, "clocks differ a little"
+    assert cut(T0 + 61 * SECOND, T0 + SECOND) == 1
+    publish_watermarks(objects, 2, watermarks(T0 + 300 * SECOND, {"t": (9,)}))
+    history = watermark_generations(objects, "data", REGION)
+    assert cut(T0 + 299 * SECOND) == 1, "the clock of the source has passed it"
+    assert cut(T0 + 300 * SECOND) == 2
+    with pytest.raises(ConfigError, match="the newest watermarks are of 2026-03-04T12:05:00"):
+        cut(T0 + 400 * SECOND)
 
 
 Ends = Mapping[str, tuple[int, ...]]
@@ -159,6 +182,7 @@ def test_a_moment_is_proven_as_long_as_nothing_has_changed(
     lookup = CutLookup(
         watermark_generations(objects, "data", REGION),
         chosen(*sorted(topics), at=at, transactional=True),
+        LATER,
         beat if beats else None,
     )
     try:
@@ -181,7 +205,10 @@ def test_a_heartbeat_of_watermarks_that_are_not_here_proves_nothing() -> None:
             writer="w", written_at=T0, interval_ms=1, watermarks=number, watermarks_at=T0 + 9 * SECOND
         )
         selection = chosen("t", at=T0 + 20 * SECOND, transactional=True)
-        assert CutLookup(watermark_generations(objects, "data", REGION), selection, beat).find().cut.moment == moment
+        assert (
+            CutLookup(watermark_generations(objects, "data", REGION), selection, LATER, beat).find().cut.moment
+            == moment
+        )
 
 
 def test_a_partition_or_a_topic_that_came_meanwhile_ends_it() -> None:
@@ -214,7 +241,7 @@ def test_the_cut_of_an_earlier_run_stays() -> None:
     selection = chosen("t", at=T0)
     cut = found(objects, selection).cut
     objects.delete_many([one.key for one in objects.list("data/") if one.key.endswith("1")])
-    again = CutLookup(watermark_generations(objects, "data", REGION), selection).find(cut)
+    again = CutLookup(watermark_generations(objects, "data", REGION), selection, T0).find(cut)
     assert again.cut == cut
 
 
