@@ -47,7 +47,7 @@ from replicator.backfill.request import (
     RangeTask,
 )
 from replicator.backfill.spark_task import BackfillTask
-from replicator.backfill.topics import selected_topics
+from replicator.backfill.topics import require_partitions, selected_topics
 from replicator.backfill.worker import BackfillWorker, failed
 from replicator.config import Config
 from replicator.services.egress import isolation_level
@@ -103,10 +103,12 @@ class Backfill(Closing):
         return None if self.spark.settings is not None else self.request.parallelism
 
     def plan(self) -> BackfillPlan:
-        """Changes nothing. Raises ConfigError for a topic that egress does not archive, BrokerUnavailable,
-        StoreUnavailable and TargetError."""
+        """Changes nothing. Raises ConfigError for a topic that egress does not archive and for partitions that no topic
+        has, BrokerUnavailable, StoreUnavailable and TargetError."""
         settings = selected_topics(self._worker.admin, self.request.topics, self._config)
         topics = self._finder.topics(list(settings))
+        counts = {name: topic.facts.partition_count for name, topic in topics.items()}
+        require_partitions(self.request.topics, self.request.partitions, counts, self._config)
         gone: dict[str, str] = {}
         if absent := sorted(settings.keys() - topics.keys()):
             existing = self._worker.admin.topics()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from egress.settings import EgressTopicSettings
 from formats.errors import ConfigError
@@ -34,3 +34,21 @@ def selected_topics(
     if not chosen:
         raise ConfigError(["no topic of [egress.topics] matches"], source=config.source)
     return chosen
+
+
+def require_partitions(
+    wanted: Sequence[TopicPattern], partitions: Collection[int] | None, counts: Mapping[str, int], config: Config
+) -> None:
+    """Raises ConfigError when none of the topics that one of `wanted` selects has a partition of that number.
+    `partitions`: None: all; `counts`: how many partitions each topic has."""
+    problems: list[str] = []
+    for pattern in wanted:
+        mine = {name: count for name, count in counts.items() if pattern.matches(name)}
+        absent = [number for number in sorted(partitions or ()) if mine and number >= max(mine.values())]
+        if absent:
+            has = ", ".join(f"{name} has {count}" for name, count in sorted(mine.items()))
+            numbers = ", ".join(map(str, absent))
+            last = max(mine.values()) - 1
+            problems.append(f"--partition {numbers}: {has} partitions: give numbers from 0 to {last}")
+    if problems:
+        raise ConfigError(problems, source=config.source)

@@ -233,6 +233,8 @@ def test_what_is_before_the_begin(history: History, run: Callable[..., tuple[int
     before = archive.names()
     code, text = run(archive.settings(), history.topic)
     assert (code, "nothing is left to do" in text) == (0, True), text
+    code, text = run(archive.settings(), history.topic, "--partition", "12")
+    assert (code, f"--partition 12: {history.topic} has 2 partitions" in text) == (2, True), text
     assert archive.names() == before
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern
-from replicator.backfill.topics import selected_topics
+from replicator.backfill.topics import require_partitions, selected_topics
 from replicator.config.load import parse
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -61,3 +61,16 @@ def test_a_topic_that_may_not_be_described_is_not_refused_as_absent(admin: FakeA
 
 def test_an_expression_that_matches_nothing(admin: FakeAdmin) -> None:
     assert refused(admin, "^none.*") == ("no topic of [egress.topics] matches",)
+
+
+def test_partitions_that_a_topic_does_not_have_are_refused_with_how_many_there_are() -> None:
+    """The plan of one that is absent would be empty: nothing is left to do."""
+    counts = {"orders": 6, "payments": 2, "payouts": 4}
+    require_partitions([TopicPattern("orders"), TopicPattern("^pay.*")], None, counts, CONFIG)
+    require_partitions([TopicPattern("orders"), TopicPattern("^pay.*")], {0, 3}, counts, CONFIG)
+    with pytest.raises(ConfigError) as raised:
+        require_partitions([TopicPattern("orders"), TopicPattern("^pay.*")], {3, 5, 12}, counts, CONFIG)
+    assert raised.value.problems == (
+        "--partition 12: orders has 6 partitions: give numbers from 0 to 5",
+        "--partition 5, 12: payments has 2, payouts has 4 partitions: give numbers from 0 to 3",
+    )
