@@ -15,11 +15,13 @@ from formats.segment import OffsetRange
 def acceptable(
     forks: Collection[LogFork], recorded: Collection[RecordedGap], covered: Extent, begin: ArchiveBegin | None
 ) -> Sequence[OffsetRange]:
-    """The offsets that unresolved forks contest, then those between the archive's begin and end that neither a segment
-    nor a recorded gap covers."""
+    """The offsets that unresolved forks contest, then recorded gaps that are a loss and that no such fork contests,
+    then those between the archive's begin and end that neither a segment nor a recorded gap covers."""
     contested = [fork.contested for fork in unresolved(forks, recorded, covered.runs)]
+    lost = [gap.offsets for gap in recorded if gap.is_loss and not any(map(gap.offsets.overlaps, contested))]
+    choices = [*contested, *lost]
     if covered.start is None or covered.next_offset is None:
-        return contested
+        return choices
     start = covered.start if begin is None else min(begin.offset, covered.start)
     explained = [*covered.runs, *(gap.offsets for gap in recorded)]
-    return [*contested, *uncovered(explained, OffsetRange(start, covered.next_offset - 1))]
+    return [*choices, *uncovered(explained, OffsetRange(start, covered.next_offset - 1))]

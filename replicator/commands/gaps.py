@@ -93,8 +93,8 @@ def accept(
 ) -> None:
     """Accept that offsets will never be in the archive.
 
-    Either offsets that a fork of the source's log contests, or a gap between segments. After a fork egress continues
-    behind them in the same archive path; readers skip a gap that no segment covers.
+    Offsets that a fork of the source's log contests, a recorded gap that is a loss, or a gap between segments. After a
+    fork egress continues behind them in the same archive path; readers skip a gap that no segment covers.
     """
     from formats.control.gap import encode_gap
     from replicator.services.clients import Clients

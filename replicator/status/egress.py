@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from egress.start.commit_metadata import read_commit_metadata
 from egress.topics.claims import unclaimed_segments
 from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, unresolved
 from formats.incarnation import current, topics_of
@@ -103,7 +104,8 @@ class EgressSources:
     proofs: ProofStore
 
     def read(self, now: datetime, pool: Executor) -> EgressStatus:
-        """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
+        """Read the state: one request for each recorded gap, beside others. Raises StoreUnavailable, BrokerUnavailable,
+        TargetError, MalformedEvent."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         gap_sources = pool.submit(self.control.gaps.sources, self.region)
         fork_sources = pool.submit(self.control.forks.sources, self.region)
@@ -134,11 +136,13 @@ class EgressSources:
         stored = archived_partitions(self.store, paths, {}, pool)
         archived = {source: found.extent for source, found in stored.items()}
         with_gaps = gap_sources.result()
-        gaps = dict(zip(with_gaps, pool.map(self.control.gaps.ranges, with_gaps), strict=True))
+        recorded = dict(zip(with_gaps, pool.map(self.control.gaps.of, with_gaps), strict=True))
+        gaps = {source: tuple(gap.offsets for gap in some) for source, some in recorded.items()}
         ends = self.probe.ends(partitions)
         since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
         forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
+        lost = {source: _losses(some, forks.get(source, ())) for source, some in recorded.items()}
         here = {
             TopicPartition(name, p): SourcePartition.of(self.region, incarnations[name], p)
             for name, facts in topics.items()
@@ -165,7 +169,8 @@ class EgressSources:
                     continue
                 commit = commits.get(partition)
                 settled = settled_below(commit, is_worked_on=members > 0)
-                extent, known = archived.get(source, Extent()), gaps.get(source, ())
+                extent = archived.get(source, Extent())
+                known: Sequence[OffsetRange] = gaps.get(source, ())
                 if settled is not None and unrecorded_gaps(extent, known, settled):
                     extent, known = self._again(source)  # merged or removed by retention since the listing?
                 rows.append(
@@ -192,6 +197,12 @@ class EgressSources:
         }
         still = stalled(self.control, self.region, behind, newest, now)
         rows = [replace(row, problems=(explained(still[row.source]),)) if row.source in still else row for row in rows]
+        rows = [
+            replace(row, problems=(*row.problems, explain_losses(row.source, ranges)))
+            if (ranges := lost.get(row.source))
+            else row
+            for row in rows
+        ]
         return EgressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
@@ -222,6 +233,23 @@ class EgressSources:
         """List again, segments before gaps: a gap is recorded before its segments are removed."""
         found = joined(info.segment.offsets for info in self.store.list(source))
         return found, self.control.gaps.ranges(source)
+
+
+def _losses(gaps: Iterable[RecordedGap], forks: Sequence[LogFork]) -> Sequence[OffsetRange]:
+    """What an operator has to accept. A fork that waits says what to do with what it contests."""
+    return [
+        gap.offsets for gap in gaps if gap.is_loss and not any(gap.offsets.overlaps(fork.contested) for fork in forks)
+    ]
+
+
+def explain_losses(source: SourcePartition, lost: Sequence[OffsetRange]) -> str:
+    """The problem of a partition with recorded gaps that are a loss: the first of them, and how to accept it."""
+    first, more = lost[0], len(lost) - 1
+    others = f" and {more} more gaps" if more > 1 else " and 1 more gap" if more else ""
+    return (
+        f"offsets {first}{others} were lost before they were archived: `replicator gaps` says why; once the users of "
+        f"the topic know, `replicator gaps accept {source} {first.start}-{first.end} --reason TEXT --yes` accepts it"
+    )
 
 
 def _is_of(committed: Committed, incarnation_id: str, topic_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
 from formats.control.fork import LogFork
-from formats.control.gap import RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
 from formats.coverage import joined
 from formats.forks import accepted_until, agreed_point, explain, unresolved
 from formats.gap_acceptance import acceptable
@@ -117,3 +118,7 @@ def test_acceptable_offsets() -> None:
     assert acceptable([], [], covered, begin) == [OffsetRange(4, 9), OffsetRange(20, 29)]
     assert acceptable([fork(100, 50)], [gap(20, 24)], covered, None) == [OffsetRange(50, 99), OffsetRange(25, 29)]
     assert acceptable([fork(100, 50)], [gap(50, 99), gap(20, 29)], covered, None) == []
+    lost = replace(gap(20, 29), is_accepted=False)
+    assert acceptable([], [lost], covered, None) == [OffsetRange(20, 29)]
+    assert acceptable([], [replace(lost, reason=RETENTION)], covered, None) == []
+    assert acceptable([fork(100, 25)], [lost], covered, None) == [OffsetRange(25, 99)], "the fork decides"

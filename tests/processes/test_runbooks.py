@@ -102,6 +102,7 @@ def test_gap(site: Site) -> None:
         desk.play("1. What is lost")
         desk.play("2. Nothing else is missing")
         desk.play("3. Why it was late")
+        desk.play("5. The loss is known")
         desk.play(OVER)
 
 

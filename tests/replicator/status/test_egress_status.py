@@ -28,6 +28,7 @@ from replicator.status.egress import (
     EgressPartitionStatus,
     EgressSources,
     EgressStatus,
+    explain_losses,
     partition_status,
     settled_below,
 )
@@ -176,7 +177,7 @@ def test_every_selected_partition_has_its_row() -> None:
     cluster.probe.marks[TopicPartition("u", 1)] = LogEnds(low=0, stable=4, high=9)
     cluster.probe.stamped[TopicPartition("u", 1)] = NOW - timedelta(minutes=20)
     cluster.control.gaps.record(
-        RecordedGap(source=SOURCE, offsets=OffsetRange(3, 4), reason="retention", low=5, high=9, recorded_at=NOW)
+        RecordedGap(source=SOURCE, offsets=OffsetRange(3, 4), reason=RETENTION, low=5, high=9, recorded_at=NOW)
     )
     status = cluster.status()
     rows = {str(p.source): (p.committed, p.archive_end, p.lag, p.recorded_gaps) for p in status.partitions}
@@ -238,6 +239,30 @@ def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
     cluster.world.remove(holed(cluster)[1], notify=False)
     (problem,) = cluster.status().problems
     assert problem.startswith("a/t/0: offsets [5,9] of the archive are in no segment")
+
+
+def test_a_recorded_loss_is_a_problem_until_it_is_accepted() -> None:
+    """As `gaps` ends with 3 because of it."""
+    cluster = Cluster()
+    segments = holed(cluster)
+    cluster.world.remove(segments[0], notify=False)
+    cluster.world.remove(segments[1], notify=False)
+    first, second = OffsetRange(0, 4), OffsetRange(5, 9)
+    late = RecordedGap(source=SOURCE, offsets=second, reason="retention", low=10, high=15, recorded_at=NOW)
+    cluster.control.gaps.record(replace(late, offsets=first, reason=RETENTION))
+    assert cluster.status().problems == []
+    cluster.control.gaps.record(late)
+    (problem,) = cluster.status().problems
+    assert problem.startswith("a/t/0: offsets [5,9] were lost before they were archived: ")
+    assert "`replicator gaps accept a/t/0 5-9 --reason TEXT --yes` accepts it" in problem
+    cluster.control.gaps.record(replace(late, reason="known", is_accepted=True))
+    assert cluster.status().problems == []
+
+
+def test_of_many_losses_the_first_is_named() -> None:
+    ranges = [OffsetRange(0, 4), OffsetRange(7, 7), OffsetRange(9, 9)]
+    assert explain_losses(SOURCE, ranges[:2]).startswith("offsets [0,4] and 1 more gap were lost")
+    assert explain_losses(SOURCE, ranges).startswith("offsets [0,4] and 2 more gaps were lost")
 
 
 class Later:
