@@ -36,6 +36,7 @@ from infra.settings.field import dotted
 from replicator.absent_topics import absent_from_cluster
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.archive import archived as archived_partitions
+from replicator.status.begins import SeenBegin, recorded_begins
 from replicator.status.members import missing_members
 from replicator.status.stalled import explained, stalled
 
@@ -104,8 +105,8 @@ class EgressSources:
     proofs: ProofStore
 
     def read(self, now: datetime, pool: Executor) -> EgressStatus:
-        """Read the state: one request for each recorded gap, beside others. Raises StoreUnavailable, BrokerUnavailable,
-        TargetError, MalformedEvent."""
+        """Read the state: one request for each recorded gap, and those of `recorded_begins`, beside others. Raises
+        StoreUnavailable, BrokerUnavailable, TargetError, MalformedEvent."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         gap_sources = pool.submit(self.control.gaps.sources, self.region)
         fork_sources = pool.submit(self.control.forks.sources, self.region)
@@ -157,6 +158,15 @@ class EgressSources:
                 if c.leader_epoch is not None and here[p] not in forks
             }
         )
+        begins = recorded_begins(
+            self.control.begins,
+            {
+                source: _seen_begin(commits.get(p), archived.get(source, Extent()), gaps.get(source, ()))
+                for p, source in here.items()
+                if p in commits or source in archived
+            },
+            pool,
+        )
         rows: list[EgressPartitionStatus] = []
         topic_problems = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
@@ -171,7 +181,7 @@ class EgressSources:
                 settled = settled_below(commit, is_worked_on=members > 0)
                 extent = archived.get(source, Extent())
                 known: Sequence[OffsetRange] = gaps.get(source, ())
-                if settled is not None and unrecorded_gaps(extent, known, settled):
+                if settled is not None and unrecorded_gaps(extent, known, settled, begins.get(source)):
                     extent, known = self._again(source)  # merged or removed by retention since the listing?
                 rows.append(
                     partition_status(
@@ -187,6 +197,7 @@ class EgressSources:
                         stuck_after=self.settings.stuck_transaction_after,
                         settled=settled,
                         proof=proofs.get(source),
+                        begin=begins.get(source),
                     )
                 )
         newest = {source: found.newest for source, found in stored.items() if found.newest is not None}
@@ -267,12 +278,21 @@ def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | N
     return None if is_worked_on else NO_END
 
 
-def unrecorded_gaps(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequence[OffsetRange]:
-    """Offsets below `settled`, within the archived extent, that are in no segment and no recorded gap."""
+def _seen_begin(committed: Committed | None, archived: Extent, gaps: Sequence[OffsetRange]) -> SeenBegin:
+    metadata = None if committed is None else read_commit_metadata(committed)
+    return SeenBegin(joined([*archived.runs, *gaps]).start, None if metadata is None else metadata.begun_at)
+
+
+def unrecorded_gaps(
+    archived: Extent, gaps: Sequence[OffsetRange], settled: int, begin: int | None = None
+) -> Sequence[OffsetRange]:
+    """Offsets below `settled`, from the begin of the archive to its end, that are in no segment and no recorded gap.
+    `begin`: the recorded one; None: it is that of the first segment."""
     if archived.start is None or archived.next_offset is None:
         return ()
+    start = archived.start if begin is None else min(begin, archived.start)
     end = min(archived.next_offset, settled) - 1
-    return uncovered([*archived.runs, *gaps], OffsetRange(archived.start, end)) if archived.start <= end else ()
+    return uncovered([*archived.runs, *gaps], OffsetRange(start, end)) if start <= end else ()
 
 
 def partition_status(
@@ -289,9 +309,11 @@ def partition_status(
     stuck_after: timedelta,
     settled: int | None = None,
     proof: Proof | None = None,
+    begin: int | None = None,
 ) -> EgressPartitionStatus:
     """The status of a partition with the problems that are visible from outside. `forks` wait for an operator;
-    `settled`: no upload below it is in flight; None: not known. Pure."""
+    `settled`: no upload below it is in flight; None: not known; `begin`: the recorded one of the archive, if it may be
+    earlier than what is stored. Pure."""
     problems = [explain(fork) for fork in forks]
     if truncated is not None:
         point = truncated.point
@@ -303,7 +325,7 @@ def partition_status(
     problems += [
         f"offsets {gap} of the archive are in no segment, and no gap was recorded for them: restore the objects from "
         "a copy of the bucket"
-        for gap in (unrecorded_gaps(archived, gaps, settled) if settled is not None else ())
+        for gap in (unrecorded_gaps(archived, gaps, settled, begin) if settled is not None else ())
     ]
     if proof is not None and not proof.is_whole:
         problems.append(
@@ -339,9 +361,11 @@ def _of_offsets(
     at, metadata = committed.next_offset, read_commit_metadata(committed)
     begun_here = metadata is not None and metadata.begun_at == at  # nothing was archived before this position
     known = joined([*archived.runs, *gaps])
+    # a commit with metadata is of egress, which stores first: it was archived, even if Kafka has removed it since
+    was_archived = at > ends.low or metadata is not None
     if at > ends.high:
         yield f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again"
-    elif not begun_here and at > ends.low and (known.next_offset is None or known.next_offset < at):
+    elif not begun_here and was_archived and (known.next_offset is None or known.next_offset < at):
         end = "holds nothing" if known.next_offset is None else f"ends before {known.next_offset}"
         yield f"the group committed {at}, but the archive {end}: another bucket, or objects were removed"
     elif at < ends.low and ((known.next_offset or 0) < ends.low or known.missing_at(at)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
@@ -16,6 +17,7 @@ from formats.errors import BrokerUnavailable
 from formats.forks import explain
 from formats.segment import OffsetRange, Segment, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.begins import BeginStore
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.segments import SegmentStore
@@ -92,6 +94,7 @@ class TestJudged:
             (judge(50, archived=[OffsetRange(0, 100)]), "but the topic at 100"),
             (judge(60), "ends before 50"),
             (judge(60, archived=[]), "holds nothing"),
+            (judge(60, low=60, archived=[]), "holds nothing"),  # Kafka has removed it, too
             (judge(50, low=55), "now begins at 55"),
             (judge(50, low=70, archived=[OffsetRange(0, 49), OffsetRange(60, 79)]), "now begins at 70"),
             (judge(50, stable=70, open_for=timedelta(hours=1)), "holds everything from 70 back"),
@@ -239,6 +242,46 @@ def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
     cluster.world.remove(holed(cluster)[1], notify=False)
     (problem,) = cluster.status().problems
     assert problem.startswith("a/t/0: offsets [5,9] of the archive are in no segment")
+
+
+def headless(*, begin: int | None, lowered: int | None = None, start: int = 0) -> Cluster:
+    """Offsets 0 to 9 are gone from the archive. `start`: where it begins by the commit."""
+    cluster = Cluster()
+    segments = holed(cluster)
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(15, f"start={start} partitions=2")}
+    if begin is not None:
+        cluster.world.record_begin(begin)
+    if lowered is not None:
+        earlier = ArchiveBegin(offset=lowered, reason="backfill", recorded_at=NOW)
+        cluster.control.begins.lower(SOURCE, earlier)
+    cluster.world.remove(*segments[:2], notify=False)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("begin", "lowered", "start"), [(0, None, 0), (10, 0, 10)], ids=["begun at 0", "begun at 10, and backfilled"]
+)
+def test_first_segments_that_are_gone_are_a_problem(begin: int, lowered: int | None, start: int) -> None:
+    cluster = headless(begin=begin, lowered=lowered, start=start)
+    (problem,) = cluster.status().problems
+    assert problem.startswith("a/t/0: offsets [0,9] of the archive are in no segment")
+    removed = RecordedGap(source=SOURCE, offsets=OffsetRange(0, 9), reason=RETENTION, low=0, high=15, recorded_at=NOW)
+    cluster.control.gaps.record(removed)
+    assert cluster.status().problems == []
+
+
+@pytest.mark.parametrize(("begin", "start"), [(None, 0), (10, 10)], ids=["not recorded", "begun at 10"])
+def test_an_archive_that_begins_later_is_whole(begin: int | None, start: int) -> None:
+    assert headless(begin=begin, start=start).status().problems == []
+
+
+def test_the_begins_are_asked_for_only_where_they_may_be_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked = headless(begin=10, start=10), list[SourcePartition]()
+    monkeypatch.setattr(BeginStore, "of", lambda _, source: asked.append(source))
+    assert cluster.status().problems == []
+    assert asked == []
+    headless(begin=0).status()
+    assert asked == [SOURCE]
 
 
 def test_a_recorded_loss_is_a_problem_until_it_is_accepted() -> None:

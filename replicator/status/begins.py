@@ -1,0 +1,43 @@
+"""Where the archive of each partition begins, as recorded: listings show no first segments that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from formats.segment import SourcePartition
+from infra.archive.begins import BeginStore
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBegin:
+    """`first`: the first offset in a segment or a recorded gap; None: there is none. `committed`: where the archive
+    begins by the metadata of the group's commit; None: not known."""
+
+    first: int | None
+    committed: int | None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the archive cannot begin earlier, unless an earlier begin was recorded since."""
+        return self.first is not None and self.first == self.committed
+
+
+def recorded_begins(
+    begins: BeginStore, seen: Mapping[SourcePartition, SeenBegin], pool: Executor
+) -> Mapping[SourcePartition, int]:
+    """The recorded begins of those that may begin earlier than `seen`. One listing for each archive path whose
+    partitions do not all begin at 0, and one or two requests for each partition that begins elsewhere than its commit
+    says, or for which a backfill recorded an earlier begin. Raises StoreUnavailable, MalformedEvent."""
+    open_ones = [source for source, one in seen.items() if one.first != 0]
+    paths = list(dict.fromkeys((source.region, source.path) for source in open_ones))
+    listed = dict(zip(paths, pool.map(lambda path: begins.of_path(*path), paths), strict=True))
+    wanted: list[SourcePartition] = []
+    for source in open_ones:
+        there = listed[source.region, source.path]
+        is_recorded = source.partition in there.partitions and not seen[source].is_certain
+        if is_recorded or source.partition in there.lowered:
+            wanted.append(source)
+    found = zip(wanted, pool.map(begins.of, wanted), strict=True)
+    return {source: begin.offset for source, begin in found if begin is not None}
