@@ -21,6 +21,8 @@ from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
 from infra.archive.segments import SegmentStore
+from infra.archive.source_reports import SourceReport, SourceReports
+from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.cluster import (
     ClusterAdmin,
     Committed,
@@ -38,7 +40,7 @@ from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.archive import archived as archived_partitions
 from replicator.status.begins import SeenBegin, recorded_begins
 from replicator.status.members import missing_members
-from replicator.status.stalled import explained, stalled
+from replicator.status.stalled import explained, silent, stalled
 
 NO_END = 2**63 - 1
 
@@ -79,6 +81,7 @@ class EgressStatus:
     topics: Mapping[str, str]  # topic -> why it cannot be archived
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     absent: tuple[str, ...] = ()  # of each rule with the name of a topic that does not exist: what to do
+    silent: str = ""  # the problem that egress reports nothing of itself any more
 
     @property
     def problems(self) -> list[str]:
@@ -86,7 +89,7 @@ class EgressStatus:
         found += [f"{p.source}: {problem}" for p in self.partitions for problem in p.problems]
         if missing := missing_members("egress", self.group_id, self.group, sum(p.lag for p in self.partitions)):
             found.append(missing)
-        return found
+        return [*found, self.silent] if self.silent else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +209,12 @@ class EgressSources:
             for row in rows
             if members and not row.problems and row.next_offset < row.ends.stable
         }
-        still = stalled(self.control, self.region, behind, newest, now)
+        report = (
+            self._report() if members and any(row.next_offset < row.ends.stable for row in rows) else SourceReport()
+        )
+        still = stalled(
+            WatermarkHistory(self.control.objects, self.control.prefix, self.region), report, behind, newest, now
+        )
         rows = [replace(row, problems=(explained(still[row.source]),)) if row.source in still else row for row in rows]
         rows = [
             replace(row, problems=(*row.problems, explain_losses(row.source, ranges)))
@@ -221,7 +229,16 @@ class EgressSources:
             topics=topic_problems,
             newest=tuple(newest.values()),
             absent=tuple(self._absent(selected, listed, {*topics, *refused})),
+            silent=silent(
+                report,
+                now,
+                heartbeat_interval=self.settings.heartbeat_interval,
+                watermark_interval=self.settings.watermark_interval,
+            ),
         )
+
+    def _report(self) -> SourceReport:
+        return SourceReports(self.control.objects, self.control.prefix).refresh([self.region])[self.region]
 
     def _absent(self, selected: Collection[str], listed: Iterable[str], existing: Collection[str]) -> Iterator[str]:
         """The problem of each rule with a name that none of the `existing` topics has: most likely it is mistyped, and

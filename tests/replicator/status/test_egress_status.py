@@ -420,6 +420,22 @@ def test_a_group_without_members_is_a_problem() -> None:
     assert cluster.status().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
 
 
+def test_members_that_report_nothing_while_offsets_wait_are_a_problem() -> None:
+    cluster = Cluster()
+    holed(cluster)
+    cluster.world.clock.at = NOW - timedelta(hours=12)
+    cluster.world.beat()
+    assert cluster.status("u").problems, "offsets of u wait"
+    assert cluster.status("u").problems[0].startswith("egress stored its last heartbeat at 2026-05-01T00:00:00+00:00")
+    for partition in range(2):
+        cluster.groups.offsets[GROUP][TopicPartition("u", partition)] = Committed(10, "start=10 partitions=2")
+    assert cluster.status("u").problems == [], "nothing waits"
+    cluster.world.clock.at = NOW
+    cluster.world.beat()
+    del cluster.groups.offsets[GROUP][TopicPartition("u", 0)]
+    assert cluster.status("u").problems == []
+
+
 def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
     """No listing shows it, and it is not taken for one that does not exist."""
     cluster = Cluster()

@@ -9,13 +9,15 @@ import pytest
 from formats.control.keys import watermarks_prefix
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.segment import SourcePartition
-from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
-from replicator.status.stalled import stalled
+from infra.archive.source_reports import SourceReport, SourceReports
+from infra.archive.watermark_history import WatermarkHistory
+from replicator.status.stalled import silent, stalled
 from tests.ingress.world import World
 
 SOURCE = SourcePartition("a", "t", 0)
 AGE = timedelta(minutes=1)
+BEAT, MARKS = timedelta(seconds=5), timedelta(seconds=30)
 
 
 @pytest.fixture
@@ -34,11 +36,15 @@ def world() -> World:
 def found(world: World, *, next_offset: int = 100) -> list[SourcePartition]:
     newest = {info.segment.source: info for info in world.store.list(SOURCE)}
     waiting = {SOURCE: (next_offset, AGE)}
-    return list(stalled(ControlStore(world.objects, "data"), "a", waiting, newest, world.clock.at))
+    return list(stalled(WatermarkHistory(world.objects, "data", "a"), report(world), waiting, newest, world.clock.at))
+
+
+def report(world: World) -> SourceReport:
+    return SourceReports(world.objects, "data").refresh(["a"])["a"]
 
 
 def test_a_log_that_has_been_longer_for_long_is_not_archived(world: World) -> None:
-    assert found(world) == [], "its watermarks are old: nothing is known"
+    assert found(world) == [], "its watermarks are old: `silent` names that"
     world.beat(2)
     assert found(world) == [SOURCE]
 
@@ -55,3 +61,32 @@ def test_what_is_archived_meanwhile_is_only_behind(world: World) -> None:
 def test_the_end_of_the_log_is_reached(world: World) -> None:
     world.beat(2)
     assert found(world, next_offset=300) == []
+
+
+def complained(world: World, *, beat: timedelta = BEAT, marks: timedelta = MARKS) -> str:
+    return silent(report(world), world.clock.at, heartbeat_interval=beat, watermark_interval=marks)
+
+
+def test_heartbeats_that_are_missing_are_a_problem_of_their_own(world: World) -> None:
+    """The bucket refuses what egress writes: neither segments nor reports arrive."""
+    world.beat(2)
+    assert complained(world) == ""
+    world.clock.advance(300)
+    assert complained(world) == ""
+    world.clock.advance(1)
+    assert complained(world).startswith("egress stored its last heartbeat at ")
+    assert complained(world, beat=timedelta(minutes=2)) == "", "few intervals"
+    assert complained(world, beat=timedelta()) == "", "off"
+
+
+def test_watermarks_that_are_missing_beside_heartbeats_are_a_problem(world: World) -> None:
+    world.beat(2)
+    world.clock.advance(600)
+    world.beat(2, agrees=False)
+    assert complained(world).startswith("egress last observed the ends of its logs at ")
+    assert complained(world, marks=timedelta(minutes=20)) == "", "few intervals"
+    assert complained(world, marks=timedelta()) == "", "off"
+
+
+def test_before_the_first_heartbeat_nothing_is_known() -> None:
+    assert complained(World()) == ""
