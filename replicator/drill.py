@@ -11,22 +11,29 @@ import random
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
 from formats.int_range import IntRange
 from formats.segment import SourcePartition
-from infra.contracts.cluster import TopicPartition
+from formats.topic_selection import select
+from infra.contracts.cluster import ClusterAdmin, TopicPartition, describe_each
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from replicator.config import Config
+from replicator.recovery_point import RecoveryPoint, archived_ends, recovery_point
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import ConflictKind, Options, Restore, TargetOptions
+from replicator.restore.sources import sources_of
 from replicator.selection import Selection
+from replicator.services.archive import open_archive
 from replicator.verify.report import entry_of, line_of
 from replicator.verify.scope import TARGET, VerifyScope
 from replicator.verify.spark_task import VerifyTask, on_spark
@@ -34,6 +41,9 @@ from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
+
+READ_WITHIN = timedelta(seconds=30)  # the timestamps of the first records that wait
+LISTINGS = 4  # partitions at a time
 
 
 class DrillStopped(ReplicatorError):
@@ -80,7 +90,7 @@ class Drill:
     def run(self, stop: Stop) -> Drilled:
         """Raises what a restore raises."""
         at = SystemClock().now()
-        behind, unknown = self._behind(stop)
+        behind = self._behind(stop)
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are reported as differences: they must not prevent the rest from being restored
@@ -103,7 +113,7 @@ class Drill:
             entry["source"] for entry in entries if not entry["equal"]
         }
         if bad:  # offsets missing in the middle of the archive are lost, too, and have no age
-            behind, unknown = None, f"{len(bad)} partitions would not be back, or not as they were"
+            behind = RecoveryPoint(None, f"{len(bad)} partitions would not be back, or not as they were")
         return Drilled(
             region=selection.region,
             at=at,
@@ -112,8 +122,8 @@ class Drill:
             size_bytes=sum(outcome.size_bytes for outcome in outcomes),
             restore_seconds=restored - began,
             verify_seconds=time.monotonic() - restored,
-            behind_seconds=behind,
-            behind_unknown=unknown,
+            behind_seconds=behind.seconds,
+            behind_unknown=behind.unknown,
             bad=len(bad),
             differences=differences,
         )
@@ -145,31 +155,42 @@ class Drill:
         chosen = random.sample(list(sources), min(self.sample, len(sources)))
         return replace(self.selection, only=frozenset((s.topic, s.partition) for s in chosen))
 
-    def _behind(self, stop: Stop) -> tuple[float | None, str]:
-        """Age in seconds of the oldest record of the source that is not archived; or None, and why it is not known."""
+    def _behind(self, stop: Stop) -> RecoveryPoint:
+        """Of what egress selects, whether or not anything of it is stored."""
         file, region = self.source or self.config, self.selection.region
         if file.region != region:
             what = f"is of region {file.region}, and does not know {region}'s cluster: give its file"
-            return None, f"{file.source} {what}"
+            return RecoveryPoint(None, f"{file.source} {what}")
         if file.kafka is None:
-            return None, f"{file.source} names no cluster: add [kafka], or give another file"
+            return RecoveryPoint(None, f"{file.source} names no cluster: add [kafka], or give another file")
         cluster = f"the cluster of {file.source} ({file.kafka.servers})"
-        probe = KafkaLogProbe(file.kafka.properties("consumer"), admin=file.kafka.properties("admin"))
-        with Verification(self.config, self.selection, stop=stop) as verification:
-            wanted = {
-                TopicPartition(source.topic, source.partition): next_offset
-                for source, next_offset in verification.archived().items()
-            }
-        try:
-            ends = probe.ends(list(wanted))
-            waiting = {p: max(wanted[p], end.low) for p, end in ends.items() if wanted[p] < end.stable}
-            timestamps = probe.timestamps(waiting)
-        except (BrokerUnavailable, TargetError) as error:
-            return None, f"{cluster} was asked: {error}"
-        if not ends:
-            return None, f"{cluster} was asked, and has none of these topics: is it the source?"
-        now = SystemClock().now()
-        return max([0.0, *((now - stamp).total_seconds() for stamp in timestamps.values())]), ""
+        admin = file.kafka.properties("admin")
+        probe = KafkaLogProbe(file.kafka.properties("consumer"), admin=admin, read_within=READ_WITHIN)
+        with ExitStack() as opened:
+            archive = open_archive(self.config, stop, opened)
+            pool = opened.enter_context(ThreadPoolExecutor(LISTINGS, "rpo"))
+            try:
+                selected = self._selected(file, KafkaAdmin(admin))
+                ends = archived_ends(archive, region, sources_of(archive, self.selection), selected, pool)
+                return recovery_point(probe, ends, SystemClock().now(), cluster)
+            except (BrokerUnavailable, TargetError) as error:
+                return RecoveryPoint(None, f"{cluster} was asked: {error}")
+
+    def _selected(self, file: Config, admin: ClusterAdmin) -> Sequence[TopicPartition]:
+        """The selected partitions of topics that the egress of `file` archives; none without [egress]. Raises
+        BrokerUnavailable, TargetError."""
+        if file.egress is None:
+            return []
+        names = [
+            name for name in select(admin.topics(), file.egress.rules, file.own_topics) if self.selection.matches(name)
+        ]
+        topics, _ = describe_each(admin, names)
+        return [
+            TopicPartition(name, number)
+            for name, facts in topics.items()
+            for number in range(facts.partition_count)
+            if self.selection.wants(name, number)
+        ]
 
 
 def append(history: Path, drilled: Drilled) -> None:

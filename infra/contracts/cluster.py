@@ -162,6 +162,10 @@ class LogProbe(Protocol):
     def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         """Timestamp of the first record at or after each offset, committed or not; left out if none is read in time."""
 
+    def without_records(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        """Partitions that hold no record at or after the offset, but markers at most; left out if that is not known in
+        time."""
+
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         """Partitions whose log was truncated below the point. Left out: partitions whose log still contains it, those
         without an answer in time, and those that may not be read."""

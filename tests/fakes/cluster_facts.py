@@ -46,12 +46,16 @@ class FakeProbe:
     marks: dict[TopicPartition, LogEnds] = field(default_factory=dict)
     stamped: dict[TopicPartition, datetime] = field(default_factory=dict)
     forked: dict[TopicPartition, int] = field(default_factory=dict)
+    empty: set[TopicPartition] = field(default_factory=set)  # without records where they are asked for
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return {p: self.marks[p] for p in partitions if p in self.marks}
 
     def timestamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         return {p: self.stamped[p] for p in offsets if p in self.stamped}
+
+    def without_records(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        return {p for p in offsets if p in self.empty}
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         return {p: truncated for p, truncated in self.compare_points(points).items() if truncated is not None}

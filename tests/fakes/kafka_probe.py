@@ -34,6 +34,9 @@ class BrokerProbe:
                 found[partition] = datetime.fromtimestamp(records[min(behind)].timestamp_ms / 1000, UTC)
         return found
 
+    def without_records(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        return {p for p in self._known(offsets) if all(o < offsets[p] for o in self.broker.logs[p].records)}
+
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         return {p: truncated for p, truncated in self.compare_points(points).items() if truncated is not None}
 

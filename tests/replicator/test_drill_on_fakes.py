@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from formats.topic_selection import TopicPattern
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.runtime.lifecycle import Stop
 from infra.spark.driver import SparkSettings
-from replicator.config import from_mapping
+from replicator.config import EgressSettings, EgressTopicSettings, from_mapping
 from replicator.drill import Drill, Drilled, DrillStopped, _differences, write_metrics
+from replicator.recovery_point import RecoveryPoint
 from replicator.restore.plan import RestorePlan
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import Restore
 from replicator.selection import Selection
 from replicator.verify.scope import Found
 from replicator.verify.verify import Verification
+from tests.fakes.cluster_facts import FakeProbe
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.restoring import without_clients
 
@@ -83,6 +88,53 @@ def test_a_drill_that_is_stopped_while_spark_compares_measures_nothing(monkeypat
     assert done == [1]
 
 
+def rpo(monkeypatch: pytest.MonkeyPatch, world: World, probe: FakeProbe, **egress: object) -> RecoveryPoint:
+    broker = FakeBroker()
+    broker.create("t", partitions=2)
+    broker.create("other", partitions=1)
+    monkeypatch.setattr("replicator.drill.open_archive", lambda *_: world.archive)
+    monkeypatch.setattr("replicator.drill.KafkaAdmin", lambda *_: FakeAdmin(broker))
+    monkeypatch.setattr("replicator.drill.KafkaLogProbe", lambda *_, **__: probe)
+    config = replace(SCRATCH, egress=EgressSettings(topics=(TopicRule(TopicPattern("^.*"), EgressTopicSettings()),)))
+    return replace(DRILL, config=config)._behind(Stop())
+
+
+def test_the_rpo_is_of_all_that_egress_selects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of partition 1 nothing is stored; the topic `other` is not selected."""
+    world, now = World(), datetime.now(UTC)
+    world.put(0, 9)
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    probe = FakeProbe({p: LogEnds(low=0, stable=10, high=10) for p in (first, second, TopicPartition("other", 0))})
+    probe.stamped = {second: now - timedelta(hours=2), TopicPartition("other", 0): now - timedelta(hours=9)}
+    found = rpo(monkeypatch, world, probe).seconds
+    assert found is not None
+    assert 7200 <= found < 7300
+    world.record_gap(0, 9, partition=1)  # retention of the archive, of all that there was
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
+
+
+def test_what_the_source_removed_before_it_was_archived_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had no age, so the RPO was 0."""
+    world = World()
+    world.put(0, 9)
+    probe = FakeProbe({TopicPartition("t", 0): LogEnds(low=5000, stable=5000, high=5000)})
+    why = "offsets 10 to 4999 of t/0 are lost: the source removed them before they were archived"
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(None, why)
+
+
+def test_a_record_without_an_answer_has_no_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, here = World(), TopicPartition("t", 0)
+    world.put(0, 9)
+    probe = FakeProbe({here: LogEnds(low=0, stable=20, high=20)})
+    why = (
+        "the timestamp of the first record that waits is not known of t/0 at offset 10: it was not read in time, or "
+        "has none"
+    )
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(None, why)
+    probe.empty.add(here)  # of markers alone
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
+
+
 def outcome(partition: int, **changes: object) -> RestoreOutcome:
     whole = RestoreOutcome(
         source=f"a/t/{partition}", target=f"t/{partition}", records=10, size_bytes=100, next_offset=10, is_done=True
@@ -109,8 +161,8 @@ def test_whatever_was_not_restored_is_a_difference() -> None:
 class OldestRecord(Drill):
     """Of an archive that is 3 s behind its source; what was restored is equal."""
 
-    def _behind(self, stop: Stop) -> tuple[float | None, str]:
-        return 3.0, ""
+    def _behind(self, stop: Stop) -> RecoveryPoint:
+        return RecoveryPoint(3.0)
 
     def _compared(self, *_: object) -> Sequence[Mapping[str, Any]]:
         return []

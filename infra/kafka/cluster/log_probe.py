@@ -35,7 +35,7 @@ class KafkaLogProbe:
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
         """`properties`: of consumers. `admin`: of admin clients, which warn of a consumer's.
-        `read_within`: time limit of `timestamps` and of `truncated`."""
+        `read_within`: time limit of `timestamps`, of `without_records` and of `truncated`."""
         self._admin_properties = admin
         self._properties, self._timeout, self._read_within = properties, timeout, read_within
 
@@ -54,6 +54,15 @@ class KafkaLogProbe:
             kind, timestamp_ms = message.timestamp()
             if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
                 found[partition] = time_of_ms(timestamp_ms)
+        return found
+
+    def without_records(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        positions = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+        found: set[TopicPartition] = set()
+        for partition, message in self._first_answers(positions, "read the first records that wait", end_counts=True):
+            error = message.error()
+            if error is not None and error.code() == PARTITION_EOF:
+                found.add(partition)
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:

@@ -85,6 +85,7 @@ class TestProbe:
             assert probe.timestamps({here: 5}) == {here: begun}
             producer.abort_transaction()
         assert wait_until(lambda: probe.ends([here])[here].stable == 9, PATIENCE)
+        assert (probe.without_records({here: 7}), probe.without_records({here: 8})) == (set(), {here}), "a marker"
 
     def test_partitions_without_a_record_have_no_timestamp(self, cluster: Cluster, topic_name: str) -> None:
         here, there = cluster.create(topic_name, 2)
@@ -92,6 +93,7 @@ class TestProbe:
         probe = KafkaLogProbe(properties(cluster), admin=properties(cluster), read_within=timedelta(seconds=3))
         assert list(probe.timestamps({here: 0, there: 0})) == [here]
         assert probe.timestamps({}) == {}
+        assert probe.without_records({here: 0, there: 0}) == {there}
 
 
 def test_an_unreachable_broker_is_no_answer() -> None:
