@@ -105,6 +105,7 @@ class Drill:
             raise DrillStopped("stopped before everything was restored: nothing was measured")
         restored = time.monotonic()
         differences = list(_differences(outcomes))
+        differences += [f"{source}: missing {one}, which egress reported as archived" for source, one in plan.lacking]
         # the archive may hold more by now: compare only the planned offsets, which were restored
         planned = {p.source: IntRange(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         entries = self._compared(into, selection, planned, stop)
@@ -112,6 +113,7 @@ class Drill:
         bad = {o.source for o in outcomes if not (o.is_whole and o.is_done)} | {
             entry["source"] for entry in entries if not entry["equal"]
         }
+        bad |= {str(source) for source, _ in plan.lacking}
         if bad:  # offsets missing in the middle of the archive are lost, too, and have no age
             behind = RecoveryPoint(None, f"{len(bad)} partitions would not be back, or not as they were")
         return Drilled(

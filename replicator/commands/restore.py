@@ -212,7 +212,7 @@ def _execute(settings: Config, request: RestoreRequest, *, as_json: bool) -> Non
                     print_sample(restoring.sample(plan, SAMPLE))
                     print_text("nothing was written")
                 if not restoring.is_empty(plan):
-                    raise typer.Exit(DIFFERENCES if plan.refused else 0)
+                    raise typer.Exit(DIFFERENCES if plan.refused or plan.lacking else 0)
                 _nothing_selected()
             case Empty():
                 _nothing_selected()
@@ -267,6 +267,8 @@ def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, qui
             raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None
     took = timedelta(seconds=time.monotonic() - began)
     code = exit_code(outcomes, signals, follow=follow)
+    if code == DONE and plan.lacking:
+        code = DIFFERENCES
     groups: GroupOutcomes = {}
     if all(outcome.is_done for outcome in outcomes):
         groups = restoring.set_groups(plan)

@@ -127,6 +127,8 @@ def print_result(
             print_text(f"missing: {outcome.source} [{start},{end}]")
         if outcome.failed:
             print_text(f"not restored: {outcome.source} from offset {outcome.next_offset}: {outcome.failed}")
+    for source, offsets in plan.lacking:
+        print_text(f"missing: {source} {offsets}, which egress reported as archived")
     if any(outcome.corrupt for outcome in outcomes):
         print_text(REMEDY)
     _print_given_up(plan)
@@ -158,6 +160,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "preserves_offsets": plan.preserves_offsets,
         "moment": moment_json(plan),
         "warnings": list(plan.warnings),
+        "lacking": _lacking_json(plan),
         "objections": [_conflict_json(c) for c in plan.conflicts],
         "topics": [
             {
@@ -190,6 +193,10 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
     }
 
 
+def _lacking_json(plan: RestorePlan) -> Sequence[Mapping[str, object]]:
+    return [{"source": str(source), "start": one.start, "end": one.end} for source, one in plan.lacking]
+
+
 def _conflict_json(conflict: Conflict) -> Mapping[str, object]:
     return {"what": conflict.kind, "why": conflict.reason, "accepted": conflict.accepted}
 
@@ -211,6 +218,7 @@ def result_json(
         "records": sum(outcome.records for outcome in outcomes),
         "size_bytes": sum(outcome.size_bytes for outcome in outcomes),
         "transforms": list(transforms),
+        "lacking": _lacking_json(plan),
         "groups": groups_json(groups),
         "partitions": [
             {**asdict(outcome), "state": _state(outcome), "redelivery": commands.get(outcome.source, [])}

@@ -63,8 +63,8 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
     ConflictKind.PURGE: "the records that the topic holds are deleted",
-    ConflictKind.NOT_ARCHIVED: "partitions end before the moment, and may end within a transaction; topics of which "
-    "nothing is here are left out",
+    ConflictKind.NOT_ARCHIVED: "partitions end before the moment, or before what egress reported as archived, and may "
+    "end within a transaction; topics of which nothing is here are left out",
     ConflictKind.LONG_HOLES: "they are filled, however long that takes",
 }
 

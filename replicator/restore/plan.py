@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from formats.control.restore_cut import Cut
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.segment import SegmentInfo
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicFacts
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.acl_restore import RestoredAcls
@@ -64,6 +64,7 @@ class RestorePlan:
     topics: Sequence[TopicPlan]  # smallest first
     conflicts: Sequence[Conflict] = ()  # that concern the whole restore
     warnings: Sequence[str] = ()  # do not prevent the restore
+    lacking: Sequence[tuple[SourcePartition, OffsetRange]] = ()  # that egress reported as archived and is not stored
     cut: Cut | None = None  # None: not restored to a moment
     groups: GroupPlan | None = None  # None: positions of groups were not asked for
     preserves_offsets: bool = False

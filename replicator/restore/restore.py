@@ -29,6 +29,7 @@ from replicator.restore.acl_restore import AclRestore
 from replicator.restore.conflicts import ConflictKind
 from replicator.restore.control_archive import acl_restore, control_archive
 from replicator.restore.group_restore import GroupOutcomes, set_groups
+from replicator.restore.lacking import ReportedEnds
 from replicator.restore.moment import archived_cut, restored_topics, with_groups
 from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, conflicts_text, first_marked
@@ -131,7 +132,7 @@ class Restore(Closing):
         return acl_restore(self._config, self._worker.admin)
 
     def plan(self) -> RestorePlan:
-        """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
+        """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable, MalformedEvent."""
         worker, checkpoints = self._worker, self._worker.checkpoints if self._has_begun() else None
         cut = None
         if self.selection.at is not None:
@@ -156,7 +157,15 @@ class Restore(Closing):
         plan = planner.plan(self.selection, self.id, self._target_options, checkpoints)
         if self._options.groups:
             plan = with_groups(plan, worker.archive.control, self.selection)
+        if cut is None and self._options.follow is None:  # with `follow`, the rest may still come
+            is_accepted = ConflictKind.NOT_ARCHIVED in self._target_options.accept
+            plan = self._reported_ends().with_lacking(plan, accepted=is_accepted)
         return replace(plan, warnings=[*plan.warnings, *egress_warnings(self._config, plan)])
+
+    def _reported_ends(self) -> ReportedEnds:
+        return ReportedEnds(
+            archive=self._worker.archive, selection=self.selection, now=self._clock.now(), pool=self._worker.pool
+        )
 
     def set_groups(self, plan: RestorePlan) -> GroupOutcomes:
         """Set the positions of the plan's groups, after `run` when every partition is done. Given again, it moves no

@@ -28,13 +28,13 @@ from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.progress import Progress, no_progress
 from replicator.config import Config
+from replicator.restore.reported_ends import lost_partitions, reported_ends, without_topics
 from replicator.restore.sources import of_all_incarnations, sources_of
 from replicator.selection import Selection
 from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, entry_of, report
-from replicator.verify.reported_ends import lost_partitions, reported_ends, without_topics
 from replicator.verify.scope import (
     ARCHIVE,
     DIRECT,

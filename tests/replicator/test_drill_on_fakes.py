@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.runtime.lifecycle import Stop
@@ -192,6 +193,22 @@ def test_there_is_no_rpo_where_a_partition_is_not_back(
     monkeypatch.setattr("replicator.drill.Restore", EndedRestore)
     drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop())
     assert (drilled.behind_seconds, drilled.behind_unknown, drilled.is_good) == (behind, unknown, behind is not None)
+
+
+def test_what_egress_reported_and_is_not_stored_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ShortRestore(Restore):
+        def plan(self) -> RestorePlan:
+            lost = (SourcePartition("a", "t", 1), OffsetRange(0, 9))
+            return RestorePlan(id=self.id, checkpoint_topic="", topics=[], lacking=[lost])
+
+        def run(self, *_: object) -> Sequence[RestoreOutcome]:
+            return [outcome(0)]
+
+    without_clients(World(), monkeypatch)
+    monkeypatch.setattr("replicator.drill.Restore", ShortRestore)
+    drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop())
+    assert drilled.differences == ["a/t/1: missing [0,9], which egress reported as archived"]
+    assert (drilled.bad, drilled.behind_seconds, drilled.is_good) == (1, None, False)
 
 
 def test_drills_of_the_same_moment_are_restores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
