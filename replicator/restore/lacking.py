@@ -15,7 +15,7 @@ from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.plan import RestorePlan
-from replicator.restore.reported_ends import lost_partitions, reported_ends
+from replicator.restore.reported_ends import ReportsUnreadable, lost_partitions, reported_ends
 from replicator.selection import Selection
 
 NAMED = 3  # ranges of a warning
@@ -33,7 +33,10 @@ class ReportedEnds:
     def with_lacking(self, plan: RestorePlan, *, accepted: bool) -> RestorePlan:
         """`plan`, which is not one to a moment, with what it lacks by the reports, and a warning that names it.
         `accepted`: by the operator, so a warning is all. Raises StoreUnavailable, MalformedEvent."""
-        ends = reported_ends(self.archive, self.selection, self.now, self.pool)
+        try:
+            ends = reported_ends(self.archive, self.selection, self.now, self.pool)
+        except ReportsUnreadable as error:  # what is stored can be restored all the same
+            return replace(plan, warnings=[*plan.warnings, str(error)])
         if not ends:
             return plan
         found = [*self._tails(plan.partitions, ends), *self._lost(plan, ends)]

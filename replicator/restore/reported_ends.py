@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from formats.control.restore_cut import Cut, cut_topics
 from formats.control.watermarks import SourceWatermarks
-from formats.errors import ConfigError
+from formats.errors import DataError
 from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
@@ -26,18 +26,23 @@ from replicator.selection import Selection
 COPIED_WITHIN = timedelta(hours=1)
 
 
+class ReportsUnreadable(DataError):
+    """Watermarks that may be the report cannot be decoded."""
+
+
 def reported_ends(
     archive: Archive, selection: Selection, now: datetime, pool: Executor
 ) -> Mapping[SourcePartition, int]:
     """Next offsets, above 0, of the selected partitions; of the incarnation and the path of each topic then. A topic
     that has neither a segment nor a claim is named as if it was never created again. Empty without watermarks that old.
-    A GET for each incarnation of a selected topic. Raises StoreUnavailable, and ConfigError when watermarks that may be
-    the report cannot be read."""
+    A GET for each incarnation of a selected topic. Raises StoreUnavailable, and ReportsUnreadable."""
     control, region = archive.control, selection.region
     found = watermark_generations(control.objects, control.prefix, region).at(now - COPIED_WITHIN)
     if found.problems:  # one of these may be the report: without it a lost end is not seen
-        why = f"how far egress of {region} had archived is not known: {'; '.join(found.problems)}"
-        raise ConfigError([f"{why}; restore the object, or pass --as-stored"], source="archive")
+        raise ReportsUnreadable(
+            f"how far egress of {region} had archived is not known: {'; '.join(found.problems)}. Put the object back, "
+            "from a copy of the bucket or its versions; `verify --as-stored` goes by what is stored alone"
+        )
     if found.value is None:
         return {}
     topics = {name: one for name, one in found.value.topics.items() if selection.matches(name)}

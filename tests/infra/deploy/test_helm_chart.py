@@ -49,7 +49,7 @@ shutdown_timeout = "1m30s"
 [flows."a->b"]
 topics = ["orders"]
 """
-EVERYTHING = {
+EVERYTHING: Mapping[str, Any] = {
     "secret": "kafka",
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/replicator"}},
     "imagePullSecrets": [{"name": "registry"}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from formats.control.claim import TopicClaim
+from formats.control.keys import watermarks_prefix
 from formats.int_range import IntRange
 from formats.segment import OffsetRange
 from formats.topic_selection import TopicPattern
@@ -128,3 +130,13 @@ def test_the_command_ends_with_3(place: Place, commands: Commands) -> None:
         "restore", topic, "--accept", "not-archived", "--id", "again", "--rename", f"{topic}={topic}.2"
     )
     assert code == 0, text
+
+
+def test_a_report_that_cannot_be_read_is_a_warning_and_what_is_stored_is_restored(world: World) -> None:
+    report(world, age=timedelta(hours=2))
+    (key,) = [one.key for one in world.objects.memory.list(watermarks_prefix("data", REGION))]
+    world.objects.memory.delete_many([key])
+    world.objects.memory.put_new(key, io.BytesIO(b"{"), 1)
+    plan = planned()
+    assert len(plan.partitions) == 2
+    assert any(warning.startswith("how far egress of a had archived is not known") for warning in plan.warnings)

@@ -22,6 +22,7 @@ from infra.archive.proofs import ProofStore
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.runtime.progress import Progress
 from replicator.config import Config, from_mapping
+from replicator.restore.reported_ends import ReportsUnreadable
 from replicator.selection import Selection
 from replicator.verify.proven import Proven
 from replicator.verify.report import Report, line_of, report
@@ -144,7 +145,7 @@ def test_a_report_that_cannot_be_read_is_not_taken_for_none() -> None:
     publish_of(world, 1, "id", 20)
     (key,) = [one.key for one in world.objects.memory.list(watermarks_prefix("data", REGION))]
     damage(world, key)
-    with pytest.raises(ConfigError, match="how far egress of a had archived is not known") as raised:
+    with pytest.raises(ReportsUnreadable, match="how far egress of a had archived is not known") as raised:
         missing(world)
     assert "--as-stored" in str(raised.value)
     assert missing(world, as_reported=False) == {"a/t/0": []}
