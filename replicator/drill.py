@@ -32,7 +32,8 @@ from replicator.recovery_point import RecoveryPoint, archived_ends, recovery_poi
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import ConflictKind, Options, Restore, TargetOptions
 from replicator.restore.sources import sources_of
-from replicator.selection import Selection
+from replicator.scratch_cluster import claimed_from, cluster_id_of, open_scratch
+from replicator.selection import TOPIC_SIGN, Renaming, Selection, restored_offset_map
 from replicator.services.archive import open_archive
 from replicator.verify.report import entry_of, line_of
 from replicator.verify.scope import TARGET, VerifyScope
@@ -65,6 +66,7 @@ class Drilled:
     behind_unknown: str
     bad: int  # partitions that were not restored, or not equal
     differences: Sequence[str]
+    warnings: Sequence[str] = ()  # of the plan, and of topics that could not be deleted
 
     @property
     def is_good(self) -> bool:
@@ -88,10 +90,40 @@ class Drill:
     spark: SparkSettings | None = None
 
     def run(self, stop: Stop) -> Drilled:
-        """Raises what a restore raises."""
+        """Raises what a restore raises, and TargetError when the scratch cluster is one that the archive is of, or that
+        a file names as a source. What it created there is deleted, whatever happens."""
         at = SystemClock().now()
+        scratch = open_scratch(self.scratch.cluster, self.scratch.source)
+        scratch.require_none_of(self._known_clusters(stop))
+        created: list[str] = []
+        try:
+            found = self._measured(at, created, stop)
+        except ReplicatorError as error:
+            if left := scratch.delete(created):
+                raise TargetError("; ".join([str(error), *left])) from error
+            raise
+        except BaseException:
+            scratch.delete(created)
+            raise
+        return replace(found, warnings=[*found.warnings, *scratch.delete(created)])
+
+    def _known_clusters(self, stop: Stop) -> Mapping[str, str]:
+        """What clusters are, by their ids, into which nothing is restored."""
+        with ExitStack() as opened:
+            claims = open_archive(self.config, stop, opened).control.claims
+            pool = opened.enter_context(ThreadPoolExecutor(LISTINGS, "claims"))
+            region = self.selection.region
+            paths = [path for path in claims.paths(region) if self.selection.matches(path.partition("@")[0])]
+            found = dict.fromkeys(claimed_from(claims, region, paths, pool), "which this archive is of")
+        for file in (self.config, *([] if self.source is None else [self.source])):
+            if known := cluster_id_of(file):
+                found.setdefault(known, f"that of {file.source}")
+        return found
+
+    def _measured(self, at: datetime, created: list[str], stop: Stop) -> Drilled:
+        """`created`: gets the names of topics before they are created."""
         behind = self._behind(stop)
-        selection = self._sampled(stop)
+        selection = self._apart(self._sampled(stop))
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are reported as differences: they must not prevent the rest from being restored
         target_options = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
@@ -100,6 +132,8 @@ class Drill:
         began = time.monotonic()
         with Restore(into, selection, target_options, options, stop=stop) as restore:
             plan = restore.plan()
+            created += [topic.destination for topic in plan.topics if topic.facts is None]
+            created += [plan.checkpoint_topic, restored_offset_map(plan.checkpoint_topic)]
             outcomes = restore.run(plan)
         if stop.is_set():
             raise DrillStopped("stopped before everything was restored: nothing was measured")
@@ -128,7 +162,14 @@ class Drill:
             behind_unknown=behind.unknown,
             bad=len(bad),
             differences=differences,
+            warnings=list(plan.warnings),
         )
+
+    def _apart(self, selection: Selection) -> Selection:
+        """Under names of its own, unless the selection renames: a topic that exists there is none of this drill."""
+        if selection.renaming != Renaming():
+            return selection
+        return replace(selection, renaming=Renaming(template=f"drill-{uuid.uuid4().hex[:8]}.{TOPIC_SIGN}"))
 
     def _compared(
         self, into: Config, selection: Selection, planned: Mapping[SourcePartition, IntRange], stop: Stop

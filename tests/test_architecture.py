@@ -58,7 +58,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("replicator.rights", "replicator.segment_repair", "replicator.spark_source", "replicator.top"),
         "replicator.verify",
     ),
-    ("replicator.recovery_point",),
+    ("replicator.recovery_point", "replicator.scratch_cluster"),
     ("replicator.services",),
     ("replicator.status",),
     ("replicator.config", "replicator.selection"),

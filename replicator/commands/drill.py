@@ -63,8 +63,8 @@ def drill(  # noqa: PLR0917 -- options of a command
     """Rehearse a restore, and measure RTO and RPO.
 
     Restores from the archive into a scratch cluster and compares every record. Made for cron. Without --into it starts
-    a Kafka broker on this machine and removes it at the end. Exit code 3 when anything could not be restored or is not
-    equal.
+    a Kafka broker on this machine and removes it at the end; with --into, it deletes the topics that it created. Exit
+    code 3 when anything could not be restored or is not equal.
     """
     from infra.runtime.lifecycle import Stop
 
@@ -123,6 +123,8 @@ def _scratch(settings: Config, into: Path | None) -> Iterator[Config]:
 
 
 def _print(found: Drilled) -> None:
+    for warning in found.warnings:
+        print_text(f"warning: {warning}")
     for what in found.differences:
         print_text(what)
     equal = "every one of them equal" if found.is_good else f"{found.bad} partitions NOT restored, or not equal"

@@ -7,10 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from formats.control.claim import TopicClaim
+from formats.errors import BrokerUnavailable, TargetError
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.contracts.cluster import LogEnds, TopicPartition
@@ -19,14 +22,16 @@ from infra.spark.driver import SparkSettings
 from replicator.config import EgressSettings, EgressTopicSettings, from_mapping
 from replicator.drill import Drill, Drilled, DrillStopped, _differences, write_metrics
 from replicator.recovery_point import RecoveryPoint
-from replicator.restore.plan import RestorePlan
+from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import Restore
+from replicator.scratch_cluster import ScratchCluster
 from replicator.selection import Selection
 from replicator.verify.scope import Found
 from replicator.verify.verify import Verification
 from tests.fakes.cluster_facts import FakeProbe
 from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.restoring import without_clients
@@ -36,6 +41,80 @@ SCRATCH = from_mapping({"region": REGION, "kafka": {"bootstrap.servers": "b:9092
 SELECTION = Selection(region=REGION, topics=[TopicPattern("t")])
 DRILL = Drill(config=CONFIG, scratch=SCRATCH, selection=SELECTION)
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCatalogAdmin:
+    """The scratch cluster."""
+    admin = FakeCatalogAdmin(FakeAdmin(FakeBroker(), cluster="scratch"))
+    monkeypatch.setattr("replicator.drill.open_scratch", lambda *_: ScratchCluster(admin.admin, admin, "the scratch"))
+    monkeypatch.setattr("replicator.drill.cluster_id_of", lambda config: f"of {config.source}")
+    monkeypatch.setattr("replicator.drill.open_archive", lambda *_: World().archive)
+    return admin
+
+
+@pytest.mark.parametrize(
+    ("claimed", "source", "what"),
+    [("scratch", "b.toml", "which this archive is of"), ("c", "scratch", "that of b.toml")],
+    ids=["of the archive", "of --source"],
+)
+def test_a_cluster_that_is_no_scratch_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch, claimed: str, source: str, what: str
+) -> None:
+    world = World()
+    claim = TopicClaim(topic_id="id-t", cluster_id=claimed, number=0, claimed_at=AT)
+    world.control.claims.record(REGION, "t", claim)
+    monkeypatch.setattr("replicator.drill.open_archive", lambda *_: world.archive)
+    other = replace(SCRATCH, source="b.toml")
+    monkeypatch.setattr("replicator.drill.cluster_id_of", lambda config: source if config is other else "")
+    with pytest.raises(TargetError, match=f"the scratch is cluster scratch, {what}: give the file of a disposable"):
+        replace(DRILL, source=other).run(Stop())
+
+
+class CreatingRestore(Restore):
+    """Creates its topics; the one that was there before is not its own."""
+
+    broker: FakeBroker
+    fails = False
+
+    def plan(self) -> RestorePlan:
+        assert self.selection.renaming("t").startswith("drill-")
+        created = cast("TopicPlan", SimpleNamespace(destination="drill.t", facts=None, partitions=[]))
+        there = cast("TopicPlan", SimpleNamespace(destination="there", facts=object(), partitions=[]))
+        return RestorePlan(id=self.id, checkpoint_topic="own", topics=[created, there], warnings=["of the plan"])
+
+    def run(self, *_: object) -> Sequence[RestoreOutcome]:
+        for name in ("drill.t", "own", "own.offsetmap"):
+            self.broker.create(name)
+        if self.fails:
+            raise BrokerUnavailable("planned")
+        return [outcome(0)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_drill_created_is_deleted_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCatalogAdmin, *, fails: bool
+) -> None:
+    without_clients(World(), monkeypatch)
+    broker = cluster.admin.broker
+    broker.create("there")
+    monkeypatch.setattr(CreatingRestore, "broker", broker, raising=False)
+    monkeypatch.setattr(CreatingRestore, "fails", fails)
+    monkeypatch.setattr("replicator.drill.Restore", CreatingRestore)
+    drill = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION)
+    if fails:
+        with pytest.raises(BrokerUnavailable, match="planned"):
+            drill.run(Stop())
+    else:
+        assert drill.run(Stop()).warnings == ["of the plan"]
+    assert list(cluster.admin.topics()) == ["there"]
+    cluster.keeps["own"] = "may not be deleted"
+    left = "topic own is left in the scratch: may not be deleted"
+    if fails:
+        with pytest.raises(TargetError, match=f"planned; {left}"):
+            drill.run(Stop())
+    else:
+        assert drill.run(Stop()).warnings == ["of the plan", left]
 
 
 def test_a_sample_is_of_the_stored_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats.segment import OffsetRange
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.local.waiting import wait_until
 from tests.processes.harness import to_toml
 from tests.replicator.restore.history import Archive, History, Stored
 from tests.replicator.restore.place import Commands, Place
@@ -28,13 +31,31 @@ def file(place: Place, name: str, **changes: Any) -> Path:
     return path
 
 
+def scratch(place: Place) -> Path:
+    return file(place, "scratch.toml", kafka={"bootstrap.servers": place.stack.brokers["a"].bootstrap})
+
+
+def test_the_cluster_of_the_file_is_no_scratch_cluster(place: Place, commands: Commands) -> None:
+    """A drill deletes topics."""
+    topic = place.unique("orders")
+    WHOLE.write(place.objects, topic)
+    code, text = commands.run("drill", topic, "--into", str(place.file))
+    assert (code, f"that of {place.file}: give the file of a disposable cluster" in text) == (1, True), text
+
+
 def drilled(place: Place, commands: Commands, *more: str) -> str:
     topic = place.unique("orders")
     WHOLE.write(place.objects, topic)
-    code, text = commands.run("drill", topic, "--into", str(place.file), *more)
+    code, text = commands.run("drill", topic, "--into", str(scratch(place)), *more)
     assert code == 0, text
     assert text.startswith("1 partitions, 60 records, ")
     assert "every one of them equal" in text
+    admin = KafkaAdmin({"bootstrap.servers": place.stack.brokers["a"].bootstrap})
+
+    def left() -> list[str]:  # a deleted topic is listed for a moment
+        return [n for n in admin.topics() if n.startswith(("drill-", "replicator.restore.drill-")) or n == topic]
+
+    assert wait_until(lambda: not left(), timedelta(seconds=20)), left()
     return text.splitlines()[-1]
 
 

@@ -6,6 +6,7 @@ import json
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from infra.spark.driver import SparkSettings
+from replicator.config import KafkaSettings
 from replicator.drill import Drill
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
@@ -196,7 +198,12 @@ def test_drilled_by_a_cluster(stack: LocalStack, unique: Callable[[str], str], t
         planning = Crossing(tmp_path / "planning")
         with Restore(place.config, selection, options=Options(spark=settings)) as restore, planning.watched():
             restore.plan()
-        drill = Drill(config=place.config, scratch=place.config, selection=selection, spark=settings)
+        scratch = replace(
+            place.config,
+            kafka=KafkaSettings(base={"bootstrap.servers": stack.brokers["a"].bootstrap}),
+            source="scratch",
+        )
+        drill = Drill(config=place.config, scratch=scratch, selection=selection, spark=settings)
         with crossing.watched():
             drilled = drill.run(Stop())
         records = PARTITIONS * SEGMENTS * ROWS
