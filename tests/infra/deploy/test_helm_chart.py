@@ -49,7 +49,7 @@ shutdown_timeout = "1m30s"
 [flows."a->b"]
 topics = ["orders"]
 """
-EVERYTHING: Mapping[str, Any] = {
+EVERYTHING = {
     "secret": "kafka",
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/replicator"}},
     "imagePullSecrets": [{"name": "registry"}],
@@ -253,7 +253,7 @@ class TestRendered:
     ) -> None:
         objects = render(CONFIG, values=EVERYTHING, folder=tmp_path)
         accounts = {one["metadata"]["name"]: one["metadata"] for one in of_kind(objects, "ServiceAccount")}
-        assert accounts["site"]["annotations"] == EVERYTHING["serviceAccount"]["annotations"]
+        assert accounts["site"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/replicator"}
         (binding,) = of_kind(objects, "RoleBinding")
         assert [one["name"] for one in binding["subjects"]] == ["site-compaction"]
 
