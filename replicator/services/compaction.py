@@ -32,6 +32,7 @@ from formats.control.lease import Lease
 from formats.errors import ConfigError, ReplicatorError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
+from formats.topic_selection import TopicPattern
 from infra.archive.archive import Archive
 from infra.archive.compaction_runs import CompletedRun, CompletedRuns
 from infra.archive.control import ControlStore
@@ -44,6 +45,7 @@ from infra.runtime.log_fields import ERROR, REASON
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
+from replicator.absent_topics import absent_from_archive
 from replicator.config import CompactionJob, Config
 from replicator.services.replicas import replica_check
 from replicator.services.spark_jobs import SparkJobs
@@ -108,15 +110,19 @@ class Compaction(Closing):
         """Run `jobs` (default: all) now, one after the other, restricted to a topic, partitions or a level.
 
         Raises LeaseTaken when another process compacts the region, PlanFailed or SparkUnavailable when Spark cannot
-        continue, StoreUnavailable, CompactionStopped, and ConfigError when the bucket lets objects be overwritten.
+        continue, StoreUnavailable, CompactionStopped, and ConfigError when the bucket lets objects be overwritten, or
+        nothing of `topic` is stored, or no job is for it.
         """
         selection = JobSelection(
             topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level
         )
         reports = []
+        jobs = self.settings.jobs if jobs is None else jobs
+        if topic:
+            self._require_topic(topic, jobs)
         if not dry_run:
             self._require_conditional_writes()
-        for job in self.settings.jobs if jobs is None else jobs:
+        for job in jobs:
             if self.stop.is_set():
                 raise CompactionStopped
             region = job.region or self._config.region
@@ -141,6 +147,18 @@ class Compaction(Closing):
                     self._thin(region, unknown_ages)
                     self._record(reports[-1], began_at)
         return reports
+
+    def _require_topic(self, topic: str, jobs: Sequence[CompactionJob]) -> None:
+        """Else a mistyped name passes as one of which nothing is left to merge."""
+        if not any(job.selects(topic) for job in jobs):
+            names = ", ".join(job.name for job in jobs)
+            raise ConfigError([f"{topic}: no job compacts this topic: see topics of {names}"], source="--topic")
+        regions = sorted({job.region or self._config.region for job in jobs if job.selects(topic)})
+        stored = {one.topic for region in regions for one in self._store.incarnations(region)}
+        if topic not in stored:
+            where = " or ".join(f"{region}/" for region in regions)
+            near = absent_from_archive(TopicPattern(topic), stored)
+            raise ConfigError([f"{topic}: nothing of it is stored below {where}{near}"], source="--topic")
 
     def _record(self, report: CompactionReport, began_at: datetime) -> None:
         """A failure fails no job: until the next run, this one counts as missed."""

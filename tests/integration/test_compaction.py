@@ -123,6 +123,16 @@ def test_generations_stay_while_the_clocks_differ(
     assert len(generations.stored()) < 3, "of each minute one"
 
 
+def test_a_topic_of_which_nothing_is_stored_is_refused(bucket: Bucket) -> None:
+    """A mistyped name had nothing to do."""
+    bucket.fill("orders", partitions=1, segments=3, rows=20)
+    process = bucket.command("--dry-run", "--topic", "ordres")
+    _, error = process.communicate(timeout=PATIENCE.total_seconds())
+    assert process.returncode == 2
+    assert "ordres: nothing of it is stored below a/ (did you mean 'orders'?); stored there: orders" in error
+    assert "3 segments" in ended(bucket.command("--dry-run", "--topic", "orders"), 0)
+
+
 def test_only_a_run_over_everything_is_recorded(bucket: Bucket) -> None:
     bucket.fill("orders", partitions=1, segments=3, rows=20)
     with ExitStack() as opened:
