@@ -47,9 +47,20 @@ def run_until_signalled(
     install: Install = signal.signal,
     leave: Callable[[int], None] = exit_immediately,
 ) -> int:
-    """Start `service` and wait for it. Returns the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1
-    after a failure, which is logged. A second of these signals ends the process at once with 128 + its number. SIGHUP
-    reloads, any number of times. Call on the main thread only."""
+    """`build_and_run` of a service that is built."""
+    return build_and_run(lambda: service, install, leave)
+
+
+def build_and_run(
+    build: Callable[[], Service],
+    install: Install = signal.signal,
+    leave: Callable[[int], None] = exit_immediately,
+) -> int:
+    """Build a service, start it and wait for it. Returns the exit code: 0 after SIGTERM or SIGINT, or when the work is
+    done; 1 after a failure, which is logged. While it is built, which may wait for a broker, a signal ends the process
+    at once with 0: nothing is in flight yet. Once it runs, a second one does so with 128 + its number. SIGHUP reloads,
+    any number of times. Raises what `build` raises. Call on the main thread only."""
+    service: Service | None = None
     requested: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
 
@@ -64,15 +75,32 @@ def run_until_signalled(
 
     def obey_signals() -> None:
         while (number := requested.get()) is not None:
+            running = service
             if number == RELOAD:
-                service.reload()
+                if running is not None:  # else it is built of what the file says
+                    running.reload()
                 continue
             log.info("stopping", extra={REASON: signal.Signals(number).name})
-            service.stop()
+            if running is None:
+                log.info("stopped")
+                leave(0)
+            else:
+                running.stop()
+
+    def end() -> None:
+        requested.put(None)
+        obeying.join()
+        for number, handler in previous.items():
+            install(number, handler)
 
     obeying = threading.Thread(target=obey_signals, name="signals", daemon=True)
     previous = {number: install(number, on_signal) for number in (*SIGNALS, RELOAD)}
     obeying.start()
+    try:
+        service = build()
+    except BaseException:
+        end()
+        raise
     try:
         service.start()
         service.join()
@@ -83,10 +111,7 @@ def run_until_signalled(
         log.exception("service_failed", extra={ERROR: repr(error)})
         return 1
     finally:
-        requested.put(None)
-        obeying.join()
-        for number, handler in previous.items():
-            install(number, handler)
+        end()
     log.info("stopped")
     return 0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.runtime.process_exit import exit_process
-from infra.runtime.service import run_until_signalled
+from infra.runtime.service import build_and_run
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
 from replicator.terminal.output import (
@@ -203,4 +203,4 @@ def _run(build: Callable[[], Service]) -> None:
     from infra.runtime.tuning import tune
 
     tune()
-    exit_process(run_until_signalled(build()))
+    exit_process(build_and_run(build))

@@ -14,7 +14,7 @@ import pytest
 
 from formats.errors import BrokerUnavailable
 from infra.runtime.lifecycle import Stop
-from infra.runtime.service import ignored_reload, run_until_signalled
+from infra.runtime.service import build_and_run, ignored_reload, run_until_signalled
 from infra.runtime.threaded_service import ThreadedService
 
 
@@ -66,6 +66,30 @@ def test_a_signal_stops_the_service(number: signal.Signals) -> None:
     service = Worker(on_start=lambda: signals.deliver(number))
     assert run_until_signalled(service, signals.install, leave) == 0
     assert service.stops == 1
+    assert set(signals.handlers.values()) == {"before"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_service_is_built_ends_the_process_with_0(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for its broker then, and nothing is in flight: it ended with 143 or 130, and no event said so."""
+    caplog.set_level("INFO")
+    signals, left, codes = Signals(), threading.Event(), list[int]()
+
+    def note(code: int) -> None:
+        codes.append(code)
+        left.set()
+
+    def build() -> Worker:
+        signals.deliver(number)
+        assert left.wait(10)
+        raise BrokerUnavailable("as of a process that goes on")
+
+    with pytest.raises(BrokerUnavailable):
+        build_and_run(build, signals.install, note)
+    assert codes == [0]
+    assert [one.message for one in caplog.records] == ["stopping", "stopped"]
     assert set(signals.handlers.values()) == {"before"}
 
 
