@@ -23,13 +23,27 @@ if TYPE_CHECKING:
 
 TICK = timedelta(milliseconds=200)  # how soon a new reading, a new size or a signal is seen
 TERMINATED = 128 + 15
+SHORTEST, LONGEST = timedelta(milliseconds=500), timedelta(hours=1)
+
+
+def reading_interval(text: str) -> timedelta:
+    """A duration; a bare number counts seconds, as in earlier versions. Raises typer.BadParameter."""
+    from infra.settings.units import parse_duration
+
+    try:
+        found = timedelta(seconds=float(text)) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"--interval: {error}") from error
+    if not SHORTEST <= found <= LONGEST:
+        raise typer.BadParameter(f"--interval {text}: must be between 500ms and 1h")
+    return found
 
 
 def top(
     config: ConfigFile = None,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.5, max=3600, help="Time between two readings.")
-    ] = 2.0,
+        str, typer.Option("--interval", metavar="TIME", help="Time between two readings, such as 2s; 500ms to 1h.")
+    ] = "2s",
     once: Annotated[bool, typer.Option("--once", help="Print one frame; so it does without a terminal.")] = False,
 ) -> None:
     """Watch what is archived and delivered, live.
@@ -41,9 +55,10 @@ def top(
     from infra.runtime.process_exit import exit_process
     from replicator.top.reader import Watching
 
+    every = reading_interval(interval)
     settings = load_config(config)
     settings_problem(settings)
-    clock, every = SystemClock(), timedelta(seconds=interval)
+    clock = SystemClock()
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _once(settings, clock)
         return

@@ -59,10 +59,23 @@ def _placed(one: SettingExplanation, file: RegionTables) -> SettingExplanation:
     return replace(one, origin=origin if origin == DEFAULT else f"{origin}, by {place}", place=place)
 
 
+_DEFAULTS_OF = {
+    "egress.defaults": "egress.topics",
+    "ingress.defaults": "ingress.sources",
+    "compaction.defaults": "compaction.jobs",
+    "retention.defaults": "retention.topics",
+}
+
+
 def named(name: str, found: Sequence[SettingExplanation]) -> list[SettingExplanation]:
     """Those that `name` stands for: a path, with or without quotes, what lies below a path, or the last word of paths;
     also a path of a file of several regions. Of sections that the file does not have, too. Empty when there is no such
-    setting."""
+    setting. `egress.defaults.KEY` stands for the key of each [egress.topics], and so on."""
+    section, _, key = name.rpartition(".")
+    if (tables := _DEFAULTS_OF.get(section)) is not None:
+        below = (f"{tables}.", f"{tables}[")
+        of_tables = [one for one in found if one.name.startswith(below) and one.name.endswith(f".{key}")]
+        return of_tables or [_absent(one) for one in entries() if _path(one) == f"{tables}.{key}"]
     of_file = [one for one in found if _matches(name, one.name) or (one.place and _matches(name, one.place))]
     return of_file or [_absent(entry) for entry in entries() if _matches(name, _path(entry))]
 

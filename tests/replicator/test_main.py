@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from infra.local.ports import free_ports
 from replicator import main
+from replicator.commands.top import reading_interval
 
 CONFIG = """
 region = "here"
@@ -354,6 +355,34 @@ class TestConfigCommands:
         wrong = run("config", "explain", "s3.part_sizes", "--config", str(file))
         assert wrong.code == 2
         assert "did you mean 's3.part_size'" in wrong.err
+
+    @pytest.mark.parametrize(
+        ("name", "explained"),
+        [
+            ("egress.defaults.max_segment_age", "max_segment_age"),
+            ("compaction.defaults.delete_grace", "compaction.jobs.delete_grace"),
+        ],
+    )
+    def test_explain_a_default(self, run: Run, file: Path, name: str, explained: str) -> None:
+        """`config check` names such keys."""
+        shown = run("config", "explain", name, "--config", str(file))
+        assert (shown.code, explained in shown.out) == (0, True), shown.err
+        assert run("config", "explain", "egress.defaults.nothing", "--config", str(file)).code == 2
+
+    @pytest.mark.parametrize(
+        ("interval", "problem"),
+        [("2x", "is not a duration"), ("100ms", "between 500ms and 1h"), ("0.1", "between 500ms"), ("2h", "and 1h")],
+    )
+    def test_the_interval_of_top(self, run: Run, file: Path, interval: str, problem: str) -> None:
+        refused = run("top", "--interval", interval, "--config", str(file))
+        assert (refused.code, problem in refused.err) == (2, True), refused.err
+        assert [reading_interval(one).total_seconds() for one in ("2s", "500ms", "1m", "0.5", "2")] == [
+            2,
+            0.5,
+            60,
+            0.5,
+            2,
+        ]
 
 
 class TestOperator:
