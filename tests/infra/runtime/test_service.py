@@ -73,7 +73,7 @@ def test_a_signal_stops_the_service(number: signal.Signals) -> None:
 def test_a_signal_while_the_service_is_built_ends_the_process_with_0(
     number: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waits for its broker then, and nothing is in flight: it ended with 143 or 130, and no event said so."""
+    """It waits for its broker then, and nothing is in flight: it ended with 143 or 130, without an event."""
     caplog.set_level("INFO")
     signals, left, codes = Signals(), threading.Event(), list[int]()
 
