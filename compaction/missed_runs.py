@@ -39,7 +39,9 @@ class MissedRuns:
         for job in self.jobs:
             last = self._known.get(job.name)
             missed = missed_times(job, self.since if last is None else last.began_at, now)
-            self.metrics.gauge("compaction_missed_runs", missed, job=job.name)
+            self.metrics.gauge("compaction_missed_runs", missed, compaction_job=job.name)
             if last is not None:
-                self.metrics.gauge("compaction_last_run_timestamp_seconds", last.ended_at.timestamp(), job=job.name)
-                self.metrics.gauge("quarantined_segments", last.quarantined, job=job.name)
+                self.metrics.gauge(
+                    "compaction_last_run_timestamp_seconds", last.ended_at.timestamp(), compaction_job=job.name
+                )
+                self.metrics.gauge("quarantined_segments", last.quarantined, compaction_job=job.name)

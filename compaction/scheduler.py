@@ -36,7 +36,7 @@ class Scheduler:
         """Runs until `stop`. A failed run is reported, and the job runs again at its next time. Raises SparkEnded."""
         self._log_next()
         for due in self.schedule.upcoming:  # from 0 on: an alert sees the step of the first failure then
-            self.metrics.count("compaction_failures", 0, job=due.job.name)
+            self.metrics.count("compaction_failures", 0, compaction_job=due.job.name)
         self.health.started(True)
         with ThreadPoolExecutor(1, "compaction-run") as pool:
             while not self.stop.is_set():
@@ -67,7 +67,7 @@ class Scheduler:
             if self.stop.is_set():
                 return
             log.warning("compaction_run_failed", extra={log_fields.OPERATION: job.name, log_fields.ERROR: str(error)})
-            self.metrics.count("compaction_failures", 1, job=job.name)
+            self.metrics.count("compaction_failures", 1, compaction_job=job.name)
             self.health.stopped(what, str(error))
             if isinstance(error, SparkEnded):
                 raise  # each later run would fail as well: another process has to begin
@@ -75,11 +75,17 @@ class Scheduler:
         bad: dict[str, str] = {}
         failed = [one for report in reports for one in report.failed]
         for report in reports:
-            self.metrics.count("compaction_merged_segments", sum(o.merged for o in report.outcomes), job=job.name)
-            self.metrics.count("compaction_deleted_segments", sum(o.deleted for o in report.outcomes), job=job.name)
-            self.metrics.count("compaction_failures", sum(1 for o in report.outcomes if o.error), job=job.name)
+            self.metrics.count(
+                "compaction_merged_segments", sum(o.merged for o in report.outcomes), compaction_job=job.name
+            )
+            self.metrics.count(
+                "compaction_deleted_segments", sum(o.deleted for o in report.outcomes), compaction_job=job.name
+            )
+            self.metrics.count(
+                "compaction_failures", sum(1 for o in report.outcomes if o.error), compaction_job=job.name
+            )
             bad |= report.quarantined
-        self.metrics.count("compaction_runs", 1, job=job.name)
+        self.metrics.count("compaction_runs", 1, compaction_job=job.name)
         if bad:
             self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
         else:

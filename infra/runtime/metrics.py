@@ -123,6 +123,7 @@ class Metric:
 NONE: tuple[str, ...] = ()
 REGION = ("region",)  # of the archive
 PARTITION = ("topic", "partition")  # of the process's own cluster: source of egress, target of ingress
+JOB = ("compaction_job",)  # by its name in the file; Prometheus' own label `job` is that of the scrape
 SOURCE = ("region", "topic", "partition")  # of the source
 RECORDS = (*SOURCE, "destination")  # of the source; the topic at the target
 
@@ -193,12 +194,12 @@ TABLE: dict[MetricName, Metric] = {
         "round counts them again: find out who wrote them",
     ),
     # compaction
-    "compaction_runs": Metric(("job",), "completed runs of a job by this process"),
-    "compaction_merged_segments": Metric(("job",), "segments merged into larger ones"),
+    "compaction_runs": Metric(JOB, "completed runs of a job by this process"),
+    "compaction_merged_segments": Metric(JOB, "segments merged into larger ones"),
     "compaction_deleted_segments": Metric(
-        ("job",), "segments deleted after all their records were proven to be in a larger one"
+        JOB, "segments deleted after all their records were proven to be in a larger one"
     ),
-    "compaction_failures": Metric(("job",), "failed plans, or whole runs; the log has the reason"),
+    "compaction_failures": Metric(JOB, "failed plans, or whole runs; the log has the reason"),
     # egress and ingress on Spark
     "spark_lost_attempts": Metric(
         NONE, "attempts of tasks that ended without an order to; growing = executors die, or the service fails there"
@@ -291,15 +292,15 @@ TABLE: dict[MetricName, Metric] = {
     "drill_records": Metric(REGION, "records restored and proven equal"),
     "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0: a restore would fail"),
     "compaction_last_run_timestamp_seconds": Metric(
-        ("job",), "end of the last whole run of a job, of any process, seconds since 1970; absent: none is recorded"
+        JOB, "end of the last whole run of a job, of any process, seconds since 1970; absent: none is recorded"
     ),
     "compaction_missed_runs": Metric(
-        ("job",),
+        JOB,
         "times of a job's cron since its last whole run began, of any process; 1 while a run works; growing: a run "
         "hangs, fails each time, or its lease is never free",
     ),
     "quarantined_segments": Metric(
-        ("job",),
+        JOB,
         "stored segments found corrupt and set aside; anything but 0: restore them from a copy of the bucket",
     ),
     "upload_latency_seconds": Metric(PARTITION, "from sealing a segment until it is stored"),

@@ -51,7 +51,7 @@ class World:
     def shown(self, after: timedelta) -> float | None:
         self.clock.at = FIRST + after
         self.missed.show()
-        return self.metrics.value("compaction_missed_runs", job="nightly")
+        return self.metrics.value("compaction_missed_runs", compaction_job="nightly")
 
     def status(self) -> CompactionStatus:
         sources = CompactionSources(
@@ -85,16 +85,16 @@ def test_a_restart_hides_nothing() -> None:
     world.clock.at = FIRST + 2 * DAY
     world.restart()
     assert world.shown(2 * DAY + timedelta(minutes=1)) == 2
-    assert world.metrics.value("quarantined_segments", job="nightly") == 2
+    assert world.metrics.value("quarantined_segments", compaction_job="nightly") == 2
     ended = (FIRST + timedelta(hours=2)).timestamp()
-    assert world.metrics.value("compaction_last_run_timestamp_seconds", job="nightly") == ended
+    assert world.metrics.value("compaction_last_run_timestamp_seconds", compaction_job="nightly") == ended
 
 
 def test_without_a_recorded_run_times_count_from_the_start_of_the_process() -> None:
     world = World()
     assert world.shown(timedelta(hours=1)) == 0
     assert world.shown(2 * DAY) == 2
-    assert world.metrics.value("compaction_missed_runs", job="by-hand") == 0
+    assert world.metrics.value("compaction_missed_runs", compaction_job="by-hand") == 0
 
 
 def test_times_pass_while_the_store_does_not_answer() -> None:

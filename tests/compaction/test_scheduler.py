@@ -22,7 +22,7 @@ from tests.fakes.surroundings import CountedMetrics, HandClock
 from tests.formats.sample_records import segment
 
 JOB = job(name="hourly", cron="0 * * * *")
-LABELS = {"job": JOB.name}
+LABELS = {"compaction_job": JOB.name}
 DAMAGED = str(segment(0, 9))
 
 

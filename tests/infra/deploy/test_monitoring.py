@@ -91,6 +91,17 @@ def test_a_planted_mistake_is_found(expression: str, problem: str) -> None:
     assert problem in list(problems(expression))
 
 
+def test_no_label_of_a_metric_is_one_that_prometheus_gives_its_target() -> None:
+    """It would be renamed to exported_job, for instance, and the rules would select the target's."""
+    assert [name for name, metric in TABLE.items() if {"job", "instance"} & set(metric.labels)] == []
+
+
+def test_series_of_the_rules_tests_are_those_of_a_target() -> None:
+    for case in cases():
+        for one in case["input_series"]:
+            assert {"job", "instance"} <= set(re.findall(r"(\w+)=", one["series"])), one["series"]
+
+
 def test_the_dashboards_are_what_make_docs_writes() -> None:
     for name, text in dashboards.files():
         assert (dashboards.FOLDER / name).read_text(encoding="utf-8") == text
