@@ -221,6 +221,7 @@ PURE = (
     "replicator/restore/kept_offsets.py",
     "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
+    "replicator/rights/arns.py",
     "replicator/rights/config.py",
     "replicator/rights/iam.py",
     "replicator/rights/kafka.py",
