@@ -130,7 +130,7 @@ def rehearse(  # noqa: PLR0917 -- options of a command
     """Rehearse a failover: copies of the topics and groups, from where the groups stand, compared with the archive.
 
     The real topics and groups stay as they are. Exit code 3 when a group would not continue at its record, or
-    when no record could be compared.
+    when no group has a position here.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.failover_output import rehearsed_json, rehearsed_text

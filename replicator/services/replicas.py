@@ -16,7 +16,6 @@ from infra.runtime.lifecycle import Stop
 from infra.runtime.log_fields import ERROR
 from infra.runtime.retry import Retries
 from replicator.config import Config
-from replicator.services.setups import s3_setup
 from replicator.services.wiring import ONCE, stored_objects
 
 log = logging.getLogger(__name__)
@@ -44,6 +43,8 @@ def replication_rules(config: Config, stop: Stop, opened: ExitStack) -> Callable
 
     @cache
     def rules() -> Sequence[ReplicationRule]:
+        from replicator.services.setups import s3_setup  # noqa: PLC0415 -- few runs ask
+
         retries = Retries(stop=stop, policy=ONCE)
         try:
             return retries.call("replication rules", s3_setup(config.s3, opened).replication)
