@@ -12,7 +12,7 @@ from formats.errors import StoreRefused
 from infra.contracts.deployment import ReplicationRule
 from infra.runtime.lifecycle import Stop
 from replicator.config import parse
-from replicator.services import replicas
+from replicator.services import setups
 from replicator.services.replicas import replication_rules
 
 CONFIG = parse('region = "r"\n[s3]\nbucket = "b"')
@@ -36,7 +36,7 @@ def test_rules_are_read_once_and_a_refusal_stalls_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, refuses: bool
 ) -> None:
     setup = Setup(refuses=refuses)
-    monkeypatch.setattr(replicas, "s3_setup", lambda *_: setup)
+    monkeypatch.setattr(setups, "s3_setup", lambda *_: setup)
     with ExitStack() as opened, caplog.at_level(logging.WARNING):
         rules = replication_rules(CONFIG, Stop(), opened)
         assert setup.asked == 0
