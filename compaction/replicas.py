@@ -17,12 +17,11 @@ from formats.segment import Segment, format_key
 from infra.archive.compare_objects import CopyState, Located, compare
 from infra.archive.segments import SegmentStore
 from infra.contracts.deployment import ReplicationRule
-from infra.contracts.encryption import as_stored
+from infra.contracts.encryption import as_stored, is_of_kms
 from infra.contracts.storage import ObjectInfo
 
 ASKED_TOGETHER = 1000
 
-_OF_KMS = "aws:kms"  # and "aws:kms:dsse"
 GONE = "it is not stored any more"
 _UNFINISHED = {
     "PENDING": "its replication is not complete yet",
@@ -91,7 +90,7 @@ class ReplicaCheck:
 
     def _unfinished(self, info: ObjectInfo) -> str:
         """Why S3 has not replicated the object yet; empty: it has, or is not to."""
-        if info.replication or not info.encryption.startswith(_OF_KMS):
+        if info.replication or not is_of_kms(info.encryption):
             return _UNFINISHED.get(info.replication, "")
         covering = [rule for rule in self.rules() if info.key.startswith(rule.prefix) and not rule.is_narrower]
         if not covering or any(rule.takes_kms for rule in covering):

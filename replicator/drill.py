@@ -228,12 +228,8 @@ class Drill:
             name for name in select(admin.topics(), file.egress.rules, file.own_topics) if self.selection.matches(name)
         ]
         topics, _ = describe_each(admin, names)
-        return [
-            TopicPartition(name, number)
-            for name, facts in topics.items()
-            for number in range(facts.partition_count)
-            if self.selection.wants(name, number)
-        ]
+        partitions = [one for facts in topics.values() for one in facts.partitions]
+        return [one for one in partitions if self.selection.wants(one.topic, one.partition)]
 
 
 def append(history: Path, drilled: Drilled) -> None:

@@ -16,6 +16,7 @@ from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 from infra.contracts.cluster import LogProbe, TopicPartition
+from replicator.first_few import first_few
 
 NAMED = 3  # partitions of a reason
 
@@ -28,22 +29,16 @@ class RecoveryPoint:
     unknown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedEnd:
-    """Of one partition. `next_offset`: the first one that is in no segment and no recorded gap; None: nothing was ever
-    archived, so egress begins where the log does."""
-
-    next_offset: int | None
-
-
 def archived_ends(
     archive: Archive,
     region: str,
     stored: Sequence[SourcePartition],
     selected: Collection[TopicPartition],
     pool: Executor,
-) -> Mapping[TopicPartition, ArchivedEnd]:
-    """Of the `stored` partitions, and of those that egress selects. Raises StoreUnavailable, MalformedEvent."""
+) -> Mapping[TopicPartition, int | None]:
+    """Of the `stored` partitions, and of those that egress selects, the first offset that is in no segment and no
+    recorded gap; None: nothing was ever archived, so egress begins where the log does. Raises StoreUnavailable,
+    MalformedEvent."""
     incarnations = {source.topic: Incarnation(source.topic, source.incarnation) for source in stored}
     sources = {TopicPartition(source.topic, source.partition): source for source in stored}
     for one in selected:
@@ -51,7 +46,7 @@ def archived_ends(
             incarnation = incarnations.get(one.topic, Incarnation(one.topic, ""))
             sources[one] = SourcePartition.of(region, incarnation, one.partition)
     found = pool.map(lambda source: _next_offset(archive, source), sources.values())
-    return {one: ArchivedEnd(next_offset) for one, next_offset in zip(sources, found, strict=True)}
+    return dict(zip(sources, found, strict=True))
 
 
 def _next_offset(archive: Archive, source: SourcePartition) -> int | None:
@@ -63,16 +58,17 @@ def _next_offset(archive: Archive, source: SourcePartition) -> int | None:
 
 
 def recovery_point(
-    probe: LogProbe, ends: Mapping[TopicPartition, ArchivedEnd], now: datetime, cluster: str
+    probe: LogProbe, ends: Mapping[TopicPartition, int | None], now: datetime, cluster: str
 ) -> RecoveryPoint:
-    """`cluster`: the name of the source's cluster in a reason. Raises BrokerUnavailable, TargetError."""
+    """`ends`: of `archived_ends`. `cluster`: the name of the source's cluster in a reason. Raises BrokerUnavailable,
+    TargetError."""
     logs = probe.ends(list(ends))
     if not logs:
         return RecoveryPoint(None, f"{cluster} was asked, and has none of these topics: is it the source?")
     waiting: dict[TopicPartition, int] = {}
     lost: list[str] = []
     for one, log in logs.items():
-        archived = ends[one].next_offset
+        archived = ends[one]
         if archived is not None and archived < log.low:
             lost.append(f"offsets {archived} to {log.low - 1} of {one}")
         next_offset = max(log.low if archived is None else archived, log.low)
@@ -80,16 +76,11 @@ def recovery_point(
             waiting[one] = next_offset
     if lost:
         why = "the source removed them before they were archived"
-        return RecoveryPoint(None, f"{_named(lost)} are lost: {why}")
+        return RecoveryPoint(None, f"{first_few(lost, NAMED)} are lost: {why}")
     timestamps = probe.timestamps(waiting)
     silent = {one: offset for one, offset in waiting.items() if one not in timestamps}
     if unknown := sorted(silent.keys() - set(probe.without_records(silent))):
-        where = _named([f"{one} at offset {silent[one]}" for one in unknown])
+        where = first_few([f"{one} at offset {silent[one]}" for one in unknown], NAMED)
         why = "it was not read in time, or has none"
         return RecoveryPoint(None, f"the timestamp of the first record that waits is not known of {where}: {why}")
     return RecoveryPoint(max([0.0, *((now - stamp).total_seconds() for stamp in timestamps.values())]))
-
-
-def _named(some: Sequence[str]) -> str:
-    more = len(some) - NAMED
-    return ", ".join(some[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -165,6 +165,7 @@ PURE = (
     "formats/copy_lag.py",
     "ingress/undelivered.py",
     "replicator/absent_topics.py",
+    "replicator/first_few.py",
     "replicator/backfill/plan.py",
     "replicator/config/across.py",
     "replicator/config/client_properties.py",

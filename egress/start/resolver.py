@@ -76,7 +76,7 @@ class StartResolver:
             why = f"{topic} is not in the cluster any more" if error is None else str(error)
             _answer_all(by_topic[topic], Blocked(why), answered)
         claimed = self.claims.claimed()
-        everything = [TopicPartition(f.name, p) for f in facts.values() for p in range(f.partition_count)]
+        everything = [partition for one in facts.values() for partition in one.partitions]
         shared = _Shared(
             cluster_id=cluster_id,
             claimed=claimed,

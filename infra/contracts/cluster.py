@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -51,6 +51,10 @@ class TopicFacts:
     name: str
     topic_id: str  # empty when the broker has none
     partition_count: int
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]:
+        return [TopicPartition(self.name, number) for number in range(self.partition_count)]
 
 
 class ClusterAdmin(Protocol):

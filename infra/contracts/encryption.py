@@ -10,6 +10,11 @@ from infra.contracts.storage import ObjectStore
 DATA_KEY_BYTES = 32  # AES-256
 
 
+def is_of_kms(algorithm: str) -> bool:
+    """Whether S3's encryption at rest by this algorithm, "aws:kms" or "aws:kms:dsse", needs a KMS key."""
+    return algorithm.startswith("aws:kms")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataKey:
     """A key that encrypts objects. It is stored with them, wrapped by another key."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from botocore.exceptions import ClientError
 
 from formats.errors import SegmentExists, StoreRefused, StoreUnavailable
+from infra.contracts.encryption import is_of_kms
 from infra.contracts.storage import ObjectInfo
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import BUCKET, ERROR, KEY, NEXT
@@ -69,7 +70,7 @@ class S3PutOptions:
     checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's default, for stores that reject this one
 
     def __post_init__(self) -> None:
-        if self.kms_key_id and not self.sse.startswith("aws:kms"):
+        if self.kms_key_id and not is_of_kms(self.sse):
             raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
 
     def arguments(self, key: str) -> Mapping[str, Any]:

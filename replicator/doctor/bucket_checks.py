@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from formats.segment import FROZEN_CLASSES, region_prefix
 from infra.contracts.deployment import LifecycleRule, ReplicationRule
+from infra.contracts.encryption import is_of_kms
 from replicator.doctor.facts import BucketFacts, DeploymentFacts, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
 from replicator.doctor.policy_checks import POLICY_KINDS, policy
@@ -134,7 +135,6 @@ CLOCK_OFF = Kind(
     "durations between machines are wrong: leases, lag in time, the stages of a segment",
     "synchronise this machine's clock (NTP)",
 )
-KMS = "aws:kms"  # and "aws:kms:dsse"
 CLOCK_WARNING, CLOCK_ERROR = 5.0, 900.0  # seconds
 
 
@@ -257,10 +257,10 @@ def _of_replication(bucket: BucketFacts, rule: ReplicationRule, own: str, *, is_
 def _kms_of(bucket: BucketFacts) -> str:
     """What says that a KMS key encrypts new objects; empty: nothing does."""
     if bucket.settings.sse is not None:
-        return f"s3.sse is {bucket.settings.sse}" if bucket.settings.sse.startswith(KMS) else ""
+        return f"s3.sse is {bucket.settings.sse}" if is_of_kms(bucket.settings.sse) else ""
     if isinstance(bucket.encryption, Unread):
         return ""  # the check of encryption reports that
-    return next((f"the bucket's default is {one}" for one in bucket.encryption if one.startswith(KMS)), "")
+    return next((f"the bucket's default is {one}" for one in bucket.encryption if is_of_kms(one)), "")
 
 
 @dataclass(frozen=True, slots=True)

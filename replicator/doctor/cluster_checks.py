@@ -8,6 +8,7 @@ from datetime import timedelta
 from infra.contracts.deployment import ClusterTopic
 from replicator.doctor.facts import ClusterFacts, DeploymentFacts, NotRead, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
+from replicator.first_few import first_few
 from replicator.rights.kafka import Acl, acls
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -80,8 +81,7 @@ def cluster_name(facts: DeploymentFacts) -> str:
 
 def some(names: Collection[str]) -> str:
     """The first few of them."""
-    first, more = sorted(names)[:MOST_NAMED], len(names) - MOST_NAMED
-    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    return first_few(sorted(names), MOST_NAMED)
 
 
 def reachable(facts: DeploymentFacts) -> Iterator[Diagnosis]:

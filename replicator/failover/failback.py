@@ -29,7 +29,6 @@ from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
 from formats.topic_selection import select
 from infra.archive.generations import Generations
-from infra.contracts.cluster import TopicPartition
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
 from ingress.groups.translation import Exactness
@@ -158,7 +157,7 @@ class Handover:
             return {}
         names = select(admin.topics(), egress.rules, self.clients.config.own_topics).keys() - set(destinations)
         topics = admin.describe(names).values()
-        partitions = [TopicPartition(one.name, number) for one in topics for number in range(one.partition_count)]
+        partitions = [partition for one in topics for partition in one.partitions]
         read = {group: reader.committed(group, partitions) for group in groups}
         archived = reader.committed(egress.group_id, partitions)
         found = {

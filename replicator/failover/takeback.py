@@ -148,7 +148,7 @@ class TakeBack:
         """By group: in the topics of this region, and in those of the other one."""
         names = {topic for group in snapshot.groups.values() for topic in group.topics}
         topics = self.clients.admin.describe(names)
-        wanted = [TopicPartition(one.name, number) for one in topics.values() for number in range(one.partition_count)]
+        wanted = [partition for one in topics.values() for partition in one.partitions]
         ends = self.clients.admin.ends(wanted)
         return {
             group: [

@@ -15,6 +15,7 @@ from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT, TopicConfigs
 from ingress.routing.succession import ArchivedIncarnation
+from replicator.first_few import first_few
 
 if TYPE_CHECKING:
     from formats.control.restore_cut import Cut
@@ -83,8 +84,7 @@ class Conflict:
 def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
     gaps = [f"{p.source} {gap}" for p in partitions for gap in p.missing]
     if gaps:
-        more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
-        why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
+        why = f"no segment holds {first_few(gaps, 3)}, though later ones exist, and no gap is recorded there"
         yield Conflict(
             kind=ConflictKind.MISSING, reason=f"{why}: search for them in a copy of the bucket, or in its versions"
         )
@@ -122,7 +122,7 @@ def against_absent(cut: Cut, planned: Collection[str], wants: Callable[[str, int
     }
     lacking = {name: count for name, count in lacking.items() if count}
     if lacking:
-        named = ", ".join(list(lacking)[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        named = first_few(list(lacking), 3)
         why = (
             f"up to {sum(lacking.values()):,} offsets of {named} that were committed by then are not in this bucket, "
             "nor anything else of these topics"
@@ -138,7 +138,7 @@ def against_fork(incarnation: ArchivedIncarnation, partitions: Iterable[Partitio
     if incarnation.claim is None or not incarnation.claim.forked_from:
         return
     begins = [f"{p.source.partition}: {p.stored_until if p.offsets is None else p.offsets.start}" for p in partitions]
-    shown = ", ".join(begins[:5]) + (f" and {len(begins) - 5} more" if len(begins) > 5 else "")
+    shown = first_few(begins, 5)
     before = incarnation.claim.forked_from
     earlier_id = parse_incarnation(before).id or "''"
     why = (
@@ -293,11 +293,8 @@ def _topic_ids(partitions: Iterable[PartitionPlan]) -> set[str]:
 
 
 def _sources(partitions: Sequence[PartitionPlan]) -> str:
-    more = f" and {len(partitions) - 3} more" if len(partitions) > 3 else ""
-    return ", ".join(str(p.source) for p in partitions[:3]) + more
+    return first_few([str(p.source) for p in partitions], 3)
 
 
 def _named(partitions: Sequence[int]) -> str:
-    shown = ", ".join(map(str, partitions[:5]))
-    more = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
-    return f"partition{'s' if len(partitions) > 1 else ''} {shown}{more}"
+    return f"partition{'s' if len(partitions) > 1 else ''} {first_few(list(map(str, partitions)), 5)}"

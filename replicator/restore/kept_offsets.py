@@ -22,6 +22,7 @@ from formats.footer import SegmentFooter
 from formats.holes import HOLES_PER_SECOND, time_to_fill
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition, Watermarks
+from replicator.first_few import first_few
 from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.partition_plan import PartitionPlan
 
@@ -64,13 +65,12 @@ def against_holes(plans: Iterable[PartitionPlan], limit: int) -> Iterator[Confli
     """Rule 3."""
     found = [(plan, hole) for plan in plans for hole in holes(plan) if _length(hole) > limit]
     if found:
-        named = ", ".join(f"{plan.source} {hole}" for plan, hole in found[:NAMED])
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        named = first_few([f"{plan.source} {hole}" for plan, hole in found], NAMED)
         time = _time(hole for _, hole in found).total_seconds()
         yield Conflict(
             kind=ConflictKind.LONG_HOLES,
             reason=f"more than {limit:,} offsets in a row have no record to restore, and are to be filled, which takes "
-            f"about {time:,.0f} s: {named}{more}",
+            f"about {time:,.0f} s: {named}",
         )
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from formats.coverage import uncovered
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
+from replicator.first_few import first_few
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.plan import RestorePlan
 from replicator.restore.reported_ends import ReportsUnreadable, lost_partitions, reported_ends
@@ -42,9 +43,7 @@ class ReportedEnds:
         found = [*self._tails(plan.partitions, ends), *self._lost(plan, ends)]
         if not found:
             return plan
-        more = len(found) - NAMED
-        named = ", ".join(f"{source} {offsets}" for source, offsets in found[:NAMED])
-        named += f" and {more} more" if more > 0 else ""
+        named = first_few([f"{source} {offsets}" for source, offsets in found], NAMED)
         warning = (
             f"egress reported {named} as archived an hour ago or earlier, and no segment holds them, so they are not "
             "restored: search for them in a copy of the bucket, or in its versions"

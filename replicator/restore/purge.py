@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from formats.errors import TargetError
 from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks
 from infra.runtime.crash_points import Step, durable
+from replicator.first_few import first_few
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +43,5 @@ def carry_out(admin: ClusterAdmin, purge: Purge) -> None:
             admin.delete_records({partition: marks.high for partition, marks in purge.filled.items()})
     written = [str(p) for p, marks in sorted(admin.watermarks(purge.ends).items()) if marks.high > marks.low]
     if written:
-        shown = ", ".join(written[:5]) + (f" and {len(written) - 5} more" if len(written) > 5 else "")
+        shown = first_few(written, 5)
         raise TargetError(f"records were written to {shown} since this was planned: stop their writers, and plan again")

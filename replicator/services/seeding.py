@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from formats.errors import TargetError
 from formats.segment import SourcePartition
-from infra.contracts.cluster import TopicPartition
 from replicator.config import Config
 from replicator.selection import SourceName
 from replicator.services.clients import Clients
@@ -106,7 +105,7 @@ def _committed(name: SourceName, group_id: str, cluster: Config) -> Mapping[Sour
         facts = there.admin.describe([name.topic]).get(name.topic)
         if facts is None:
             raise TargetError(f"there is no topic {name.topic} in the cluster of {cluster.source}")
-        wanted = [TopicPartition(name.topic, p) for p in range(facts.partition_count) if name.at(p) in name]
+        wanted = [one for one in facts.partitions if name.at(one.partition) in name]
         committed = there.groups.committed(group_id, wanted)
     return {name.at(p.partition): c.next_offset for p, c in committed.items()}
 

@@ -117,7 +117,7 @@ class EgressSources:
         listed = self.admin.topics()
         selected = self._names(listed, claimed)
         topics, refused = describe_each(self.admin, selected)
-        partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
+        partitions = [partition for facts in topics.values() for partition in facts.partitions]
         # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
         # reason
         members = group.result().members
