@@ -19,9 +19,10 @@ _REPORTS = (heartbeat_prefix, claims_prefix, watermarks_prefix, catalog_prefix)
 
 def empty_sources(store: SegmentStore, regions: Collection[str], here: str) -> Mapping[str, str]:
     """What is wrong, by region. `here`: this region, whose archive may be in the same bucket. One LIST for each region,
-    and five more for one without a segment. Raises StoreUnavailable."""
+    four more for one without a segment, and one when any is empty. Raises StoreUnavailable."""
     empty = [region for region in sorted(set(regions)) if not _has_arrived(store, region)]
-    return {region: _problem(region, _others(store, here)) for region in empty}
+    others = _others(store, here) if empty else ()
+    return {region: _problem(region, others) for region in empty}
 
 
 def _has_arrived(store: SegmentStore, region: str) -> bool:

@@ -95,12 +95,6 @@ class Verification(Closing):
         lost = [*gone, *lost_partitions(archive, absent, self._pool)]
         return {source: ends.get(source, 0) for source in (*found, *lost)} or dict.fromkeys(self.sources(), 0)
 
-    def archived(self) -> Mapping[SourcePartition, int]:
-        """Next offset after the last covered one, of each partition."""
-        sources = self.sources()
-        extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._archive.segments.list(s)), sources)
-        return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
-
     def run(
         self,
         scopes: Sequence[VerifyScope] = (VerifyScope(kind=ARCHIVE),),
