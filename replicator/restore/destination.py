@@ -102,6 +102,8 @@ class DestinationPlanner:
         begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
         is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
         configs = self.admin.configs(facts.name)
+        if not begun:  # else it may be this restore that created it
+            plan.warnings += self.options.not_applied(facts, configs)
         if self.options.purge and not begun and (purge := Purge(marks)).filled:
             plan.purge = purge
             plan.conflicts += against_purge(facts.name, configs)

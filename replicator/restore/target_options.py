@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from infra.contracts.cluster import TopicFacts
 from replicator.restore.choices import AclSource, ConfigMode
 from replicator.restore.conflicts import ConflictKind
 
@@ -25,3 +26,15 @@ class TargetOptions:
     @property
     def needs_catalog(self) -> bool:
         return self.configs_from == ConfigMode.ARCHIVE or self.acls == AclSource.ARCHIVE
+
+    def not_applied(self, facts: TopicFacts, configs: Mapping[str, str]) -> Iterator[str]:
+        """What was given for a topic that is created, where the topic exists with `configs` and has something else."""
+        given = [
+            f"--topic-config {name}={value}" for name, value in self.configs.items() if configs.get(name) != value
+        ]
+        if self.partition_count not in (None, facts.partition_count):
+            given.append(f"--partition-count {self.partition_count}")
+        if self.replication_factor > 0:
+            given.append(f"--replication-factor {self.replication_factor}")
+        if given:
+            yield f"{facts.name} exists, and a restore changes no settings of such a topic: {', '.join(given)} is ignored"

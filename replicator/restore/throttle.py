@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from formats.coverage import SegmentSlice
+from formats.records.statistics import total_bytes
 from formats.records.transform import NO_TRANSFORM, Transform
 from infra.archive.run_reader import RunReader, SegmentRun
 from infra.runtime.lifecycle import Stop
@@ -41,7 +42,8 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReader:
-    """A `RunReader` that reads no faster than `throttle` allows."""
+    """A `RunReader` that reads no faster than `throttle` allows. Pays for keys, values and headers, as footers count
+    them: the Arrow columns of small records are twice as large."""
 
     reader: RunReader
     throttle: Throttle
@@ -57,5 +59,5 @@ class ThrottledReader:
         """See SegmentRunReader."""
         read = self.reader.runs(slices, max_records=max_records, transform=transform, lineage_header=lineage_header)
         for run in read:
-            self.throttle.pay(run.size_bytes)
+            self.throttle.pay(sum(total_bytes(batch) for batch in run.batches))
             yield run

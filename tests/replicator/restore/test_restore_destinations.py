@@ -93,6 +93,19 @@ def test_an_empty_topic_is_used_as_it_is() -> None:
     assert topic.facts is not None
 
 
+def test_settings_for_a_topic_that_exists_are_warned_of() -> None:
+    world = existing(partitions=4)
+    configs = {"retention.ms": "7"}
+    found = only(plan(world, partition_count=9, replication_factor=3, configs=configs))
+    assert found.warnings == [
+        "t exists, and a restore changes no settings of such a topic: "
+        "--topic-config retention.ms=7, --partition-count 9, --replication-factor 3 is ignored"
+    ]
+    assert only(plan(existing(partitions=4), partition_count=4)).warnings == []
+    begin(world)
+    assert only(plan(world, partition_count=9)).warnings == [], "by an earlier run of this restore"
+
+
 def test_foreign_data_is_found() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 1), b"theirs")

@@ -14,6 +14,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import SegmentRun
 from infra.runtime.lifecycle import Stop
 from replicator.restore.throttle import BURST_SECONDS, Throttle, ThrottledReader
+from tests.formats.sample_records import batch_of
 
 RATE = 1000  # bytes a second
 PIECE = SegmentSlice.rest(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), 0)
@@ -94,6 +95,14 @@ def test_stop_ends_every_wait() -> None:
     Throttle(1, stop).pay(10**12)  # a test that waits for this fails by its time limit
 
 
+def run_of(number: int) -> SegmentRun:
+    """Many small records, whose columns are far larger than the records: a second of the rate."""
+    row = {"timestamp": 0, "key": None, "value": bytes(10), "headers": None, "timestamp_type": 0}
+    batch = batch_of([{**row, "offset": n} for n in range(RATE // 10)])
+    assert batch.nbytes > 2 * RATE
+    return SegmentRun((batch,), batch.num_rows, batch.nbytes, number, number == 2)
+
+
 class Runs:
     """A reader of three runs."""
 
@@ -105,13 +114,12 @@ class Runs:
         transform: Transform = NO_TRANSFORM,
         lineage_header: str = "",
     ) -> Generator[SegmentRun, None, None]:
-        for n in range(3):
-            yield SegmentRun((), max_records or 0, RATE, n, n == 2)
+        yield from (run_of(n) for n in range(max_records or 3))
 
 
 def test_a_throttled_reader_gives_the_same_runs_later() -> None:
     time = HandTime()
     reader = ThrottledReader(Runs(), throttle(time))
-    found = [(run, round(time.at, 3)) for run in reader.runs([PIECE], max_records=7)]
+    found = [(run, round(time.at, 3)) for run in reader.runs([PIECE], max_records=3)]
     assert [at for _, at in found] == [1, 2, 3]
-    assert [run for run, _ in found] == list(Runs().runs([PIECE], max_records=7))
+    assert [run for run, _ in found] == list(Runs().runs([PIECE], max_records=3))
