@@ -51,10 +51,11 @@ topics = ["orders"]
 """
 EVERYTHING = {
     "secret": "kafka",
-    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/replicator"}},
+    "serviceAccount": {"annotations": {"team": "streams", "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/all"}},
     "imagePullSecrets": [{"name": "registry"}],
     "image": {"digest": "sha256:" + "0" * 64},
     "egress": {
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/egress"}},
         "env": [{"name": "AWS_REGION", "value": "us-east-1"}],
         "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "tolerations": [{"key": "spot", "operator": "Exists"}],
@@ -64,6 +65,7 @@ EVERYTHING = {
     },
     "compaction": {
         "enabled": True,
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/compact"}},
         "sparkOnKubernetes": True,
         "activeDeadlineSeconds": 7200,
         "arguments": ["--job", "nightly"],
@@ -107,7 +109,7 @@ class TestWhatItNames:
         page = (ROOT / "docs" / "deploy-kubernetes.md").read_text(encoding="utf-8")
         (release,) = re.findall(r"^helm install (\S+) infra/deploy/helm ", page, re.M)
         (account,) = re.findall(r'^"spark.kubernetes.authenticate.executor.serviceAccountName" = "(\S+)"', page, re.M)
-        assert account == release
+        assert account == f"{release}-compaction-executor"
 
     def test_a_value_is_used_and_what_is_used_is_a_value(self) -> None:
         for name in VALUES:
@@ -248,12 +250,26 @@ class TestRendered:
         assert pod["containers"][0]["image"] == "kafka-segment-replicator:0.1.0-spark"
         assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("site-compaction", True)
 
-    def test_executors_can_have_an_account_with_the_role_of_aws_and_no_right_to_create_pods(
-        self, tmp_path: Path
-    ) -> None:
+    def test_each_component_has_an_account_with_its_own_role_of_aws(self, tmp_path: Path) -> None:
+        """Executors have one that may not create pods."""
         objects = render(CONFIG, values=EVERYTHING, folder=tmp_path)
-        accounts = {one["metadata"]["name"]: one["metadata"] for one in of_kind(objects, "ServiceAccount")}
-        assert accounts["site"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/replicator"}
+        accounts = {
+            one["metadata"]["name"]: one["metadata"]["annotations"] for one in of_kind(objects, "ServiceAccount")
+        }
+        roles = {name: annotations["eks.amazonaws.com/role-arn"] for name, annotations in accounts.items()}
+        role = "arn:aws:iam::1:role/"
+        assert roles == {
+            "site-egress": f"{role}egress",
+            "site-ingress": f"{role}all",
+            "site-compaction": f"{role}compact",
+            "site-compaction-executor": f"{role}compact",
+        }
+        assert {annotations["team"] for annotations in accounts.values()} == {"streams"}
+        sets = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in of_kind(objects, "StatefulSet")}
+        assert {name: pod["serviceAccountName"] for name, pod in sets.items()} == {
+            "site-egress": "site-egress",
+            "site-ingress": "site-ingress",
+        }
         (binding,) = of_kind(objects, "RoleBinding")
         assert [one["name"] for one in binding["subjects"]] == ["site-compaction"]
 

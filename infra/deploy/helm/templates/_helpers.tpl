@@ -96,6 +96,20 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Version }}
 {{- end -}}
 
+{{/* Arguments: the root, the component, and what stands behind its name. Each component has the rights of its own role only. */}}
+{{- define "replicator.serviceAccount" -}}
+{{- $root := index . 0 -}}{{- $component := index . 1 -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "replicator.name" $root }}-{{ $component }}{{ index . 2 }}
+  labels: {{- include "replicator.labels" (list $root $component) | nindent 4 }}
+  {{- with mergeOverwrite (deepCopy $root.Values.serviceAccount.annotations) (get $root.Values $component).serviceAccount.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end -}}
+
 {{- define "replicator.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
