@@ -41,7 +41,6 @@ class AclApplier:
     clock: Clock
     here: str = ""  # this region: heartbeats and rehearsals of its own are of no source
     own_principals: Collection[str] = ()  # empty: not known, and no DENY is created
-    _lists_none: bool = False  # the cluster listed no ACL, although some were created here
 
     def plan(
         self,
@@ -77,12 +76,9 @@ class AclApplier:
             if desired or ours:
                 raise
             return AclPlan(unprotected=(f"who may write to destinations is not known: {error}",))
-        if actual:
-            self._lists_none = False
-        elif ours or self._lists_none:
-            # the client lists none to a principal that may not list them: whose they are is not known any more
-            self.ledger.disown(ours)
-            self._lists_none = True
+        if ours and not actual:
+            # the client lists none to a principal that may not list them. They stay ours: what the source revokes
+            # meanwhile is revoked as soon as they are listed again
             raise TargetError(NONE_LISTED)
         sources = {source.region for some in destinations.values() for source in some}
         plan = plan_acls(
