@@ -1,7 +1,8 @@
 """Which ACLs cross with a topic, and as what.
 
     mirror        the rules of MirrorMaker 2: bindings of one literal topic, ALLOW WRITE left out, ALLOW ALL as READ
-    strict-read   ALLOW READ for principals that may READ the source (KIP-382's words), and nothing else
+    strict-read   ALLOW READ for principals that may READ the source (KIP-382's words), and DENY READ for those that may
+                  not, be it by a binding of a prefix or of all topics; nothing else
     dr-full       also WRITE, ALL, prefixed patterns and bindings of groups, as they are: for a region that takes over.
                   A binding of all topics becomes one for each remote topic: `*` at the target would cover that
                   cluster's own topics, too, and the replicator's
@@ -12,7 +13,7 @@ Pure. Names of operations, permissions, patterns and resources are Kafka's own, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -50,54 +51,53 @@ class AclBinding:
 
 
 def mirrored(
-    bindings: Iterable[AclBinding],
-    mode: AclMode,
-    destinations: Callable[[str], Collection[str]],
-    every: Collection[str] = (),
+    bindings: Iterable[AclBinding], mode: AclMode, destinations: Mapping[str, Collection[str]]
 ) -> frozenset[AclBinding]:
-    """The bindings that the target should have for its remote topics. `destinations`: the remote topics of a source
-    topic, empty for one that is not replicated. `every`: all remote topics of the source."""
-    return frozenset(_mirrored(bindings, mode, destinations, every))
+    """The bindings that the target should have for its remote topics. `destinations`: the remote topics of each source
+    topic that is replicated."""
+    return frozenset(_mirrored(bindings, mode, destinations))
 
 
 def _mirrored(
-    bindings: Iterable[AclBinding],
-    mode: AclMode,
-    destinations: Callable[[str], Collection[str]],
-    every: Collection[str],
+    bindings: Iterable[AclBinding], mode: AclMode, destinations: Mapping[str, Collection[str]]
 ) -> Iterator[AclBinding]:
     for binding in bindings:
-        kept = _crossing(binding, mode)
-        if kept is None:
+        if mode == "off" or binding.resource_type not in (TOPIC, GROUP):
             continue
-        if kept.resource_type == GROUP or kept.pattern_type == PREFIXED:
-            yield kept  # group ids and prefixes are not renamed
+        if mode == "dr-full" and (binding.resource_type == GROUP or binding.pattern_type == PREFIXED):
+            yield binding  # group ids and prefixes are not renamed
             continue
-        is_of_all = mode == "dr-full" and kept.resource_name == WILDCARD
-        for name in every if is_of_all else destinations(kept.resource_name):
-            yield replace(kept, resource_name=name)
+        operation = _crossing(binding, mode)
+        if operation:
+            for name in _remote(binding, destinations):
+                yield replace(binding, resource_name=name, pattern_type=LITERAL, operation=operation)
 
 
-def _crossing(binding: AclBinding, mode: AclMode) -> AclBinding | None:
-    """The binding as it crosses, still with the source's name; None: it does not."""
-    is_topic = binding.resource_type == TOPIC
+def _crossing(binding: AclBinding, mode: AclMode) -> str:
+    """The operation with which a binding crosses, to each remote topic; empty: it does not."""
+    is_of_one = binding.pattern_type == LITERAL and binding.resource_name != WILDCARD
+    if binding.resource_type == GROUP:
+        return ""
     match mode:
-        case "off":
-            return None
-        case "mirror":
-            if not is_topic or binding.pattern_type != LITERAL:
-                return None
+        case "mirror" if is_of_one:
             if binding.permission != ALLOW:
-                return binding
-            if binding.operation == WRITE:
-                return None
-            return replace(binding, operation=READ) if binding.operation == ALL else binding
-        case "strict-read":
-            if not is_topic or binding.pattern_type != LITERAL:
-                return None
-            return replace(binding, operation=READ) if binding.operation in (READ, ALL) else None
+                return binding.operation
+            return {WRITE: "", ALL: READ}.get(binding.operation, binding.operation)
+        # who is denied all topics, or those of a prefix, may not read this one, whatever else is allowed
+        case "strict-read" if is_of_one or binding.permission == DENY:
+            return READ if binding.operation in (READ, ALL) else ""
         case "dr-full":
-            return binding if is_topic or binding.resource_type == GROUP else None
+            return binding.operation
+        case _:
+            return ""
+
+
+def _remote(binding: AclBinding, destinations: Mapping[str, Collection[str]]) -> Collection[str]:
+    """The remote topics of the source topics that a binding is of."""
+    if binding.pattern_type == LITERAL and binding.resource_name != WILDCARD:
+        return destinations.get(binding.resource_name, ())
+    prefix = "" if binding.pattern_type == LITERAL else binding.resource_name
+    return {remote for topic, found in destinations.items() if topic.startswith(prefix) for remote in found}
 
 
 @dataclass(frozen=True, slots=True)

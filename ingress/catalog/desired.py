@@ -11,10 +11,9 @@ Of several sources with one destination (allow_merge), the largest partition cou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 
 from formats.control.catalog import MERGED, Catalog, CatalogTopic
 from formats.errors import PluginFailed
@@ -164,10 +163,5 @@ def desired_acls(
             for source in sources:
                 if source.region == region:
                     names.setdefault(source.name, []).append(destination)
-        every = {one for some in names.values() for one in some}
-        found |= mirrored(catalog.acls or (), settings.acls, partial(_of, names), every)
+        found |= mirrored(catalog.acls or (), settings.acls, names)
     return frozenset(found)
-
-
-def _of(names: Mapping[str, Collection[str]], topic: str) -> Collection[str]:
-    return names.get(topic, ())

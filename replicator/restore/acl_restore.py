@@ -36,7 +36,7 @@ class AclRestore:
 
     def plan(self, topic: str, destination: str, bindings: Collection[AclBinding]) -> RestoredAcls:
         """`bindings`: of the source's cluster. They are compared with those that the target has at the first call."""
-        wanted = mirrored(bindings, "mirror", lambda name: [destination] if name == topic else [])
+        wanted = mirrored(bindings, "mirror", {topic: [destination]})
         try:
             if self._existing is None:
                 self._existing = self.admin().acls()

@@ -29,12 +29,11 @@ class TargetOptions:
 
     def not_applied(self, facts: TopicFacts, configs: Mapping[str, str]) -> Iterator[str]:
         """What was given for a topic that is created, where the topic exists with `configs` and has something else."""
-        given = [
-            f"--topic-config {name}={value}" for name, value in self.configs.items() if configs.get(name) != value
-        ]
+        given = [f"--topic-config {name}={value}" for name, value in self.configs.items() if configs.get(name) != value]
         if self.partition_count not in (None, facts.partition_count):
             given.append(f"--partition-count {self.partition_count}")
         if self.replication_factor > 0:
             given.append(f"--replication-factor {self.replication_factor}")
         if given:
-            yield f"{facts.name} exists, and a restore changes no settings of such a topic: {', '.join(given)} is ignored"
+            why = f"{facts.name} exists, and a restore changes no settings of such a topic"
+            yield f"{why}: {', '.join(given)} is ignored"

@@ -236,7 +236,7 @@ def bindings() -> Iterator[AclBinding]:
 
 class TestM11Acls:
     def test_m11_the_whole_matrix_is_that_of_mirrormaker_2(self) -> None:
-        found = {one: mirrored([one], "mirror", {"t": ["a.t"]}.__getitem__) for one in bindings()}
+        found = {one: mirrored([one], "mirror", {"t": ["a.t"]}) for one in bindings()}
         for one, crossed in found.items():
             wanted: set[AclBinding] = set()
             if one.resource_type == "TOPIC" and one.pattern_type == "LITERAL":

@@ -22,12 +22,11 @@ ALICE = AclBinding(
 REMOTE = "a.orders"
 
 
-def only_orders(name: str) -> list[str]:
-    return [REMOTE] if name == "orders" else []
+ONLY_ORDERS = {"orders": [REMOTE]}
 
 
 def one(binding: AclBinding, mode: AclMode = "mirror") -> AclBinding | None:
-    found = mirrored([binding], mode, only_orders)
+    found = mirrored([binding], mode, ONLY_ORDERS)
     assert len(found) <= 1
     return next(iter(found), None)
 
@@ -82,19 +81,34 @@ def test_strict_read_gives_nothing_else(change: dict[str, str]) -> None:
 @pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
 def test_dr_full_gives_a_binding_of_all_topics_for_each_remote_topic(permission: str) -> None:
     every = replace(ALICE, resource_name="*", operation="ALL", permission=permission)
-    remote = {REMOTE, "a.t"}
-    assert mirrored([every], "dr-full", only_orders, remote) == {replace(every, resource_name=one) for one in remote}
-    for mode in ("mirror", "strict-read", "off"):
-        assert mirrored([every], mode, only_orders, remote) == frozenset()
+    remote = {"orders": [REMOTE], "t": ["a.t"]}
+    wanted = {replace(every, resource_name=one) for one in (REMOTE, "a.t")}
+    assert mirrored([every], "dr-full", remote) == wanted
+    assert mirrored([every], "mirror", remote) == mirrored([every], "off", remote) == frozenset()
     groups = replace(every, resource_type="GROUP")
-    assert mirrored([groups], "dr-full", only_orders, remote) == {groups}
+    assert mirrored([groups], "dr-full", remote) == {groups}
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("*", "LITERAL"), ("ord", "PREFIXED"), ("orders", "PREFIXED")])
+@pytest.mark.parametrize("operation", ["READ", "ALL"])
+def test_strict_read_denies_who_is_denied_a_prefix_or_all_topics(name: str, pattern: str, operation: str) -> None:
+    """Kafka reads a DENY of any pattern first: beside an ALLOW of the topic, its principal may not read there."""
+    denied = replace(ALICE, resource_name=name, pattern_type=pattern, operation=operation, permission="DENY")
+    remote = {"orders": [REMOTE], "t": ["a.t"]}
+    wanted = {replace(ALICE, resource_name=REMOTE, permission="DENY")}
+    if name == "*":
+        wanted |= {replace(one, resource_name="a.t") for one in wanted}
+    assert mirrored([denied], "strict-read", remote) == wanted
+    assert mirrored([replace(denied, permission="ALLOW")], "strict-read", remote) == frozenset()
+    assert mirrored([replace(denied, operation="WRITE")], "strict-read", remote) == frozenset()
+    assert mirrored([denied], "mirror", remote) == frozenset(), "as MirrorMaker 2"
 
 
 def test_dr_full_keeps_what_a_region_needs_that_takes_over() -> None:
     write = replace(ALICE, operation="WRITE")
     prefixed = replace(ALICE, resource_name="ord", pattern_type="PREFIXED")
     group = replace(ALICE, resource_type="GROUP", resource_name="readers")
-    assert mirrored([write, prefixed, group], "dr-full", only_orders) == {
+    assert mirrored([write, prefixed, group], "dr-full", ONLY_ORDERS) == {
         replace(write, resource_name=REMOTE),
         prefixed,
         group,
@@ -102,7 +116,7 @@ def test_dr_full_keeps_what_a_region_needs_that_takes_over() -> None:
 
 
 def test_off_mirrors_nothing() -> None:
-    assert mirrored([ALICE], "off", only_orders) == frozenset()
+    assert mirrored([ALICE], "off", ONLY_ORDERS) == frozenset()
 
 
 class TestProtection:
