@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.coverage import joined
-from formats.errors import TargetError
+from formats.errors import MalformedEvent, TargetError
 from formats.int_range import IntRange
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
@@ -45,6 +45,7 @@ from replicator.verify.scope import (
     lineage_header_of,
     transform_of,
 )
+from replicator.verify.unarchived import beyond, unarchived
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier, compared_through
 
 if TYPE_CHECKING:
@@ -160,24 +161,15 @@ class Verification(Closing):
     def _beyond(self, scope: VerifyScope, stored: Sequence[SourcePartition]) -> Iterator[SourcePartition]:
         """Partitions of the topics in `stored` that have records in a cluster of `scope`, and none in the archive."""
         first = {one.topic: one for one in reversed(stored)}
-        seen = set(stored)
+        seen = [*stored]
         for cluster, is_source in ((scope.source_cluster, True), (scope.cluster, scope.kind == SOURCE)):
             if cluster is None:
                 continue
             admin = KafkaAdmin(cluster.cluster.properties("admin"))
             names = {one: one.topic if is_source else copied_as(self.selection, one, cluster) for one in first.values()}
-            facts = admin.describe(set(names.values()))
-            wanted = {
-                TopicPartition(name, number): replace(one, partition=number)
-                for one, name in names.items()
-                if name in facts
-                for number in range(facts[name].partition_count)
-                if replace(one, partition=number) not in seen and self.selection.wants(one.topic, number)
-            }
-            for at, marks in sorted(admin.watermarks([*wanted]).items()) if wanted else ():
-                if marks.high > marks.low:
-                    seen.add(wanted[at])
-                    yield wanted[at]
+            for found in beyond(admin, names, seen, self.selection.wants):
+                seen.append(found)
+                yield found
 
     def scan(
         self,
@@ -238,10 +230,11 @@ class Verification(Closing):
 
     def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         """Raises StoreUnavailable, BrokerUnavailable. A request that the cluster refuses makes the verdict unequal."""
+        topic = TopicPartition(source.topic, source.partition)
         try:
             return self._same_as_source(source, cluster)
-        except TargetError as error:
-            topic, why = TopicPartition(source.topic, source.partition), _refused(cluster, error)
+        except (TargetError, MalformedEvent) as error:
+            why = _refused(cluster, error) if isinstance(error, TargetError) else str(error)
             return self._verifier.compare_with_source(
                 source, topic, None, iter(()), source_compacted=False, unreadable=why
             )
@@ -257,20 +250,21 @@ class Verification(Closing):
             )
         extent = joined(info.segment.offsets for info in self._archive.segments.list(source))
         compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
-        properties = cluster.cluster.properties("consumer")
-        if extent.start is None and any(
-            batch.num_rows for batch in read_partition(properties, topic, marks.low, marks.high)
-        ):
-            why = f"the archive has nothing of it, and {topic} has records from {marks.low} to {marks.high - 1}"
-            return self._verifier.compare_with_source(
-                source, topic, None, iter(()), source_compacted=compacted, unreadable=why
-            )
+        read = partial(read_partition, cluster.cluster.properties("consumer"))
+        if extent.start is None:
+            control, now = self._archive.control, self._clock.now()
+            offsets = unarchived(source, marks, control=control, admin=admin, read=read, now=now)
+            if offsets is not None:
+                why = f"the archive has nothing of it, and {topic} has records from {offsets.start} to {offsets.end}"
+                return self._verifier.compare_with_source(
+                    source, topic, None, iter(()), source_compacted=compacted, unreadable=why
+                )
         common = None
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
             common = OffsetRange(low, end) if low <= end else None
         bounds = (common.start, common.next_offset) if common is not None else (0, 0)
-        records = read_partition(properties, topic, *bounds)
+        records = read(topic, *bounds)
         return self._verifier.compare_with_source(source, topic, common, records, source_compacted=compacted)
 
     def same_as_target(

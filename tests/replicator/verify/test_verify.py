@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pyarrow import RecordBatch
 
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
+from formats.control.gap import RETENTION, RecordedGap
 from formats.control.keys import watermarks_prefix
-from formats.errors import ConfigError
-from formats.segment import Segment, SourcePartition, format_key
+from formats.errors import BrokerUnavailable, ConfigError, TargetError
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from formats.topic_selection import TopicPattern
 from infra.archive.proofs import ProofStore
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
@@ -167,36 +169,95 @@ def test_a_control_object_that_cannot_be_decoded_is_a_finding_of_its_partition_a
 class Cluster:
     """An admin of a cluster whose topics have three partitions of ten records."""
 
+    refuses: ClassVar[set[str]] = set()  # topics
+    stable: ClassVar[int] = 10
+
     def __init__(self, _: object) -> None: ...
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         return {one: Watermarks(0, 10, None) for one in partitions}
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.stable)
+
     def configs(self, _: str) -> Mapping[str, str]:
         return {}
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        if refused := self.refuses.intersection(names):
+            raise TargetError(f"DESCRIBE of {refused} is not allowed")
         return {name: TopicFacts(name, "", 3) for name in names}
 
 
-@pytest.mark.parametrize("kind", [SOURCE_KIND, TARGET, DIRECT])
-def test_partitions_with_records_of_which_the_archive_has_nothing_are_compared(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World()
-    world.put(0, 9)
-    monkeypatch.setattr("replicator.verify.verify.KafkaAdmin", Cluster)
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Beside the archive. By the partition: how many milliseconds ago its records were written, if not a day ago."""
+    ages: dict[int, int] = {}
 
     def read_partition(_: object, partition: TopicPartition, low: int, end: int) -> Iterator[RecordBatch]:
-        yield records(range(low, end))
+        if end > Cluster.stable and partition.partition:
+            raise BrokerUnavailable("an open transaction")
+        if low < end:
+            at = time.time_ns() // 1_000_000 - ages.get(partition.partition, 24 * 3_600_000)
+            yield records(range(low, end), stamp=at) if partition.partition else records(range(low, end))
 
+    monkeypatch.setattr("replicator.verify.verify.KafkaAdmin", Cluster)
     monkeypatch.setattr("replicator.verify.verify.read_partition", read_partition)
+    monkeypatch.setattr(Cluster, "refuses", set())
+    monkeypatch.setattr(Cluster, "stable", 10)
+    return ages
+
+
+@pytest.mark.parametrize("kind", [SOURCE_KIND, TARGET, DIRECT])
+@pytest.mark.usefixtures("cluster")
+def test_partitions_with_records_of_which_the_archive_has_nothing_are_compared(kind: str) -> None:
+    world = World()
+    world.put(0, 9)
+    is_direct = kind == DIRECT  # which compares topics alone
+    assert compared(world, kind) == {"a/t/0": True, "a/t/1": is_direct, "a/t/2": is_direct}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_open_transaction_of_which_nothing_is_archived_ends_no_verification() -> None:
+    world = World()
+    world.put(0, 6)
+    Cluster.stable = 7
+    assert compared(world, SOURCE_KIND) == {"a/t/0": True, "a/t/1": False, "a/t/2": False}
+    Cluster.stable = 0
+    assert compared(world, SOURCE_KIND)["a/t/1"] is True, "all its records are of an open transaction"
+
+
+def compared(world: World, kind: str) -> Mapping[str, bool]:
     scope = VerifyScope(kind=kind, cluster=CONFIG, source_cluster=CONFIG if kind == DIRECT else None)
     with verification(world) as verified:
-        found = verified.run([scope])
-    is_direct = kind == DIRECT  # which compares topics alone
-    wanted = {"a/t/0": True, "a/t/1": is_direct, "a/t/2": is_direct}
-    assert {one["source"]: one["equal"] for one in found.entries} == wanted
+        return {one["source"]: one["equal"] for one in verified.run([scope]).entries}
+
+
+def test_what_is_not_to_be_archived_is_not_missed_beside_the_source(cluster: dict[int, int]) -> None:
+    """Neither records before the archive's begin, nor those that retention removed, nor those that are not sealed."""
+    world = World()
+    world.put(0, 9)
+    first, second = (SourcePartition(REGION, "t", number) for number in (1, 2))
+    world.control.begins.record(first, ArchiveBegin(offset=10, reason="start policy", recorded_at=world.clock.at))
+    gap = partial(RecordedGap, source=second, reason=RETENTION, low=0, high=10, recorded_at=world.clock.at)
+    world.control.gaps.record(gap(offsets=OffsetRange(0, 9)))
+    assert compared(world, SOURCE_KIND) == {"a/t/0": True, "a/t/1": True, "a/t/2": True}
+    cluster.update({1: 5000})
+    world = World()
+    world.put(0, 9)
+    assert compared(world, SOURCE_KIND) == {"a/t/0": True, "a/t/1": True, "a/t/2": False}
+    world.control.gaps.record(gap(offsets=OffsetRange(0, 3)))
+    assert compared(world, SOURCE_KIND)["a/t/2"] is False, "4 to 6 are in no gap"
+    damage(world, next(one.key for one in world.objects.memory.list("data/a/_control/v1/gaps/")))
+    assert compared(world, SOURCE_KIND)["a/t/2"] is False, "and the others have their verdicts"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_topic_that_may_not_be_described_does_not_end_the_verification() -> None:
+    world = World()
+    world.put(0, 9)
+    Cluster.refuses.add("t")
+    assert compared(world, SOURCE_KIND) == {"a/t/0": True}, "its stored partitions have their own verdict"
 
 
 def publish_of(world: World, number: int, topic_id: str, position: int, *, end: int | None = None) -> None:
