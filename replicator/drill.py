@@ -10,7 +10,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -18,16 +18,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
+from formats.errors import BrokerUnavailable, MalformedEvent, ReplicatorError, TargetError
 from formats.int_range import IntRange
 from formats.segment import SourcePartition
-from formats.topic_selection import select
-from infra.contracts.cluster import ClusterAdmin, TopicPartition, describe_each
+from infra.archive.archive import Archive
+from infra.contracts.cluster import ClusterAdmin, TopicFacts
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from replicator.config import Config
+from replicator.egress_topics import egress_topics
 from replicator.recovery_point import RecoveryPoint, archived_ends, recovery_point
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import ConflictKind, Options, Restore, TargetOptions
@@ -80,7 +81,8 @@ class Drilled:
 class Drill:
     """`config`: the configuration of the archive; `source`: that of the source cluster, None: `config`, if it is of
     that region; `scratch`: that of the disposable cluster to restore into. `sample`: number of partitions, chosen at
-    random; None: all."""
+    random; None: all. `renames`: topics get names of this drill, since the cluster may have topics of theirs.
+    `as_stored`: what egress reported and is not stored is no difference: the bucket gets a part of the archive."""
 
     config: Config
     scratch: Config
@@ -88,6 +90,8 @@ class Drill:
     source: Config | None = None
     sample: int | None = None
     spark: SparkSettings | None = None
+    renames: bool = True
+    as_stored: bool = False
 
     def run(self, stop: Stop) -> Drilled:
         """Raises what a restore raises, and TargetError when the scratch cluster is one that the archive is of, or that
@@ -139,7 +143,8 @@ class Drill:
             raise DrillStopped("stopped before everything was restored: nothing was measured")
         restored = time.monotonic()
         differences = list(_differences(outcomes))
-        differences += [f"{source}: missing {one}, which egress reported as archived" for source, one in plan.lacking]
+        lacking = [] if self.as_stored else plan.lacking
+        differences += [f"{source}: missing {one}, which egress reported as archived" for source, one in lacking]
         # the archive may hold more by now: compare only the planned offsets, which were restored
         planned = {p.source: IntRange(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         entries = self._compared(into, selection, planned, stop)
@@ -147,7 +152,7 @@ class Drill:
         bad = {o.source for o in outcomes if not (o.is_whole and o.is_done)} | {
             entry["source"] for entry in entries if not entry["equal"]
         }
-        bad |= {str(source) for source, _ in plan.lacking}
+        bad |= {str(source) for source, _ in lacking}
         if bad:  # offsets missing in the middle of the archive are lost, too, and have no age
             behind = RecoveryPoint(None, f"{len(bad)} partitions would not be back, or not as they were")
         return Drilled(
@@ -167,7 +172,7 @@ class Drill:
 
     def _apart(self, selection: Selection) -> Selection:
         """Under names of its own, unless the selection renames: a topic that exists there is none of this drill."""
-        if selection.renaming != Renaming():
+        if selection.renaming != Renaming() or not self.renames:
             return selection
         return replace(selection, renaming=Renaming(template=f"drill-{uuid.uuid4().hex[:8]}.{TOPIC_SIGN}"))
 
@@ -213,23 +218,25 @@ class Drill:
             archive = open_archive(self.config, stop, opened)
             pool = opened.enter_context(ThreadPoolExecutor(LISTINGS, "rpo"))
             try:
-                selected = self._selected(file, KafkaAdmin(admin))
-                ends = archived_ends(archive, region, sources_of(archive, self.selection), selected, pool)
+                topics, cluster_id = self._topics(file, KafkaAdmin(admin), archive)
+                ends = archived_ends(
+                    archive, region, topics, cluster_id=cluster_id, wants=self.selection.wants, pool=pool
+                )
                 return recovery_point(probe, ends, SystemClock().now(), cluster)
             except (BrokerUnavailable, TargetError) as error:
                 return RecoveryPoint(None, f"{cluster} was asked: {error}")
+            except MalformedEvent as error:
+                return RecoveryPoint(None, f"how far {region} is archived is not known: {error}")
 
-    def _selected(self, file: Config, admin: ClusterAdmin) -> Sequence[TopicPartition]:
-        """The selected partitions of topics that the egress of `file` archives; none without [egress]. Raises
-        BrokerUnavailable, TargetError."""
-        if file.egress is None:
-            return []
-        names = [
-            name for name in select(admin.topics(), file.egress.rules, file.own_topics) if self.selection.matches(name)
-        ]
-        topics, _ = describe_each(admin, names)
-        partitions = [one for facts in topics.values() for one in facts.partitions]
-        return [one for one in partitions if self.selection.wants(one.topic, one.partition)]
+    def _topics(self, file: Config, admin: ClusterAdmin, archive: Archive) -> tuple[Collection[TopicFacts], str]:
+        """The selected topics that are stored, or that the egress of `file` archives, and the id of their cluster.
+        Raises BrokerUnavailable, and TargetError when one of them may not be described."""
+        names = {source.topic for source in sources_of(archive, self.selection)}
+        if file.egress is not None:
+            claimed = archive.control.claims.paths(self.selection.region)
+            selected = egress_topics(admin.topics(), claimed, file.egress, file.own_topics)
+            names |= {name for name in selected if self.selection.matches(name)}
+        return admin.describe(sorted(names)).values(), admin.cluster_id()
 
 
 def append(history: Path, drilled: Drilled) -> None:

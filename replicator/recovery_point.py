@@ -6,16 +6,17 @@ log               low ────┬────────── stable   the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 
 from formats.coverage import joined
-from formats.incarnation import Incarnation
-from formats.segment import SourcePartition
+from formats.gap_acceptance import losses
+from formats.incarnation import current
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
-from infra.contracts.cluster import LogProbe, TopicPartition
+from infra.contracts.cluster import LogProbe, TopicFacts, TopicPartition
 from replicator.first_few import first_few
 
 NAMED = 3  # partitions of a reason
@@ -29,36 +30,51 @@ class RecoveryPoint:
     unknown: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedEnd:
+    """`next_offset`: the first offset that is in no segment and no recorded gap; None: nothing was ever archived, so
+    egress begins where the log does. `lost`: recorded losses that are not accepted."""
+
+    next_offset: int | None
+    lost: Sequence[OffsetRange] = ()
+
+
 def archived_ends(
     archive: Archive,
     region: str,
-    stored: Sequence[SourcePartition],
-    selected: Collection[TopicPartition],
+    topics: Collection[TopicFacts],
+    *,
+    cluster_id: str,
+    wants: Callable[[str, int], bool],
     pool: Executor,
-) -> Mapping[TopicPartition, int | None]:
-    """Of the `stored` partitions, and of those that egress selects, the first offset that is in no segment and no
-    recorded gap; None: nothing was ever archived, so egress begins where the log does. Raises StoreUnavailable,
-    MalformedEvent."""
-    incarnations = {source.topic: Incarnation(source.topic, source.incarnation) for source in stored}
-    sources = {TopicPartition(source.topic, source.partition): source for source in stored}
-    for one in selected:
-        if one not in sources:
-            incarnation = incarnations.get(one.topic, Incarnation(one.topic, ""))
-            sources[one] = SourcePartition.of(region, incarnation, one.partition)
-    found = pool.map(lambda source: _next_offset(archive, source), sources.values())
+) -> Mapping[TopicPartition, ArchivedEnd]:
+    """Of the partitions of `topics` that are wanted. A topic that was created again since it was archived is another
+    one, and nothing of it is. `cluster_id`: of the cluster that has them. Raises StoreUnavailable, MalformedEvent."""
+    claims = archive.control.claims
+    claimed = claims.paths(region)
+    firsts = dict(zip(topics, pool.map(lambda one: claims.of(region, one.name), topics), strict=True))
+    sources: dict[TopicPartition, SourcePartition] = {}
+    for facts, first in firsts.items():
+        first_id = None if first is None else first.topic_id
+        incarnation = current(facts.name, facts.topic_id, cluster_id, first_id=first_id, claimed=claimed)
+        for at in facts.partitions:
+            if wants(at.topic, at.partition):
+                sources[at] = SourcePartition.of(region, incarnation, at.partition)
+    found = pool.map(lambda source: _archived_end(archive, source), sources.values())
     return dict(zip(sources, found, strict=True))
 
 
-def _next_offset(archive: Archive, source: SourcePartition) -> int | None:
-    found = archive.listing(source)
-    end = joined([*(info.segment.offsets for info in found.infos), *found.recorded]).next_offset
+def _archived_end(archive: Archive, source: SourcePartition) -> ArchivedEnd:
+    gaps = archive.control.gaps.of(source)  # first: then every segment that was stored before a gap is listed
+    stored = joined(info.segment.offsets for info in archive.segments.list(source))
+    end = joined([*stored.runs, *(gap.offsets for gap in gaps)]).next_offset
     if end is None and (begin := archive.control.begins.of(source)) is not None:
-        return begin.offset
-    return end
+        end = begin.offset
+    return ArchivedEnd(end, losses(gaps, (), stored))
 
 
 def recovery_point(
-    probe: LogProbe, ends: Mapping[TopicPartition, int | None], now: datetime, cluster: str
+    probe: LogProbe, ends: Mapping[TopicPartition, ArchivedEnd], now: datetime, cluster: str
 ) -> RecoveryPoint:
     """`ends`: of `archived_ends`. `cluster`: the name of the source's cluster in a reason. Raises BrokerUnavailable,
     TargetError."""
@@ -67,16 +83,23 @@ def recovery_point(
         return RecoveryPoint(None, f"{cluster} was asked, and has none of these topics: is it the source?")
     waiting: dict[TopicPartition, int] = {}
     lost: list[str] = []
+    beyond: list[str] = []
     for one, log in logs.items():
-        archived = ends[one]
+        archived = ends[one].next_offset
+        lost += [f"offsets {offsets.start} to {offsets.end} of {one}" for offsets in ends[one].lost]
         if archived is not None and archived < log.low:
             lost.append(f"offsets {archived} to {log.low - 1} of {one}")
+        if archived is not None and archived > log.high:
+            beyond.append(f"{one} up to {archived - 1}, and its log ends at {log.high - 1}")
         next_offset = max(log.low if archived is None else archived, log.low)
         if next_offset < log.stable:
             waiting[one] = next_offset
     if lost:
         why = "the source removed them before they were archived"
         return RecoveryPoint(None, f"{first_few(lost, NAMED)} are lost: {why}")
+    if beyond:
+        why = "was that log cut, or is it another cluster?"
+        return RecoveryPoint(None, f"the archive has {first_few(beyond, NAMED)}: {why}")
     timestamps = probe.timestamps(waiting)
     silent = {one: offset for one, offset in waiting.items() if one not in timestamps}
     if unknown := sorted(silent.keys() - set(probe.without_records(silent))):

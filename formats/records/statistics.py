@@ -119,6 +119,11 @@ def total_bytes(batch: pa.RecordBatch) -> int:
     return int(pc.sum(record_bytes(batch)).as_py() or 0)
 
 
+def is_any_before(batch: pa.RecordBatch, timestamp_ms: int) -> bool:
+    """Whether a record has a timestamp before this one; none, which is -1, is before."""
+    return bool(pc.any(pc.less(batch.column("timestamp").view(pa.int64()), timestamp_ms)).as_py())
+
+
 def _running_totals(array: pa.Array) -> pa.Int32Array:
     """Bytes before each element of a binary or string array, and before its end; the first total may be above 0."""
     if not len(array):

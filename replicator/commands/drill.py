@@ -58,6 +58,10 @@ def drill(  # noqa: PLR0917 -- options of a command
         typer.Option("--metrics-file", metavar="FILE", help="Write metrics for Prometheus' textfile collector."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run on Spark: compaction.master of the file.")] = False,
+    as_stored: Annotated[
+        bool,
+        typer.Option("--as-stored", help="Go by what is stored alone: egress reported more than this bucket gets."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rehearse a restore, and measure RTO and RPO.
@@ -96,6 +100,8 @@ def drill(  # noqa: PLR0917 -- options of a command
             source=None if source is None else load_other_config(source),
             sample=sample,
             spark=spark_if(spark, settings),
+            renames=into is not None,
+            as_stored=as_stored,
         ).run(stop)
     if history is not None:
         append(history, found)

@@ -55,6 +55,7 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
     with Clients(settings) as reach:
         sources = [s for found in reach.pool.map(reach.control.gaps.sources, sorted(regions)) for s in found]
         recorded = [gap for found in reach.pool.map(reach.control.gaps.of, sources) for gap in found]
+        archived = _archived(reach, recorded)
         skipped: Sequence[Skipped] = ()
         if settings.ingress is not None:
             reach.checkpoints.read()
@@ -63,10 +64,15 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
         recorded = [gap for gap in recorded if gap.recorded_at >= first]
         skipped = [one for one in skipped if one.at >= first]
     if as_json:
-        print_json({"source": [_gap_json(g) for g in recorded], "destination": [_skipped_json(s) for s in skipped]})
+        print_json(
+            {
+                "source": [{**_gap_json(gap), "archived_since": gap in archived} for gap in recorded],
+                "destination": [_skipped_json(s) for s in skipped],
+            }
+        )
     else:
         for gap in recorded:
-            print_text(_gap_text(gap))
+            print_text(_gap_text(gap) + (", and archived since" if gap in archived else ""))
         for one in skipped:
             print_text(
                 f"{one.key.source} {one.offsets}: {_offsets(one.offsets)} skipped on "
@@ -74,7 +80,7 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
             )
         if not recorded and not skipped:
             print_text("no gaps are recorded" if since is None else f"no gaps are recorded since {since}")
-    if any(gap.is_loss for gap in recorded) or skipped:
+    if any(gap.is_loss and gap not in archived for gap in recorded) or skipped:
         raise typer.Exit(DIFFERENCES)
 
 
@@ -186,6 +192,17 @@ def _record(reach: Clients, gap: RecordedGap) -> None:
     stored_gap = next((g for g in reach.control.gaps.of(gap.source) if g.offsets == gap.offsets), None)
     if stored_gap is None or not stored_gap.is_accepted:
         raise TargetError(f"{gap.source} {gap.offsets} was just recorded for another reason: run it again")
+
+
+def _archived(reach: Clients, recorded: Sequence[RecordedGap]) -> Sequence[RecordedGap]:
+    """Those recorded as a loss that segments cover by now: they were archived later, or put back."""
+    from formats.gap_acceptance import losses
+    from infra.archive.forward_listing import covered
+
+    lost = [gap for gap in recorded if gap.is_loss]
+    sources = sorted({gap.source for gap in lost})
+    stored = dict(zip(sources, reach.pool.map(lambda one: covered(reach.store, one), sources), strict=True))
+    return [gap for gap in lost if not losses([gap], (), stored[gap.source])]
 
 
 def _gap_text(gap: RecordedGap) -> str:

@@ -27,13 +27,14 @@ from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, T
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
-from formats.topic_selection import select
 from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
+from replicator.egress_topics import described
+from replicator.first_few import first_few
 from replicator.offsets import TranslatedOffset, TranslatedOffsets
 from replicator.services.clients import Clients
 
@@ -56,6 +57,7 @@ class HandoverPlan:
     flows_back: bool = False  # egress is configured here
     unarchived: Mapping[str, int] = field(default_factory=dict)  # by group: offsets it has read here of topics that
     # egress archives, and that egress has not archived
+    hidden: Mapping[str, str] = field(default_factory=dict)  # topics that egress archives and that may not be described
 
     @property
     def is_done(self) -> bool:
@@ -90,6 +92,12 @@ class HandoverPlan:
             yield (
                 f"group {group} has read {count} offsets of topics of {self.here} that egress has not archived: wait "
                 f"until `replicator status` shows no lag there, or it continues before them in {self.to}"
+            )
+        if self.hidden:
+            where, (topic, why) = first_few(sorted(self.hidden), 3), min(self.hidden.items())
+            yield (
+                f"whether groups have read what egress has not archived is not known of {where} "
+                f"({topic}: {why}): allow DESCRIBE on the topics that egress archives"
             )
         for group, why in self.unseen.items():
             yield f"group {group} is not handed over: {why}"
@@ -134,6 +142,7 @@ class Handover:
             if facts.members or facts.state not in INACTIVE:
                 active[group] = f"{facts.state}, with {facts.members} members,"
         paths = {source_of(one).path for some in groups.values() for one in some if one.source}
+        unarchived, hidden = self._unarchived(groups, translated.routes.keys())
         return HandoverPlan(
             to=self.to,
             here=config.region,
@@ -147,19 +156,25 @@ class Handover:
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
             superseded=_superseded(route for some in translated.routes.values() for route in some),
             flows_back=config.egress is not None,
-            unarchived=self._unarchived(groups, translated.routes.keys()),
+            unarchived=unarchived,
+            hidden=hidden,
         )
 
-    def _unarchived(self, groups: Collection[str], destinations: Collection[str]) -> Mapping[str, int]:
-        """Not of `destinations`, whose records came from there. Read in this order: what is archived only grows."""
-        egress, admin, reader = self.clients.config.egress, self.clients.admin, self.clients.groups
-        if egress is None or not groups:
-            return {}
-        names = select(admin.topics(), egress.rules, self.clients.config.own_topics).keys() - set(destinations)
-        topics = admin.describe(names).values()
-        partitions = [partition for one in topics for partition in one.partitions]
+    def _unarchived(
+        self, groups: Collection[str], destinations: Collection[str]
+    ) -> tuple[Mapping[str, int], Mapping[str, str]]:
+        """See `HandoverPlan.unarchived` and `hidden`. Not of `destinations`, whose records came from there. Read in
+        this order: what is archived only grows."""
+        clients = self.clients
+        config, admin, reader = clients.config, clients.admin, clients.groups
+        if config.egress is None or not groups:
+            return {}, {}
+        claimed = clients.control.claims.paths(config.region)
+        topics, refused = described(admin, claimed, config.egress, config.own_topics)
+        hidden = {name: str(error) for name, error in refused.items() if name not in destinations}
+        partitions = [at for name, one in topics.items() if name not in destinations for at in one.partitions]
         read = {group: reader.committed(group, partitions) for group in groups}
-        archived = reader.committed(egress.group_id, partitions)
+        archived = reader.committed(config.egress.group_id, partitions)
         found = {
             group: sum(
                 max(one.next_offset - (archived[at].next_offset if at in archived else 0), 0)
@@ -167,7 +182,7 @@ class Handover:
             )
             for group, some in read.items()
         }
-        return {group: count for group, count in found.items() if count}
+        return {group: count for group, count in found.items() if count}, hidden
 
     def _unseen(self, groups: Collection[str]) -> Mapping[str, str]:
         """Those that exist, or may: a listing leaves out what a broker does not answer, or this principal may not

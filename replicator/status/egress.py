@@ -12,11 +12,13 @@ from egress.topics.claims import unclaimed_segments
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import Extent, joined, uncovered
+from formats.errors import MalformedEvent
 from formats.forks import explain, unresolved
-from formats.incarnation import current, topics_of
+from formats.gap_acceptance import losses
+from formats.incarnation import current
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import select, unmatched
+from formats.topic_selection import unmatched
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
@@ -36,7 +38,8 @@ from infra.contracts.cluster import (
 )
 from infra.settings.field import dotted
 from replicator.absent_topics import absent_from_cluster
-from replicator.config import EgressSettings, EgressTopicSettings
+from replicator.config import EgressSettings
+from replicator.egress_topics import egress_topics
 from replicator.status.archive import archived as archived_partitions
 from replicator.status.begins import SeenBegin, recorded_begins
 from replicator.status.members import missing_members
@@ -92,6 +95,15 @@ class EgressStatus:
         return [*found, self.silent] if self.silent else found
 
 
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """Of one partition. `recorded` is empty where `problem` says that one of them cannot be decoded."""
+
+    recorded: Sequence[RecordedGap]
+    offsets: tuple[OffsetRange, ...]
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSources:
     """What the state is read from."""
@@ -111,11 +123,11 @@ class EgressSources:
         """Read the state: one request for each recorded gap, and those of `recorded_begins`, beside others. Raises
         StoreUnavailable, BrokerUnavailable, TargetError, MalformedEvent."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
-        gap_sources = pool.submit(self.control.gaps.sources, self.region)
+        gap_sources = pool.submit(lambda: frozenset(self.control.gaps.sources(self.region)))
         fork_sources = pool.submit(self.control.forks.sources, self.region)
         claimed = self.control.claims.paths(self.region)
         listed = self.admin.topics()
-        selected = self._names(listed, claimed)
+        selected = egress_topics(listed, claimed, self.settings, self.own_topics)
         topics, refused = describe_each(self.admin, selected)
         partitions = [partition for facts in topics.values() for partition in facts.partitions]
         # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
@@ -139,18 +151,25 @@ class EgressSources:
         proofs = read_proofs(self.proofs, paths, pool)
         stored = archived_partitions(self.store, paths, {}, pool)
         archived = {source: found.extent for source, found in stored.items()}
-        with_gaps = gap_sources.result()
-        recorded = dict(zip(with_gaps, pool.map(self.control.gaps.of, with_gaps), strict=True))
-        gaps = {source: tuple(gap.offsets for gap in some) for source, some in recorded.items()}
-        ends = self.probe.ends(partitions)
-        since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
-        commits = committed.result()
-        forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
-        lost = {source: _losses(some, forks.get(source, ())) for source, some in recorded.items()}
         here = {
             TopicPartition(name, p): SourcePartition.of(self.region, incarnations[name], p)
             for name, facts in topics.items()
             for p in range(facts.partition_count)
+        }
+        with_gaps = [source for source in here.values() if source in gap_sources.result()]
+        seen = dict(zip(with_gaps, pool.map(self._gaps, with_gaps), strict=True))
+        gaps = {source: one.offsets for source, one in seen.items()}
+        ends = self.probe.ends(partitions)
+        since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
+        commits = committed.result()
+        forks = {
+            source: waiting
+            for source in fork_sources.result()
+            if (waiting := self._waiting(source, seen.get(source, _Gaps((), ())), archived.get(source, Extent())))
+        }
+        lost = {
+            source: losses(one.recorded, forks.get(source, ()), archived.get(source, Extent()))
+            for source, one in seen.items()
         }
         names = {name: incarnations[name].id or facts.topic_id for name, facts in topics.items()}
         commits = {p: c for p, c in commits.items() if _is_of(c, names[p.topic], topics[p.topic].topic_id)}
@@ -222,6 +241,12 @@ class EgressSources:
             else row
             for row in rows
         ]
+        rows = [
+            replace(row, problems=(*row.problems, one.problem))
+            if (one := seen.get(row.source)) is not None and one.problem
+            else row
+            for row in rows
+        ]
         return EgressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
@@ -248,26 +273,21 @@ class EgressSources:
                 what = absent_from_cluster(name, listed)
                 yield f"{dotted(['egress', 'topics', name])}: {what}: correct the name, or create the topic"
 
-    def _names(self, listed: Iterable[str], claimed: Iterable[str]) -> Mapping[str, EgressTopicSettings]:
-        """The selected topics. A listing omits topics that the principal may not describe: topics that the
-        configuration or the archive names are described by name, which distinguishes a denial from absence."""
-        by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
-        return select({*listed, *by_name, *topics_of(claimed)}, self.settings.rules, self.own_topics)
+    def _waiting(self, source: SourcePartition, gaps: _Gaps, archived: Extent) -> Sequence[LogFork]:
+        return unresolved(self.control.forks.of(source), gaps.recorded, archived.runs)
 
-    def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
-        return unresolved(self.control.forks.of(source), self.control.gaps.of(source), archived.runs)
+    def _gaps(self, source: SourcePartition) -> _Gaps:
+        try:
+            recorded = self.control.gaps.of(source)
+        except MalformedEvent as error:  # of this partition alone; its key has the offsets
+            problem = f"what is missing is not known: {error}"
+            return _Gaps((), tuple(self.control.gaps.ranges(source)), problem)
+        return _Gaps(recorded, tuple(gap.offsets for gap in recorded))
 
     def _again(self, source: SourcePartition) -> tuple[Extent, Sequence[OffsetRange]]:
         """List again, segments before gaps: a gap is recorded before its segments are removed."""
         found = joined(info.segment.offsets for info in self.store.list(source))
         return found, self.control.gaps.ranges(source)
-
-
-def _losses(gaps: Iterable[RecordedGap], forks: Sequence[LogFork]) -> Sequence[OffsetRange]:
-    """What an operator has to accept. A fork that waits says what to do with what it contests."""
-    return [
-        gap.offsets for gap in gaps if gap.is_loss and not any(gap.offsets.overlaps(fork.contested) for fork in forks)
-    ]
 
 
 def explain_losses(source: SourcePartition, lost: Sequence[OffsetRange]) -> str:

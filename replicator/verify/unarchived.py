@@ -8,12 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from formats.coverage import uncovered
 from formats.errors import TargetError
 from formats.records.milliseconds import ms_at_or_before
+from formats.records.statistics import is_any_before
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks, describe_each
@@ -65,7 +63,6 @@ def unarchived(
         return None
     since = ms_at_or_before(now - COPIED_WITHIN)
     for offsets in uncovered([gap.offsets for gap in control.gaps.of(source)], OffsetRange(start, end)):
-        for batch in read(topic, offsets.start, offsets.next_offset):
-            if pc.any(pc.less(batch.column("timestamp").view(pa.int64()), since)).as_py():
-                return offsets
+        if any(is_any_before(batch, since) for batch in read(topic, offsets.start, offsets.next_offset)):
+            return offsets
     return None

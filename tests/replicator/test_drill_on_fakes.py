@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from formats.control.claim import TopicClaim
+from formats.control.gap import RETENTION, RecordedGap
 from formats.errors import BrokerUnavailable, TargetError
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
@@ -168,12 +169,14 @@ def test_a_drill_that_is_stopped_while_spark_compares_measures_nothing(monkeypat
     assert done == [1]
 
 
-def rpo(monkeypatch: pytest.MonkeyPatch, world: World, probe: FakeProbe, **egress: object) -> RecoveryPoint:
+def rpo(monkeypatch: pytest.MonkeyPatch, world: World, probe: FakeProbe, **hides: str) -> RecoveryPoint:
+    """`hides`: topics that may not be described, with the reason."""
     broker = FakeBroker()
     broker.create("t", partitions=2)
     broker.create("other", partitions=1)
     monkeypatch.setattr("replicator.drill.open_archive", lambda *_: world.archive)
-    monkeypatch.setattr("replicator.drill.KafkaAdmin", lambda *_: FakeAdmin(broker))
+    admin = FakeAdmin(broker, ids={"t": "id-t"}, hides=hides)
+    monkeypatch.setattr("replicator.drill.KafkaAdmin", lambda *_: admin)
     monkeypatch.setattr("replicator.drill.KafkaLogProbe", lambda *_, **__: probe)
     config = replace(SCRATCH, egress=EgressSettings(topics=(TopicRule(TopicPattern("^.*"), EgressTopicSettings()),)))
     return replace(DRILL, config=config)._behind(Stop())
@@ -189,7 +192,10 @@ def test_the_rpo_is_of_all_that_egress_selects(monkeypatch: pytest.MonkeyPatch) 
     found = rpo(monkeypatch, world, probe).seconds
     assert found is not None
     assert 7200 <= found < 7300
-    world.record_gap(0, 9, partition=1)  # retention of the archive, of all that there was
+    removed, source = OffsetRange(0, 9), SourcePartition(REGION, "t", 1)  # all that there was
+    world.control.gaps.record(
+        RecordedGap(source=source, offsets=removed, reason=RETENTION, low=0, high=10, recorded_at=AT)
+    )
     assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
 
 
@@ -200,6 +206,55 @@ def test_what_the_source_removed_before_it_was_archived_is_lost(monkeypatch: pyt
     probe = FakeProbe({TopicPartition("t", 0): LogEnds(low=5000, stable=5000, high=5000)})
     why = "offsets 10 to 4999 of t/0 are lost: the source removed them before they were archived"
     assert rpo(monkeypatch, world, probe) == RecoveryPoint(None, why)
+
+
+def test_a_loss_that_egress_recorded_is_lost_until_it_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, here = World(), TopicPartition("t", 0)
+    world.put(0, 9)
+    world.put(20, 29)
+    probe = FakeProbe({here: LogEnds(low=20, stable=30, high=30)})
+    gap = RecordedGap(
+        source=SourcePartition(REGION, "t", 0),
+        offsets=OffsetRange(10, 19),
+        reason="late",
+        low=20,
+        high=30,
+        recorded_at=AT,
+    )
+    world.control.gaps.record(gap)
+    why = "offsets 10 to 19 of t/0 are lost: the source removed them before they were archived"
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(None, why)
+    world.control.gaps.record(replace(gap, is_accepted=True))
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
+
+
+@pytest.mark.parametrize("stable", [5, 500])
+def test_nothing_of_a_topic_that_was_created_again_is_archived(monkeypatch: pytest.MonkeyPatch, stable: int) -> None:
+    world, here = World(), TopicPartition("t", 0)
+    world.put(0, 9)
+    claim = TopicClaim(topic_id="before", cluster_id="c", number=0, claimed_at=AT)
+    world.control.claims.record(REGION, "t", claim)
+    probe = FakeProbe({here: LogEnds(low=0, stable=stable, high=stable)})
+    probe.stamped = {here: datetime.now(UTC) - timedelta(hours=6)}
+    found = rpo(monkeypatch, world, probe).seconds
+    assert found is not None
+    assert 21_600 <= found < 21_700
+
+
+def test_the_rpo_is_not_known_where_the_log_ends_before_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.put(0, 9)
+    probe = FakeProbe({TopicPartition("t", 0): LogEnds(low=0, stable=6, high=6)})
+    found = rpo(monkeypatch, world, probe)
+    assert found.seconds is None
+    assert found.unknown.startswith("the archive has t/0 up to 9, and its log ends at 5: was that log cut")
+
+
+def test_the_rpo_is_not_known_where_a_topic_may_not_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.put(0, 9)
+    found = rpo(monkeypatch, world, FakeProbe({}), t="TOPIC_AUTHORIZATION_FAILED")
+    assert (found.seconds, found.unknown.endswith("was asked: TOPIC_AUTHORIZATION_FAILED")) == (None, True)
 
 
 def test_a_record_without_an_answer_has_no_age(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +343,14 @@ def test_what_egress_reported_and_is_not_stored_is_a_difference(monkeypatch: pyt
     drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop())
     assert drilled.differences == ["a/t/1: missing [0,9], which egress reported as archived"]
     assert (drilled.bad, drilled.behind_seconds, drilled.is_good) == (1, None, False)
+    drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION, as_stored=True).run(Stop())
+    assert (drilled.bad, drilled.behind_seconds, drilled.is_good) == (0, 3.0, True)
+
+
+def test_topics_keep_their_names_in_a_cluster_of_the_drill_alone() -> None:
+    """With a name of this drill before it, a long one would be none that Kafka takes."""
+    assert replace(DRILL, renames=False)._apart(SELECTION) is SELECTION
+    assert DRILL._apart(SELECTION).renaming("t").startswith("drill-")
 
 
 def test_drills_of_the_same_moment_are_restores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from formats.control.gap import RecordedGap
 from formats.messages.delivery_checkpoint import CheckpointKey, Skipped
-from formats.segment import OffsetRange, SourcePartition
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator import main
@@ -76,6 +77,16 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
 def test_what_is_listed(run: Run, since: datetime | None, code: int, listed: Sequence[str]) -> None:
     found, out, _ = run(*([] if since is None else ["--since", since.isoformat()]))
     assert (found, [line.partition(":")[0] for line in out.splitlines()]) == (code, listed)
+
+
+def test_a_loss_that_was_archived_after_all_is_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoints, "skipped", lambda _: [])
+    assert run()[0] == 3
+    for offsets in (OffsetRange(0, 2), OffsetRange(3, 4)):
+        key = format_key("data", Segment(SOURCE, 0, offsets))
+        Clients.objects.put_new(key, io.BytesIO(b"x"), 1)  # type: ignore[attr-defined]  # that of the fixture
+    code, out, _ = run()
+    assert (code, out.rstrip().endswith("when the log held 5 to 9, and archived since")) == (0, True)
 
 
 def test_a_time_without_a_zone_is_refused(run: Run) -> None:

@@ -23,7 +23,7 @@ from replicator.offsets import TranslatedOffset
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
-from tests.ingress.world import source_settings
+from tests.ingress.world import World, source_settings
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -146,9 +146,21 @@ def test_what_groups_have_read_and_egress_has_not_archived_is_named() -> None:
     )
     rules = (TopicRule(TopicPattern("^.*clicks"), EgressTopicSettings()),)
     config = SimpleNamespace(egress=EgressSettings(topics=rules, group_id="egress"), own_topics=(), region="eu")
-    clients: Any = SimpleNamespace(config=config, admin=FakeAdmin(broker), groups=groups)
+    admin, control = FakeAdmin(broker), World().control
+    clients: Any = SimpleNamespace(config=config, admin=admin, groups=groups, control=control)
     ledger: Any = None
-    found = Handover(clients=clients, to="us", ledger=ledger)._unarchived(["billing", "search"], ["us.clicks"])
+    half = Handover(clients=clients, to="us", ledger=ledger)
+    found, hidden = half._unarchived(["billing", "search"], ["us.clicks"])
     assert found == {"billing": 17}, "of the topic that is archived, and did not come from there"
+    assert hidden == {}
     [problem] = handover(translated("us/orders/0", 0, 5), unarchived=found).problems
     assert problem.startswith("group billing has read 17 offsets of topics of eu that egress has not archived")
+    # a cluster lists no topic that may not be described; the archive says that there is one
+    admin.hides["clicks"] = "TOPIC_AUTHORIZATION_FAILED"
+    control.claims.record("eu", "clicks", TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=NOW))
+    found, hidden = half._unarchived(["billing", "search"], ["us.clicks"])
+    assert (found, set(hidden)) == ({}, {"clicks"})
+    [problem] = handover(translated("us/orders/0", 0, 5), hidden=hidden).problems
+    assert problem.startswith(
+        "whether groups have read what egress has not archived is not known of clicks (clicks: TO"
+    )

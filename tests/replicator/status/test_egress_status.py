@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
-from formats.control.keys import fork_key
+from formats.control.keys import fork_key, gap_key
 from formats.coverage import joined
 from formats.errors import BrokerUnavailable
 from formats.forks import explain
@@ -300,6 +301,31 @@ def test_a_recorded_loss_is_a_problem_until_it_is_accepted() -> None:
     assert "`replicator gaps accept a/t/0 5-9 --reason TEXT --yes` accepts it" in problem
     cluster.control.gaps.record(replace(late, reason="known", is_accepted=True))
     assert cluster.status().problems == []
+
+
+def test_a_loss_that_was_archived_after_all_is_none() -> None:
+    """By `backfill --gaps`, or since the object was put back: the record stays."""
+    cluster = Cluster()
+    holed(cluster)
+    late = RecordedGap(source=SOURCE, offsets=OffsetRange(5, 9), reason="retention", low=10, high=15, recorded_at=NOW)
+    cluster.control.gaps.record(late)
+    assert cluster.status().problems == []
+    cluster.control.gaps.record(replace(late, offsets=OffsetRange(12, 20)))
+    (problem,) = cluster.status().problems
+    assert problem.startswith("a/t/0: offsets [12,20] were lost before they were archived: ")
+
+
+def test_a_gap_that_cannot_be_decoded_is_a_problem_of_its_partition_alone() -> None:
+    cluster = Cluster()
+    cluster.world.remove(holed(cluster)[1], notify=False)
+    objects = cluster.world.objects.memory
+    for source in (SOURCE, SourcePartition("a", "gone", 3)):
+        key = gap_key("data", source, OffsetRange(5, 9))
+        objects.put_new(key, io.BytesIO(b"{"), 1)
+    status = cluster.status()
+    assert SOURCE in [one.source for one in status.partitions]
+    (problem,) = status.problems
+    assert problem.startswith("a/t/0: what is missing is not known: ")
 
 
 def test_of_many_losses_the_first_is_named() -> None:
