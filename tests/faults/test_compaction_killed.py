@@ -20,6 +20,7 @@ import pytest
 
 from formats.control.gap import RETENTION, RecordedGap, encode_gap
 from formats.control.keys import gap_key, watermarks_prefix
+from formats.control.watermarks import encode_watermarks
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
@@ -33,6 +34,7 @@ from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.on_spark import QUICK
 from tests.processes.below import marked
 from tests.processes.harness import to_toml
+from tests.replicator.restore.published import watermarks
 
 pytestmark = pytest.mark.integration
 
@@ -137,8 +139,9 @@ class Archive:
             recorded_at=datetime.now(UTC),
         )
         self._put(gap_key("data", source, gap.offsets), encode_gap(gap))
+        reported = encode_watermarks(watermarks(datetime.now(UTC), {"orders": (120,)}))
         for number in (1, 2, 3):  # put within a minute: at least one of them is thinned
-            self._put(f"{watermarks_prefix('data', source.region)}{number:020d}", b"x")
+            self._put(f"{watermarks_prefix('data', source.region)}{number:020d}", reported)
 
     def _store(self, level: int, stretch: Stretch) -> None:
         body = io.BytesIO()
