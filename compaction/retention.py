@@ -27,6 +27,7 @@ from datetime import datetime
 
 from compaction.retention_settings import RetentionRule
 from formats.control.lease import SKEW
+from formats.control.quarantine import REMEDY
 from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.settings.units import format_age, format_duration, format_size
@@ -159,5 +160,5 @@ def _from_the_future(info: SegmentInfo, now: datetime) -> str:
 def _quarantined(segments: Sequence[Segment]) -> str:
     return (
         f"{segments[0]} is quarantined{f', and {len(segments) - 1} more' if len(segments) > 1 else ''}: what it holds "
-        "is unknown; restore it from a copy of the bucket, or delete it there"
+        f"is unknown; {REMEDY}"
     )

@@ -100,6 +100,14 @@ def _to_json(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
+def _time(value: Any) -> datetime:
+    """Aware: one without a time zone cannot be compared with others."""
+    found = datetime.fromisoformat(value)
+    if found.tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return found
+
+
 def _from_json(kind: Any) -> FromJson:
     """A function that converts a JSON value to the field's type."""
     if isinstance(kind, UnionType):
@@ -110,7 +118,7 @@ def _from_json(kind: Any) -> FromJson:
         inner = _from_json(get_args(kind)[0])
         return lambda value: tuple(map(inner, value))
     if kind is datetime:
-        return datetime.fromisoformat
+        return _time
     if kind in (int, str, bool) or issubclass(kind, StrEnum):
         plain: FromJson = kind
         return plain

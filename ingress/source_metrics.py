@@ -57,6 +57,8 @@ class SourceMetrics:
     def _observe(self, partitions: Collection[SourcePartition]) -> None:
         for source in partitions:
             report = self._latest.get(source.region, SourceReport())
+            if report.lacks(source.topic):
+                self._forget(source)  # deleted there, or no longer archived: nothing more of it is awaited
             end, as_of = report.stable_end(source.topic, source.partition), report.as_of
             if end is not None and as_of is not None:
                 self._lags.setdefault(source, CopyLag()).observed(end, as_of)
@@ -68,11 +70,14 @@ class SourceMetrics:
             age = max((now - beat_at).total_seconds(), 0.0)
             self.metrics.gauge("source_heartbeat_age_seconds", age, region=region)
         for source in self._lags.keys() - partitions.keys():
-            del self._lags[source]
-            self.metrics.forget("source_lag_records", **labels_of(source))
-            self.metrics.forget("source_lag_seconds", **labels_of(source))
+            self._forget(source)
         for source, lag in self._lags.items():
             records, seconds = lag.lag(partitions[source].checkpointed or 0, now)
             self.metrics.gauge("source_lag_records", records, **labels_of(source))
             if seconds is not None:
                 self.metrics.gauge("source_lag_seconds", seconds, **labels_of(source))
+
+    def _forget(self, source: SourcePartition) -> None:
+        if self._lags.pop(source, None) is not None:
+            self.metrics.forget("source_lag_records", **labels_of(source))
+            self.metrics.forget("source_lag_seconds", **labels_of(source))

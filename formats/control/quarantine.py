@@ -8,6 +8,9 @@ from datetime import datetime
 from formats.codec import Codec
 
 
+REMEDY = "take it from a copy with `replicator repair-segment`, or delete it there"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
     """A stored object that compaction does not touch. The record does not apply to another object at the same key."""

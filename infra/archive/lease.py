@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from formats.control.keys import lease_prefix
 from formats.control.lease import SKEW, Lease, decode_lease, encode_lease
 from formats.errors import ReplicatorError, SegmentExists, SegmentNotFound
 from infra.archive.control_objects import read_object
+from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -51,7 +52,7 @@ class LeaseStore:
     def of(self, region: str, name: str) -> Lease | None:
         """The last lease, which may have expired. None when it was never taken, or changes its owner right now."""
         prefix = lease_prefix(self.prefix, region, name)
-        keys = [item.key for item in self.objects.list(prefix)]
+        keys = self._keys(prefix)
         try:
             return decode_lease(int(keys[-1][len(prefix) :]), read_object(self.objects, keys[-1])) if keys else None
         except SegmentNotFound:
@@ -72,7 +73,7 @@ class LeaseStore:
         longer than `span` after it was written, by the store's clock."""
         prefix = lease_prefix(self.prefix, region, name)
         while True:
-            keys = [item.key for item in self.objects.list(prefix)]
+            keys = self._keys(prefix)
             token = int(keys[-1][len(prefix) :]) if keys else 0
             if keys:
                 try:
@@ -94,6 +95,10 @@ class LeaseStore:
                 continue
             self.objects.delete_many(keys)
             return lease
+
+    def _keys(self, prefix: str) -> Sequence[str]:
+        """In order of their tokens; foreign keys are left out."""
+        return [item.key for item in self.objects.list(prefix) if is_generation(item.key[len(prefix) :])]
 
     def end(self, region: str, name: str, owner: str, *, now: datetime) -> None:
         """Release the lease, if `owner` still holds it. The next token is still higher."""

@@ -42,6 +42,10 @@ class SourceReport:
         found = self._topic(topic)
         return "" if found is None else found.topic_id
 
+    def lacks(self, topic: str) -> bool:
+        """Whether its egress reports the ends of topics, and of this one none: not one whose ends are not known."""
+        return self.watermarks is not None and topic not in self.watermarks.topics
+
     def stable_end(self, topic: str, partition: int) -> int | None:
         """Last stable offset of a partition; None: not known."""
         found = self._topic(topic)

@@ -108,6 +108,8 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
 
 
 def print_report(report: CompactionReport, *, dry_run: bool) -> None:
+    from formats.control.quarantine import REMEDY
+
     seen = f"{report.objects:,} segments, {size_text(report.size_bytes)}"
     if dry_run:
         print_text(f"job {report.job}: {seen}; {len(report.plans)} plans, nothing was changed")
@@ -136,8 +138,7 @@ def print_report(report: CompactionReport, *, dry_run: bool) -> None:
             print_text(f"kept: {segment}: {why}")
     for segment, why in report.quarantined.items():
         print_text(
-            f"quarantined: {segment}: {why}\n  it is left alone until another object stands at its key; restore it "
-            "from a copy of the bucket, or delete it there"
+            f"quarantined: {segment}: {why}\n  it is left alone until another object stands at its key; {REMEDY}"
         )
 
 

@@ -6,6 +6,7 @@ New clients at each refresh find a cluster that moved, a topic that was created,
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -45,6 +46,8 @@ from replicator.services.ingress_status import ingress_sources, lags_of
 from replicator.services.routing import routed
 from replicator.status.compaction import CompactionStatus
 from replicator.status.groups import GroupsStatus
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ReadsOffsets = Callable[[Config, datetime], SyncedOffsets]
@@ -105,7 +108,9 @@ class StateReader:
         now = self.clock.now()
         try:
             return before.succeeded(read(now), now)
-        except (ReplicatorError, OSError) as error:
+        except Exception as error:  # one that is not ours, too: else the console ends, at every start
+            if not isinstance(error, ReplicatorError | OSError):
+                log.exception("console_not_read")
             return before.failed(str(error) or type(error).__name__, now)
 
     def earlier_lags(self, rows: Sequence[PartitionRow]) -> Sequence[tuple[datetime, Mapping[LagKey, int | None]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.control.lease import Lease
-from formats.control.quarantine import Quarantined
+from formats.control.quarantine import REMEDY, Quarantined
 from formats.segment import Segment
 from infra.archive.compaction_runs import CompletedRun, CompletedRuns
 from infra.archive.control import ControlStore
@@ -44,7 +44,7 @@ class CompactionStatus:
                 if job.last is not None and job.is_overdue
             ),
             *(
-                f"{segment} is corrupt ({found.reason}); restore it from a copy of the bucket, or delete it there"
+                f"{segment} is corrupt ({found.reason}); {REMEDY}"
                 for segment, found in sorted(self.quarantined.items())
             ),
         ]

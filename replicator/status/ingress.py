@@ -218,8 +218,7 @@ class IngressSources:
         existing = {name for one in own.result() for name in one}  # one that may not be described may exist
         sources = source_status(
             seen,
-            (p.key for p in partitions if p.configured and not p.is_over),
-            checkpoints,
+            (p for p in partitions if p.configured and not p.is_over),
             {name: (region, name in existing) for name, region in beats.items()},
             absent,
         )

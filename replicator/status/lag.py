@@ -86,7 +86,7 @@ def _lag(
         destination=p.key.destination_topic,
         next_offset=next_offset,
         source_end=None if report is None else report.stable_end(source.topic, source.partition),
-        records=records_behind(report, source, next_offset),
+        records=records_behind(report, source, next_offset, p.lag),
         stored_records=p.lag,
         stored_bytes=size,
         complete_as_of=complete_as_of,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport
+from replicator.status.ingress_partition import IngressPartition
 from replicator.status.not_arrived import NotArrived
 
 SILENT_AFTER = timedelta(minutes=5)
@@ -36,28 +36,30 @@ class SourceStatus:
         )
 
 
-def records_behind(report: SourceReport | None, source: SourcePartition, next_offset: int | None) -> int | None:
-    """Records of a source's log that are not delivered; `next_offset` is None when nothing is. None: not known."""
+def records_behind(
+    report: SourceReport | None, source: SourcePartition, next_offset: int | None, stored: int
+) -> int | None:
+    """Records of a source's log that are not delivered; `next_offset` is None when nothing is. `stored`: those of them
+    that are in this bucket, which may be newer than the watermarks. None: not known."""
     end = None if report is None else report.stable_end(source.topic, source.partition)
-    return None if end is None else max(end - (next_offset or 0), 0)
+    return None if end is None else max(end - (next_offset or 0), stored)
 
 
 def source_status(
     reports: Mapping[str, SourceReport],
-    delivered: Iterable[CheckpointKey],
-    checkpoints: Mapping[CheckpointKey, Checkpoint],
+    delivered: Iterable[IngressPartition],
     heartbeat_topics: Mapping[str, tuple[str, bool]] = MappingProxyType({}),
     absent: Iterable[NotArrived] = (),
 ) -> tuple[SourceStatus, ...]:
     """`delivered`: what is delivered here, and goes on. `heartbeat_topics`: region, and whether the topic exists, by
     name. `absent`: partitions that will be."""
     behind: dict[str, int] = {}
-    for one in absent:
-        behind[one.source.region] = behind.get(one.source.region, 0) + one.records
-    for key in delivered:
-        region = key.source.region
-        done = checkpoints[key].next_offset if key in checkpoints else None
-        records = records_behind(reports.get(region), key.source, done)
+    for late in absent:
+        behind[late.source.region] = behind.get(late.source.region, 0) + late.records
+    for one in delivered:
+        source = one.key.source
+        done = None if one.checkpoint is None else one.checkpoint.next_offset
+        records, region = records_behind(reports.get(source.region), source, done, one.lag), source.region
         if records is not None:
             behind[region] = behind.get(region, 0) + records
     return tuple(

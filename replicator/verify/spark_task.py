@@ -42,6 +42,17 @@ class VerifyTask:
     selection: Selection
     scope: VerifyScope
 
+    def for_workers(self) -> VerifyTask:
+        """As it is sent: with what tasks need of each file, without the secrets of the other sections."""
+        scope = self.scope
+        there = [
+            None if one is None else for_workers(one, "kafka", "ingress")
+            for one in (scope.cluster, scope.source_cluster)
+        ]
+        return replace(
+            self, config=for_workers(self.config), scope=replace(scope, cluster=there[0], source_cluster=there[1])
+        )
+
     def row(self, item: PartitionCheck) -> str:
         offsets = None if item.delivered is None else [item.delivered.low, item.delivered.high]
         proven, end = encode_proven(item.proven), item.reported_end
@@ -98,7 +109,7 @@ def on_spark(
         )
         for source, end in ends.items()
     ]
-    plain = replace(task, config=for_workers(task.config))
+    plain = task.for_workers()
     with SparkJobs(settings) as jobs:
         found = jobs.run(plain, checks, progress=progress)
     yield from found

@@ -81,6 +81,24 @@ def test_a_value_that_the_dataclass_rejects_is_malformed() -> None:
         CODEC.decode(data.replace(b"red", b"green"), key=1)
 
 
+def test_a_time_without_a_zone_is_malformed() -> None:
+    """It cannot be compared with those of the clock: whoever reads it would fail later."""
+    value = Everything(
+        key=1,
+        number=0,
+        text="",
+        truth=True,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        colour=Colour.RED,
+        names=(),
+        maybe=None,
+    )
+    data = CODEC.encode(value)
+    assert b"2026-01-01T00:00:00+00:00" in data
+    with pytest.raises(MalformedEvent, match="has no time zone"):
+        CODEC.decode(data.replace(b"+00:00", b""), key=1)
+
+
 def test_a_number_without_an_end_is_malformed() -> None:
     """Python's JSON has such numbers, and `int` raises another error for them than for any other text."""
     value = Everything(1, 7, "", True, datetime(2026, 1, 1, tzinfo=UTC), Colour.RED, (), None)

@@ -68,6 +68,20 @@ def test_a_heartbeat_that_names_newer_watermarks_says_nothing_of_these() -> None
     assert behind(process) == (0, 3600 + 46)
 
 
+def test_a_topic_that_the_source_has_no_longer_has_no_lag_that_grows() -> None:
+    """It would page for ever: the destination stays, and no end of its log is reported any more."""
+    world = World()
+    world.put(0, 9)
+    world.beat(world.publish_watermarks(10))
+    process = joined(world, P0)
+    assert behind(process)[0] == 0
+    world.beat(world.publish_watermarks(5, topic="u"))
+    world.clock.advance(3600)
+    assert behind(process) == (None, None)
+    world.beat(world.publish_watermarks(30))
+    assert behind(process)[0] == 20, "it is there again"
+
+
 def test_data_may_stand_still_while_the_region_lives() -> None:
     world = World()
     world.put(0, 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
@@ -31,6 +32,17 @@ def test_one_owner_holds_the_lease_and_tokens_grow() -> None:
     with hold_lease(archive.control.leases, REGION, "two", archive, SPAN) as second:
         assert second.token > first.token
     assert len(list(archive.memory.list("data/eu-1/_control/v1/leases/"))) == 1
+
+
+def test_a_foreign_key_is_no_lease() -> None:
+    archive = Archive()
+    leases, folder = archive.control.leases, "data/eu-1/_control/v1/leases/"
+    first = leases.take(REGION, NAME, "one", now=archive.now(), span=SPAN)
+    (key,) = (item.key for item in archive.memory.list(folder))
+    archive.memory.put_new(f"{key}.bak", io.BytesIO(b"x"), 1)
+    assert leases.of(REGION, NAME) == first
+    assert leases.take(REGION, NAME, "one", now=archive.now(), span=SPAN).token == first.token + 1
+    assert f"{key}.bak" in [item.key for item in archive.memory.list(folder)], "what is not ours stays"
 
 
 def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:

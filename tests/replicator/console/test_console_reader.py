@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
@@ -92,6 +95,20 @@ def test_a_bucket_that_is_away_leaves_what_was_read_with_the_reason() -> None:
     state = read(world, before)
     assert [part.error != "" for part in (state.egress, state.ingress, state.groups, state.compaction)] == [True] * 4
     assert state.rows == before.rows
+
+
+@pytest.mark.parametrize("error", [ValueError("of a key"), TypeError("of a time")])
+def test_no_error_ends_the_console(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end again at each start."""
+
+    def failing(_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("replicator.console.reader.egress_sources", failing)
+    world = ConsoleWorld()
+    world.archived("mine", stored=90, end=100)
+    state = read(world)
+    assert (state.egress.error, state.compaction.error) == (str(error), "")
 
 
 def test_the_lag_is_not_known_while_a_flow_cannot_be_read() -> None:

@@ -56,6 +56,16 @@ def test_behind_the_source_here_and_in_time() -> None:
     assert sum(lag.records or 0 for lag in world.lags()) == world.status().sources[0].records_behind
 
 
+def test_what_is_stored_is_behind_whatever_the_watermarks_are() -> None:
+    """They are up to half a minute older than the segments, and older while egress cannot publish them."""
+    world = world_of_two()
+    world.put(0, 199)
+    world.set_checkpoint(10)
+    world.publish_watermarks(10, 0)
+    assert rows(world)[0][:2] == (190, 190)
+    assert world.status().sources[0].records_behind == 190
+
+
 def test_status_names_it_in_records_bytes_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     world = world_of_two()
     world.put(0, 349)
