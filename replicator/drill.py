@@ -69,6 +69,23 @@ class Drilled:
     differences: Sequence[str]
     warnings: Sequence[str] = ()  # of the plan, and of topics that could not be deleted
 
+    @classmethod
+    def failed(cls, region: str, at: datetime, error: str) -> Drilled:
+        """Of a drill that measured nothing: a restore would fail, as far as is known."""
+        return cls(
+            region=region,
+            at=at,
+            partitions=0,
+            records=0,
+            size_bytes=0,
+            restore_seconds=0.0,
+            verify_seconds=0.0,
+            behind_seconds=None,
+            behind_unknown="the drill failed",
+            bad=1,
+            differences=[f"the drill failed: {error}"],
+        )
+
     @property
     def is_good(self) -> bool:
         return not self.differences

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.errors import ReplicatorError
 from replicator.terminal.options import AnyTopics, Partitions, Region, selected
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -70,11 +71,11 @@ def drill(  # noqa: PLR0917 -- options of a command
     a Kafka broker on this machine and removes it at the end; with --into, it deletes the topics that it created. Exit
     code 3 when anything could not be restored or is not equal.
     """
-    from infra.runtime.lifecycle import Stop
+    from infra.runtime.lifecycle import Stop, SystemClock
 
     settings = load_config_of_archive(config)
     set_up_work(settings)  # before what loads Arrow
-    from replicator.drill import Drill, append, write_metrics
+    from replicator.drill import Drill, Drilled, DrillStopped, append, write_metrics
     from replicator.verify.verify import Verification
 
     chosen = selected(
@@ -89,24 +90,34 @@ def drill(  # noqa: PLR0917 -- options of a command
         incarnation=None,
         transforms=(),
     )
-    stop = Stop()
-    with Verification(settings, chosen, stop=stop) as verification:
-        verification.sources()  # fails before a cluster is started if the archive is missing or may not be read
-    with ended_by_signal(stop), _scratch(settings, into) as scratch:
-        found = Drill(
-            config=settings,
-            scratch=scratch,
-            selection=chosen,
-            source=None if source is None else load_other_config(source),
-            sample=sample,
-            spark=spark_if(spark, settings),
-            renames=into is not None,
-            as_stored=as_stored,
-        ).run(stop)
-    if history is not None:
-        append(history, found)
-    if metrics_file is not None:
-        write_metrics(metrics_file, found)
+    stop, began = Stop(), SystemClock().now()
+
+    def record(drilled: Drilled) -> None:
+        if history is not None:
+            append(history, drilled)
+        if metrics_file is not None:
+            write_metrics(metrics_file, drilled)
+
+    try:
+        with Verification(settings, chosen, stop=stop) as verification:
+            verification.sources()  # fails before a cluster is started if the archive is missing or may not be read
+        with ended_by_signal(stop), _scratch(settings, into) as scratch:
+            found = Drill(
+                config=settings,
+                scratch=scratch,
+                selection=chosen,
+                source=None if source is None else load_other_config(source),
+                sample=sample,
+                spark=spark_if(spark, settings),
+                renames=into is not None,
+                as_stored=as_stored,
+            ).run(stop)
+    except DrillStopped:  # by a person, or a machine that ends: it says nothing of a restore
+        raise
+    except ReplicatorError as error:
+        record(Drilled.failed(chosen.region, began, str(error)))  # else those of the last good one would stay
+        raise
+    record(found)
     if as_json:
         print_json(found.to_json())
     else:
