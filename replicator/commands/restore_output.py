@@ -93,6 +93,8 @@ def _print_given_up(plan: RestorePlan) -> None:
             print_text(
                 f"accepted as missing by an earlier run, and not in {partition.target}: {partition.source} {gap}"
             )
+        for gap in partition.expired:
+            print_text(f"removed by retention before an earlier run read it: {partition.source} {gap}")
         for gap in partition.came_back:
             again = f"  {gap} is stored now. Restore everything into another topic (--rename, and another --id)"
             behind = f", or add it behind the rest, out of order: {redelivery(plan, partition, gap)}"
@@ -112,11 +114,17 @@ def print_result(
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
     records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
+    is_least = "at least " if any(outcome.is_partial for outcome in outcomes) else ""
     print_text(
-        f"{records:,} records, {size_text(size_bytes)} in {duration_text(took.total_seconds())}, "
+        f"{is_least}{records:,} records, {size_text(size_bytes)} in {duration_text(took.total_seconds())}, "
         f"{size_text(int(rate))} a second" + (f"; changed by {', '.join(transforms)}" if transforms else "")
     )
     for outcome in outcomes:
+        if outcome.is_partial:
+            print_text(
+                f"an earlier attempt of its Spark task restored a part: {outcome.source}: its records are not counted, "
+                "and a corrupt segment that it replaced by others is named in its executor's log only"
+            )
         for what in outcome.corrupt:
             print_text(f"corrupt: {what}")
         for start, end in outcome.expired:
@@ -184,6 +192,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
                         "recorded_gaps": [[g.start, g.end] for g in p.recorded],
                         "missing": [[g.start, g.end] for g in p.missing],
                         "given_up": [[g.start, g.end] for g in p.given_up],
+                        "expired": [[g.start, g.end] for g in p.expired],
                     }
                     for p in topic.partitions
                 ],

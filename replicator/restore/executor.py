@@ -47,7 +47,7 @@ from ingress.sequencer import (
     Waits,
 )
 from ingress.undelivered import Undelivered
-from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.partition_plan import EXPIRED, GIVEN_UP, PartitionPlan
 from replicator.restore.progress import (
     Asking,
     AskLater,
@@ -65,7 +65,6 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # limit for a partition that makes no progress
 NEVER_FORGETS = 2**31  # limit of entries in a view: it holds the whole listing
-GIVEN_UP = "accepted as missing by a restore"
 RELIST_AFTER_DAMAGE = timedelta(seconds=1)  # pause before listing other segments with the records of a damaged one
 
 
@@ -97,10 +96,10 @@ class Restorer:
         *,
         clamp: bool,
         begun: Checkpoint | None,
-        given_up: Sequence[OffsetRange] = (),
+        skipped: Sequence[Skipped] = (),
     ) -> RestoringPartition:
-        """Add a partition. `begun`: its checkpoint; `given_up`: gaps that earlier runs passed over. Partitions are
-        delivered in the order in which they are added."""
+        """Add a partition. `begun`: its checkpoint; `skipped`: what earlier runs passed over, of any partition.
+        Partitions are delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
         delivery_target = DeliveryTarget(
@@ -115,7 +114,16 @@ class Restorer:
             filled=Filled.by(begun),
         )
         now = self.clock.now()
-        partition = RestoringPartition(plan, delivery_target, self._sequencer(plan, begun), now, given_up=given_up)
+        passed = [one for one in skipped if one.key == plan.key]
+        partition = RestoringPartition(
+            plan,
+            delivery_target,
+            self._sequencer(plan, begun),
+            now,
+            given_up=[one.offsets for one in passed if one.reason != EXPIRED],
+            expired_before=[one.offsets for one in passed if one.reason == EXPIRED],
+            resumed_at=None if begun is None else begun.next_offset,
+        )
         partition.dropped = 0 if begun is None else begun.dropped
         if begun_at is not None and begun_at > plan.wanted_from:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
@@ -258,8 +266,11 @@ class Restorer:
             if missing and not self.skip_missing:
                 partition.fail(f"no segment holds the offsets {missing[0]}")
                 return
-            partition.missing += missing
-            partition.recorded += uncovered(missing, rest)
+            for offsets in missing:
+                self._give_up(partition, offsets)
+            for offsets in uncovered(missing, rest):
+                partition.recorded.append(offsets)
+                self._note_expired(partition, offsets)
         partition.ending = Done()
 
     def _list(self, partition: RestoringPartition) -> None:
@@ -318,6 +329,7 @@ class Restorer:
                 case Passed(offsets=offsets):
                     if offsets not in partition.recorded:  # already there after the position moved back
                         partition.recorded.append(offsets)
+                    self._note_expired(partition, offsets)
                 case Lost(offsets=offsets, skipped=True):
                     self._give_up(partition, offsets)
                 case Lost(offsets=offsets):
@@ -333,8 +345,16 @@ class Restorer:
     def _give_up(self, partition: RestoringPartition, offsets: OffsetRange) -> None:
         if offsets not in partition.missing:
             partition.missing.append(offsets)
-        at, key = self.clock.now(), partition.plan.key
-        partition.unwritten.append(Skipped(key=key, offsets=offsets, reason=GIVEN_UP, at=at))
+        self._note(partition, offsets, GIVEN_UP)
+
+    def _note_expired(self, partition: RestoringPartition, recorded: OffsetRange) -> None:
+        """A later attempt begins behind the gap, and cannot tell whether its records were delivered before."""
+        for offsets in partition.plan.expired_in(recorded):
+            self._note(partition, offsets, EXPIRED)
+
+    def _note(self, partition: RestoringPartition, offsets: OffsetRange, reason: str) -> None:
+        skipped = Skipped(key=partition.plan.key, offsets=offsets, reason=reason, at=self.clock.now())
+        partition.unwritten.append(skipped)
 
     # --- turns ---
 

@@ -12,6 +12,10 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
 
+# The reasons of the offsets that a restore notes as passed over in its checkpoint topic.
+GIVEN_UP = "accepted as missing by a restore"
+EXPIRED = "removed by retention while it was restored"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionCut:
@@ -41,6 +45,7 @@ class PartitionPlan:
     archive_begin: int | None = None  # first selected offset of the archive; None: its start is not recorded
     checkpoint: Checkpoint | None = None  # of an earlier run of this restore
     given_up: Sequence[OffsetRange] = ()  # gaps that an earlier run of this restore passed over
+    expired: Sequence[OffsetRange] = ()  # offsets that retention had removed before an earlier run read them
     gaps_before: Sequence[OffsetRange] | None = None  # of the driver's plan, on a worker that listed again
 
     @property
@@ -56,8 +61,15 @@ class PartitionPlan:
     @property
     def came_back(self) -> Sequence[OffsetRange]:
         """Offsets that were passed over and have been stored since: the destination does not get them."""
-        absent = [*self.missing, *self.recorded]
-        return [left for gap in self.given_up for left in uncovered(absent, gap)]
+        stored = [info.segment.offsets for info in self.infos]
+        return [back for gap in (*self.given_up, *self.expired) for back in uncovered(uncovered(stored, gap), gap)]
+
+    def expired_in(self, recorded: OffsetRange) -> Sequence[OffsetRange]:
+        """What of a recorded gap was stored when the restore was planned, and selected."""
+        planned = self.offsets
+        if planned is None or not recorded.overlaps(planned):
+            return ()
+        return uncovered(self.gaps, OffsetRange(max(recorded.start, planned.start), min(recorded.end, planned.end)))
 
     @property
     def is_beyond_cut(self) -> bool:
@@ -116,6 +128,7 @@ def plan_partition(
     checkpoint: Checkpoint | None,
     begin: int | None = None,
     given_up: Sequence[OffsetRange] = (),
+    expired: Sequence[OffsetRange] = (),
     cut: PartitionCut | None = None,
     planned: OffsetRange | None = None,
     gaps_before: Sequence[OffsetRange] | None = None,
@@ -161,6 +174,7 @@ def plan_partition(
         archive_begin=max(begin, wanted.low) if begin is not None else None,
         checkpoint=checkpoint,
         given_up=given_up,
+        expired=expired,
         gaps_before=gaps_before,
     )
 

@@ -33,7 +33,7 @@ from replicator.restore.cut_lookup import ArchivedCut
 from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.incarnations_at import IncarnationsAt
 from replicator.restore.kept_offsets import against_holes, fill_warnings
-from replicator.restore.partition_plan import PartitionCut, PartitionPlan, plan_partition
+from replicator.restore.partition_plan import EXPIRED, PartitionCut, PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.sources import selected_sources
 from replicator.restore.target_options import TargetOptions
@@ -136,6 +136,7 @@ class RestorePlanner:
     ) -> PartitionPlan:
         target, key = TopicPartition(destination, source.partition), CheckpointKey(source, destination)
         checkpoint = before.positions.get(key)
+        skipped = [one for one in before.skipped if one.key == key]
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
         return listed_plan(
@@ -145,7 +146,8 @@ class RestorePlanner:
             wanted=selection.offsets,
             clock=self.clock,
             checkpoint=checkpoint,
-            given_up=[one.offsets for one in before.skipped if one.key == key],
+            given_up=[one.offsets for one in skipped if one.reason != EXPIRED],
+            expired=[one.offsets for one in skipped if one.reason == EXPIRED],
             cut=self._cut(source),
         )
 
@@ -255,6 +257,7 @@ def listed_plan(
     clock: Clock,
     checkpoint: Checkpoint | None = None,
     given_up: Sequence[OffsetRange] = (),
+    expired: Sequence[OffsetRange] = (),
     cut: PartitionCut | None = None,
     planned: OffsetRange | None = None,
     gaps_before: Sequence[OffsetRange] | None = None,
@@ -274,6 +277,7 @@ def listed_plan(
         checkpoint=checkpoint,
         begin=None if begin is None else begin.offset,
         given_up=given_up,
+        expired=expired,
         cut=cut,
         planned=planned,
         gaps_before=gaps_before,

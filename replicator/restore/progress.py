@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from formats.coverage import uncovered
+from formats.coverage import joined
 from formats.errors import CheckpointConflict, CorruptSegment
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.segment import OffsetRange, Segment
@@ -119,6 +119,8 @@ class RestoringPartition:
     missing: list[OffsetRange] = field(default_factory=list)  # unrecorded gaps passed over, late segments
     unwritten: list[Skipped] = field(default_factory=list)  # those not yet written to the checkpoint topic
     given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
+    expired_before: Sequence[OffsetRange] = ()  # likewise, because retention had removed them
+    resumed_at: int | None = None  # position of its checkpoint when this process began
 
     @property
     def fields(self) -> dict[str, object]:
@@ -135,12 +137,11 @@ class RestoringPartition:
 
     @property
     def expired(self) -> Sequence[OffsetRange]:
-        """Planned offsets that retention removed before they were read."""
-        if (planned := self.plan.offsets) is None:
-            return ()
-        passed = [gap for gap in self.recorded if gap.overlaps(planned)]
-        within = [OffsetRange(max(gap.start, planned.start), min(gap.end, planned.end)) for gap in passed]
-        return [left for gap in within for left in uncovered(self.plan.gaps, gap)]
+        """Planned offsets that retention removed before they were read, in this run of the restore or an earlier
+        one."""
+        return joined(
+            [*self.expired_before, *(left for gap in self.recorded for left in self.plan.expired_in(gap))]
+        ).runs
 
     @property
     def next_offset(self) -> int:
@@ -204,6 +205,7 @@ class RestoreOutcome:
     missing: Sequence[Sequence[int]] = ()  # [start, end] of unrecorded gaps passed over, and of late segments
     given_up: Sequence[Sequence[int]] = ()  # [start, end] of gaps that an earlier run of this restore passed over
     is_void: bool = False  # the destination was replaced: nothing that was delivered counts
+    is_partial: bool = False  # an earlier attempt of its Spark task delivered a part, which is not counted
 
     @staticmethod
     def of(partition: RestoringPartition) -> RestoreOutcome:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable, OwnershipLost
@@ -32,7 +32,7 @@ from infra.runtime.lifecycle import Clock, Deadline, Stop, SystemClock
 from replicator.config import Config
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.planner import listed_plan
-from replicator.restore.progress import RestoreOutcome
+from replicator.restore.progress import RestoreOutcome, RestoringPartition
 from replicator.restore.worker import PartitionTask, RestoreSettings, RestoreWorker
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class RestoreTask:
             "clamp": item.clamp,
             "wanted": [item.plan.wanted_from, item.plan.wanted_until],
             "offsets": None if (planned := item.plan.offsets) is None else [planned.start, planned.end],
+            "position": item.plan.next_offset,
             "gaps": [[gap.start, gap.end] for gap in item.plan.gaps],
         }
         return json.dumps(fields)
@@ -109,7 +110,15 @@ class RestoreTask:
             plan = plan_of(row, worker.archive, SystemClock())
             task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.restore([task])
-        return json.dumps(asdict(RestoreOutcome.of(partition)))
+        return json.dumps(asdict(outcome_of(row, partition)))
+
+
+def outcome_of(row: str, partition: RestoringPartition) -> RestoreOutcome:
+    """Says whether an earlier attempt delivered a part of the row: its counts, and the damaged segments that it read,
+    ended with it."""
+    planned, resumed_at = json.loads(row)["position"], partition.resumed_at
+    outcome = RestoreOutcome.of(partition)
+    return replace(outcome, is_partial=resumed_at is not None and resumed_at > (planned or 0))
 
 
 def plan_of(row: str, archive: Archive, clock: Clock) -> PartitionPlan:

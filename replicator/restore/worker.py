@@ -51,6 +51,7 @@ from replicator.restore.executor import PATIENCE, Restorer
 from replicator.restore.kept_offsets import time_for
 from replicator.restore.log_ends import LogEndFiller
 from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.passed_over import note_runs
 from replicator.restore.preserving import preserving_writer
 from replicator.restore.progress import RestoringPartition
 from replicator.restore.target_topics import TargetTopics
@@ -168,9 +169,13 @@ class RestoreWorker:
             )
             for t in tasks
         ]
+        self._deliver(runs, "write the first checkpoints")
+
+    def _deliver(self, runs: Sequence[TargetRun], what: str) -> None:
+        """Write checkpoints and notes without records."""
         failed = self.take_over().deliver(runs, should_stop=self._stop.is_set)
         if failed:
-            raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
+            raise BrokerUnavailable(f"{what}: {failed[0].reason}")
 
     def restore(
         self,
@@ -182,7 +187,7 @@ class RestoreWorker:
         another process took them over, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
         writer = self.take_over()
         positions = self.checkpoints.read()
-        given_up = self.checkpoints.skipped()
+        skipped = self.checkpoints.skipped()
         if self._settings.preserves_offsets:
             self._new |= {t.plan.target for t in tasks if t.plan.offsets is None and t.plan.key not in positions}
         preserving = self._preserving(writer) if self._settings.preserves_offsets else None
@@ -211,13 +216,15 @@ class RestoreWorker:
                 if isinstance(begun, CheckpointConflict):
                     raise begun
                 _require_same_topic(task, begun)
-                passed = [one.offsets for one in given_up if one.key == task.plan.key]
-                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
+                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, skipped=skipped)
             partitions = _run_in_parallel(delivery, restorer)
             if preserving is not None:
                 ends = LogEndFiller(writer=preserving, clock=self._clock, stop=self._stop, patience=PATIENCE)
                 ends.reach(partitions)
-            return partitions
+        if any(partition.unwritten for partition in partitions):
+            notes = note_runs(partitions, self.checkpoints.read(), self._clock.now())
+            self._deliver(notes, "write what it passed over")
+        return partitions
 
     def _preserving(self, writer: TransactionalWriter) -> PreservingWriter:
         if self._preserving_writer is None:

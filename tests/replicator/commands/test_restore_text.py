@@ -37,6 +37,18 @@ def test_one_style_of_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_counts_without_those_of_an_earlier_attempt_are_at_least(capsys: pytest.CaptureFixture[str]) -> None:
+    world = restorable()
+    world.put(0, 9)
+    outcome = RestoreOutcome(
+        source="a/t/0", target="copy/0", records=5, size_bytes=2048, next_offset=10, is_done=True, is_partial=True
+    )
+    print_result(Restoring(world).plan, [outcome], (), timedelta(seconds=2), {})
+    _, _, total, why = capsys.readouterr().out.splitlines()
+    assert total.startswith("at least 5 records, 2.0 KiB")
+    assert why.startswith("an earlier attempt of its Spark task restored a part: a/t/0: ")
+
+
 def test_what_a_plan_says_of_its_moment() -> None:
     world, at = World(), datetime(2026, 3, 4, 12, tzinfo=UTC)
     for partition in (0, 1):

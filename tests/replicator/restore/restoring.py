@@ -100,13 +100,12 @@ class Restoring:
         )
         self.plan = self._plan(offsets, timestamps)
         checkpoints = world.target.checkpoint_store()
-        positions, given_up = checkpoints.read(), checkpoints.skipped()
+        positions, skipped = checkpoints.read(), checkpoints.skipped()
         self.partitions: dict[int, RestoringPartition] = {}  # in the order of their turns
         for planned in self.plan.partitions if plans is None else plans:
             begun = positions.get(planned.key)
             assert begun is None or isinstance(begun, Checkpoint)
-            passed = [one.offsets for one in given_up if one.key == planned.key]
-            partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
+            partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, skipped=skipped)
             self.partitions[planned.source.partition] = partition
 
     def _plan(self, offsets: IntRange, timestamps: IntRange) -> RestorePlan:
