@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,11 +79,18 @@ log = logging.getLogger(__name__)
 class SparkDriver:
     """Runs from its construction to `close`."""
 
-    def __init__(self, settings: SparkSettings, *, own_session: bool = False) -> None:
-        """`own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
+    def __init__(
+        self,
+        settings: SparkSettings,
+        *,
+        own_session: bool = False,
+        prepared: Callable[[SparkSettings], SparkSettings] = lambda settings: settings,
+    ) -> None:
+        """`prepared` adds defaults to the settings in force, which under spark-submit include what was submitted.
+        `own_session`: Java is not in this process's group, so that a signal to the group, such as SIGTERM, leaves it
         to this process when Java ends. Raises SparkUnavailable, SparkEnded when the Java of spark-submit has ended, and
         JavaMissing if there is no suitable Java."""
-        self._settings, self._own_session = settings, own_session
+        self._settings, self._own_session, self._prepared = settings, own_session, prepared
         self._output = JavaOutput()
         self._java: subprocess.Popen[bytes] | None = None  # that this process has started
         self._in_cluster = False  # cluster mode: the cluster has started Java, which has one context in its life
@@ -122,6 +129,7 @@ class SparkDriver:
     def _start(self, stack: ExitStack) -> SparkContext:
         if is_submitted():
             return self._join_submitted(stack)
+        self._settings = self._prepared(self._settings)
         java = find_java()
         if SparkContext._gateway is not None:
             raise SparkUnavailable(self._settings.master, "this process already runs a Spark driver: close it first")
@@ -153,12 +161,13 @@ class SparkDriver:
 
     def _join_submitted(self, stack: ExitStack) -> SparkContext:
         """Under spark-submit: Java runs already, and has the master and the properties that were submitted. Those of
-        the settings stand over them."""
+        the settings stand over them, and they over our defaults."""
         gateway = _submitted_gateway(self._settings.master)
         folder = stack.enter_context(driver_folder())
-        conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm).setAll(list(self._settings.properties.items()))
-        if (master := conf.get("spark.master")) is not None:
-            self._settings = replace(self._settings, master=master)
+        conf = SparkConf(loadDefaults=True, _jvm=gateway.jvm)
+        interpreter = self._settings.properties.get(INTERPRETER)
+        self._settings = in_force(self._settings, dict(conf.getAll()))
+        conf.setAll(list(self._prepared(self._settings).properties.items()))
         self._in_cluster = conf.get(_DEPLOY_MODE) == "cluster"
         try:
             with _restored_interrupt():
@@ -166,6 +175,8 @@ class SparkDriver:
         except (Py4JError, PySparkException, OSError) as error:
             raise self.unavailable(str(getattr(error, "java_exception", error))) from None
         stack.callback(_stop, context, SparkFiles.getRootDirectory())
+        if interpreter is not None:  # a submitted one is in the environment, from which the context took it
+            context.pythonExec = interpreter
         if self._settings.ship_packages:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
         return context
@@ -189,6 +200,12 @@ class SparkDriver:
             java.kill()
             java.wait()
         self._output.join()
+
+
+def in_force(settings: SparkSettings, submitted: Mapping[str, str]) -> SparkSettings:
+    """`settings` over the properties that were submitted; the master is the submitted one."""
+    properties = {**submitted, **settings.properties}
+    return replace(settings, master=properties.get("spark.master", settings.master), properties=properties)
 
 
 def _properties(settings: SparkSettings, folder: Path) -> Mapping[str, str]:

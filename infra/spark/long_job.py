@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 def long_settings(settings: SparkSettings, tasks: int | None) -> SparkSettings:
-    """`settings` for tasks that do not end. A property of the user's stands over ours."""
+    """`settings`, as in force, for tasks that do not end. A property of the user's stands over ours."""
     ours = {
         "spark.task.maxFailures": NEVER,
         "spark.executor.maxNumFailures": NEVER,  # on YARN and Kubernetes, by default three: then the application ends
@@ -97,7 +97,8 @@ class LongJob:
         while not self.parts.stop.is_set():
             began_at = self.parts.clock.now()
             try:
-                driver = SparkDriver(long_settings(self.settings, self.tasks), own_session=True)
+                prepared = partial(long_settings, tasks=self.tasks)
+                driver = SparkDriver(self.settings, own_session=True, prepared=prepared)
                 try:
                     self._run_job(driver)
                 finally:
@@ -206,9 +207,9 @@ class LongJob:
 
     def _opened_port(self, driver: SparkDriver, tasks: int) -> TaskPort:
         if self._port is None:
-            host = self.settings.properties.get("spark.driver.bindAddress") or _conf(driver, "spark.driver.host")
-            port = int(self.settings.properties.get(PORT, "0"))
             setting = "spark.driver.bindAddress"
+            host = _conf(driver, setting) or _conf(driver, "spark.driver.host")
+            port = int(_conf(driver, PORT) or "0")
             self._port = TaskPort(Roster(tasks), host=host, port=port, clock=self.parts.clock, setting=setting)
             self.parts.resources.callback(self._port.close)
             if self._changed is not None:
@@ -285,4 +286,5 @@ def _message(error: Exception) -> str:
 
 
 def _conf(driver: SparkDriver, name: str) -> str:
-    return str(driver.context.getConf().get(name))
+    """Empty when it is not set. Under spark-submit, it may have been submitted."""
+    return str(driver.context.getConf().get(name) or "")
