@@ -42,17 +42,6 @@ class VerifyTask:
     selection: Selection
     scope: VerifyScope
 
-    def for_workers(self) -> VerifyTask:
-        """As it is sent: with what tasks need of each file, without the secrets of the other sections."""
-        scope = self.scope
-        there = [
-            None if one is None else for_workers(one, "kafka", "ingress")
-            for one in (scope.cluster, scope.source_cluster)
-        ]
-        return replace(
-            self, config=for_workers(self.config), scope=replace(scope, cluster=there[0], source_cluster=there[1])
-        )
-
     def row(self, item: PartitionCheck) -> str:
         offsets = None if item.delivered is None else [item.delivered.low, item.delivered.high]
         proven, end = encode_proven(item.proven), item.reported_end
@@ -70,6 +59,21 @@ class VerifyTask:
     def outcome(self, answer: str) -> Found:
         fields = json.loads(answer)
         return fields["entry"], decode_proven(fields["proven"])
+
+
+def sent(task: VerifyTask) -> VerifyTask:
+    """`task` as it is pickled: of the other configurations only the cluster, and what ingress calls a copy there."""
+
+    def cluster_of(config: Config | None) -> Config | None:
+        if config is None:
+            return None
+        same = replace(config, s3=task.config.s3, encryption=task.config.encryption)  # no second bucket is read
+        return for_workers(same, "kafka", "ingress")
+
+    scope = replace(
+        task.scope, cluster=cluster_of(task.scope.cluster), source_cluster=cluster_of(task.scope.source_cluster)
+    )
+    return replace(task, config=for_workers(task.config), scope=scope)
 
 
 def tasks_on(settings: SparkSettings) -> Elsewhere:
@@ -109,7 +113,6 @@ def on_spark(
         )
         for source, end in ends.items()
     ]
-    plain = task.for_workers()
     with SparkJobs(settings) as jobs:
-        found = jobs.run(plain, checks, progress=progress)
+        found = jobs.run(sent(task), checks, progress=progress)
     yield from found

@@ -82,7 +82,7 @@ def test_a_value_that_the_dataclass_rejects_is_malformed() -> None:
 
 
 def test_a_time_without_a_zone_is_malformed() -> None:
-    """It cannot be compared with those of the clock: whoever reads it would fail later."""
+    """It cannot be compared with those of the clock: the reader would fail later."""
     value = Everything(
         key=1,
         number=0,
