@@ -7,7 +7,6 @@ from datetime import datetime
 
 from formats.codec import Codec
 
-
 REMEDY = "take it from a copy with `replicator repair-segment`, or delete it there"
 
 

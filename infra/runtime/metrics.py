@@ -290,7 +290,9 @@ TABLE: dict[MetricName, Metric] = {
         REGION, "measured RPO: age of the oldest record that was not archived yet; absent when unknown"
     ),
     "drill_records": Metric(REGION, "records restored and proven equal"),
-    "drill_differences": Metric(REGION, "partitions not restored, or not equal; 1 if the drill failed; anything but 0: a restore would fail"),
+    "drill_differences": Metric(
+        REGION, "partitions not restored, or not equal; 1 if the drill failed; anything but 0: a restore would fail"
+    ),
     "compaction_last_run_timestamp_seconds": Metric(
         JOB, "end of the last whole run of a job, of any process, seconds since 1970; absent: none is recorded"
     ),
