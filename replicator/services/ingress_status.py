@@ -38,8 +38,8 @@ def partition_lags(reach: Clients, now: datetime) -> Sequence[PartitionLag]:
 
 
 def lags_of(reach: Clients, routed: Routed, status: IngressStatus, now: datetime) -> Sequence[PartitionLag]:
-    """Of the partitions of a status that was read. Raises StoreUnavailable."""
-    return _lag_sources(reach, routed).of(status.partitions, now, reach.pool)
+    """Of a status that was read. Raises StoreUnavailable."""
+    return _lag_sources(reach, routed).of(status, now, reach.pool)
 
 
 def _lag_sources(reach: Clients, routed: Routed) -> LagSources:

@@ -10,7 +10,7 @@ The watermarks are those that `status` sums up for a region.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,8 +22,9 @@ from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReport
 from infra.archive.watermark_history import WatermarkHistory
 from infra.contracts.storage import ObjectStore
-from replicator.status.ingress import IngressSources
+from replicator.status.ingress import IngressSources, IngressStatus
 from replicator.status.ingress_partition import IngressPartition
+from replicator.status.not_arrived import NotArrived
 from replicator.status.sources import records_behind
 
 
@@ -51,12 +52,13 @@ class LagSources:
     prefix: str
 
     def read(self, now: datetime, pool: Executor) -> Sequence[PartitionLag]:
-        """Of all partitions that are delivered here, in order. Raises what the sources raise."""
-        return self.of(self.ingress.read(now, pool).partitions, now, pool)
+        """Of all partitions that are delivered here, and then of those that will be, and of which nothing has arrived.
+        Raises what the sources raise."""
+        return self.of(self.ingress.read(now, pool), now, pool)
 
-    def of(self, partitions: Iterable[IngressPartition], now: datetime, pool: Executor) -> Sequence[PartitionLag]:
-        """The same, of partitions that were read."""
-        delivered = [p for p in partitions if p.configured and not p.is_over]
+    def of(self, status: IngressStatus, now: datetime, pool: Executor) -> Sequence[PartitionLag]:
+        """The same, of a status that was read."""
+        delivered = [p for p in status.partitions if p.configured and not p.is_over]
         regions = sorted({p.key.source.region for p in delivered})
         reports = self.ingress.reports.refresh(regions)
         complete: dict[SourcePartition, datetime] = {}
@@ -72,8 +74,11 @@ class LagSources:
         sizes = pool.map(lambda p: stored_bytes(self.ingress.store, p.key.source, _next_offset(p) or 0), waiting)
         size_of = dict(zip((p.key for p in waiting), sizes, strict=True))
         return [
-            _lag(p, reports.get(p.key.source.region), size_of.get(p.key, 0), complete.get(p.key.source), now)
-            for p in delivered
+            *(
+                _lag(p, reports.get(p.key.source.region), size_of.get(p.key, 0), complete.get(p.key.source), now)
+                for p in delivered
+            ),
+            *(_of_nothing(one, reports.get(one.source.region)) for one in status.not_arrived),
         ]
 
 
@@ -91,6 +96,22 @@ def _lag(
         stored_bytes=size,
         complete_as_of=complete_as_of,
         seconds=None if complete_as_of is None else max((now - complete_as_of).total_seconds(), 0.0),
+    )
+
+
+def _of_nothing(one: NotArrived, report: SourceReport | None) -> PartitionLag:
+    """Of a partition of which nothing has arrived: as of when it would be complete is not known, either."""
+    source = one.source
+    return PartitionLag(
+        source=source,
+        destination=one.destination,
+        next_offset=None,
+        source_end=None if report is None else report.stable_end(source.topic, source.partition),
+        records=one.records,
+        stored_records=0,
+        stored_bytes=0,
+        complete_as_of=None,
+        seconds=None,
     )
 
 

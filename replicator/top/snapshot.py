@@ -92,6 +92,15 @@ def delivery_rows(status: IngressStatus, lags: Iterable[PartitionLag]) -> Iterat
             oldest=timedelta(seconds=seconds) if seconds is not None and behind else None,
             state=_state(p),
         )
+    for one in status.not_arrived:
+        yield Row(
+            flow=FlowName.DELIVER,
+            name=f"{one.source} -> {one.destination}",
+            behind=one.records,
+            position=0,
+            oldest=None,
+            state="nothing has arrived",
+        )
 
 
 def _state(p: IngressPartition) -> str:

@@ -9,6 +9,7 @@ from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from infra.archive.generations import Generations
 from replicator.status.ingress import IngressStatus
+from replicator.top.snapshot import delivery_rows
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings
 
@@ -48,6 +49,17 @@ def test_a_topic_of_which_nothing_arrives_is_a_problem_after_an_hour() -> None:
     assert problem.startswith("a/t2/0 -> copy.t2: the source's log has 1000 offsets, and nothing of it has arrived")
     world.put(500, 1499, topic="t2")
     assert status(world).not_arrived == ()
+
+
+def test_what_has_not_arrived_is_behind_and_nothing_is_complete_with_it() -> None:
+    """Its topic was in no row, and all counted as complete as of now."""
+    world = two_topics()
+    lags = {(one.source.topic, one.source.partition): one for one in world.lags()}
+    absent = lags["t2", 0]
+    assert (absent.records, absent.source_end, absent.next_offset, absent.seconds) == (1000, 1500, None, None)
+    assert lags["t", 0].seconds == 0
+    rows = {row.name: (row.behind, row.state) for row in delivery_rows(status(world), world.lags())}
+    assert rows["a/t2/0 -> copy.t2"] == (1000, "nothing has arrived")
 
 
 def test_a_source_that_is_silent_is_a_problem() -> None:
