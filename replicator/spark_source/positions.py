@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.coverage import SegmentSlice, explained_until, steps
+from formats.errors import ConfigError
 from formats.incarnation import parse_incarnation
 from formats.segment import OffsetRange, Segment, SourcePartition
 
@@ -30,9 +31,13 @@ class Position:
 StreamPositions = Mapping[SourcePartition, Position]
 
 
-def encode(positions: StreamPositions) -> dict[str, Any]:
-    """As Spark stores them in the checkpoint: `{"orders@id": {"0": {"first": 0, "next": 100}}}`, in order."""
-    found: dict[str, Any] = {}
+OF_REGION = "@region"  # no archive path begins like this
+
+
+def encode(region: str, positions: StreamPositions) -> dict[str, Any]:
+    """As Spark stores them in the checkpoint: `{"@region": "a", "orders@id": {"0": {"first": 0, "next": 100}}}`, in
+    order."""
+    found: dict[str, Any] = {OF_REGION: region}
     for source in sorted(positions):
         at = positions[source]
         found.setdefault(source.path, {})[str(source.partition)] = {"first": at.first, "next": at.next_offset}
@@ -40,10 +45,15 @@ def encode(positions: StreamPositions) -> dict[str, Any]:
 
 
 def decode(region: str, stored: Mapping[str, Any]) -> dict[SourcePartition, Position]:
-    """Inverse of `encode`. Raises MalformedKey, ValueError or KeyError for what it has not written."""
+    """Inverse of `encode`. Raises ConfigError for positions of another region, MalformedKey, ValueError or KeyError for
+    what it has not written."""
+    if (of := stored.get(OF_REGION, region)) != region:  # a checkpoint of an earlier version does not say
+        problem = f"it has positions in the archive of {of}, and this query reads that of {region}"
+        raise ConfigError([f"{problem}: give this query a checkpointLocation of its own"], source="checkpointLocation")
     return {
         SourcePartition.of(region, parse_incarnation(path), int(partition)): Position(int(at["first"]), int(at["next"]))
         for path, partitions in stored.items()
+        if path != OF_REGION
         for partition, at in partitions.items()
     }
 

@@ -69,7 +69,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for source in archived_sources(archive.segments, self._options):
                 start = self._start(archive, pool, source)
                 found[source] = Position(start, start)
-            return encode(found)
+            return encode(self._options.wanted.region, found)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
         self._is_bounded = True
@@ -80,14 +80,15 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, Spark's name
         """Raises ArchivedDataLost, StoreUnavailable."""
-        known = decode(self._options.wanted.region, start)
+        region = self._options.wanted.region
+        known = decode(region, start)
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         with self._open(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
             if self._is_bounded and self._bound is None:
                 self._bound = self._latest(archive, pool, self._with_new(archive, known), None)
             if self._bound is None:
-                return encode(self._latest(archive, pool, self._with_new(archive, known), max_bytes))
-            return encode(self._latest(archive, pool, {**self._starts_of_bound(), **known}, max_bytes))
+                return encode(region, self._latest(archive, pool, self._with_new(archive, known), max_bytes))
+            return encode(region, self._latest(archive, pool, {**self._starts_of_bound(), **known}, max_bytes))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Raises ArchivedDataLost if a part of the batch was deleted since it was planned first, StoreUnavailable."""

@@ -94,7 +94,7 @@ def stored(tmp_path: Path) -> Stored:
 def at(**partitions: tuple[int, int]) -> dict[str, Any]:
     """Of the first incarnation: where the query began to read each partition, and its next offset."""
     found = {name.removeprefix("p"): {"first": first, "next": after} for name, (first, after) in partitions.items()}
-    return {"orders": found}
+    return {"@region": "a", "orders": found}
 
 
 def later(first: int, after: int) -> dict[str, Any]:
@@ -102,7 +102,8 @@ def later(first: int, after: int) -> dict[str, Any]:
 
 
 def ends(positions: Mapping[str, Any]) -> list[int]:
-    return [one["next"] for partitions in positions.values() for one in partitions.values()]
+    found = [partitions for path, partitions in positions.items() if path != "@region"]
+    return [one["next"] for partitions in found for one in partitions.values()]
 
 
 def batch_between(reader: SegmentsStreamReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> Batch:

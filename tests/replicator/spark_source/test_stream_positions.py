@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.coverage import SegmentSlice
+from formats.errors import ConfigError
 from formats.segment import OffsetRange, Segment, SourcePartition
 from replicator.spark_source.positions import Position, advance, decode, encode, shares, size_of, unread, within
 
@@ -19,9 +21,19 @@ def segment(start: int, end: int, level: int = 0) -> Segment:
 
 def test_stored_as_json_by_archive_path() -> None:
     positions = {LATER: Position(0, 7), SOURCE: Position(3, 9)}
-    stored = encode(positions)
-    assert stored == {"orders": {"0": {"first": 3, "next": 9}}, "orders@a1b2c3": {"0": {"first": 0, "next": 7}}}
+    stored = encode("a", positions)
+    paths = {"orders": {"0": {"first": 3, "next": 9}}, "orders@a1b2c3": {"0": {"first": 0, "next": 7}}}
+    assert stored == {"@region": "a", **paths}
     assert decode("a", stored) == positions
+    assert decode("a", paths) == positions, "of a version that did not write the region"
+
+
+def test_positions_of_another_region_are_refused() -> None:
+    """What lies before them there would be left out, without an error."""
+    with pytest.raises(
+        ConfigError, match="in the archive of a, and this query reads that of b: give this query a check"
+    ):
+        decode("b", encode("a", {SOURCE: Position(0, 20)}))
 
 
 def test_a_batch_has_what_lies_between_two_positions() -> None:
