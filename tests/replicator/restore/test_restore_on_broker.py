@@ -146,6 +146,23 @@ def test_delivered_offsets_are_compared_although_the_archive_holds_more(make_pla
             assert not verification.same_as_target(source, place.config, name).is_equal
 
 
+def test_what_is_passed_over_behind_the_last_record_is_named_by_the_next_run(make_place: Callable[[], Place]) -> None:
+    """Its note is a run without records."""
+    with closing(make_place()) as place:
+        Archive([one_segment(0), one_segment(0, 30, 59)], has_second_life=False).write(place.objects, TOPIC)
+        selection = select(place.unique("restored"), Choice())
+        with Restore(place.config, selection, target_options=PASS) as restore:
+            plan = restore.plan()
+            place.objects.delete_many(
+                [info.key for info in place.objects.list("data/") if "-0000000000000000005" in info.key]
+            )
+            [first] = restore.run(plan)
+        with Restore(place.config, selection, target_options=PASS) as restore:
+            [again] = restore.run(restore.plan())
+        assert (first.missing, first.next_offset) == (((30, 59),), 30)
+        assert (again.given_up, again.records, again.is_whole) == (((30, 59),), 0, False)
+
+
 def test_a_following_restore_delivers_segments_stored_later(make_place: Callable[[], Place]) -> None:
     """A warm standby: it gets no notification of new segments, and it ends when it is stopped."""
 
