@@ -115,7 +115,10 @@ def restore(  # noqa: PLR0917 -- options of a command
         list[str] | None, typer.Option("--map", metavar="MODULE:FUNCTION", help="Change records with this function.")
     ] = None,
     max_rate: Annotated[
-        str | None, typer.Option("--max-rate", metavar="SIZE", help="Limit the bytes per second, such as 50MiB.")
+        str | None,
+        typer.Option(
+            "--max-rate", metavar="SIZE", help="Limit the bytes per second, such as 50MiB; with --spark, of each task."
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new segments, until stopped.")] = False,
     every: Annotated[str, typer.Option("--every", help="Set the interval of listings with --follow.")] = "30s",
