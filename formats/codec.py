@@ -100,8 +100,8 @@ def _to_json(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _time(value: Any) -> datetime:
-    """Aware: one without a time zone cannot be compared with others."""
+def parse_time(value: str) -> datetime:
+    """Aware: one without a time zone cannot be compared with others. Raises ValueError."""
     found = datetime.fromisoformat(value)
     if found.tzinfo is None:
         raise ValueError(f"{value} has no time zone")
@@ -118,7 +118,7 @@ def _from_json(kind: Any) -> FromJson:
         inner = _from_json(get_args(kind)[0])
         return lambda value: tuple(map(inner, value))
     if kind is datetime:
-        return _time
+        return parse_time
     if kind in (int, str, bool) or issubclass(kind, StrEnum):
         plain: FromJson = kind
         return plain

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, load, malformed
+from formats.codec import VERSION, load, malformed, parse_time
 from formats.control.packed import pack, unpack
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import ConfigSource, ConfigValue
@@ -132,13 +132,13 @@ def decode_catalog(data: bytes) -> Catalog:
         return Catalog(
             cluster_id=str(message["cluster_id"]),
             writer=str(message["writer"]),
-            observed_at=datetime.fromisoformat(message["observed_at"]),
+            observed_at=parse_time(message["observed_at"]),
             topics={topic.name: topic for topic in topics},
             removed=tuple(
                 RemovedTopic(
                     name=str(name),
                     topic_id=str(id_),
-                    removed_at=datetime.fromisoformat(at),
+                    removed_at=parse_time(at),
                     lineage=lineages.get((name, id_)),
                 )
                 for name, id_, at in message["removed"]

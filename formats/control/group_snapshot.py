@@ -23,7 +23,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from formats.codec import VERSION, load, malformed
+from formats.codec import VERSION, load, malformed, parse_time
 from formats.control.packed import pack, unpack
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -149,12 +149,12 @@ def decode_group_snapshot(data: bytes) -> GroupSnapshot:
         return GroupSnapshot(
             cluster_id=str(message["cluster_id"]),
             writer=str(message["writer"]),
-            observed_at=datetime.fromisoformat(message["observed_at"]),
+            observed_at=parse_time(message["observed_at"]),
             groups={str(group_id): _group_from_json(one, ids) for group_id, one in message["groups"].items()},
             unsupported=_texts(message["unsupported"]),
             unreadable=_texts(message["unreadable"]),
             problems=_texts(message["problems"]),
-            read_until=None if (until := message.get("read_until")) is None else datetime.fromisoformat(until),
+            read_until=None if (until := message.get("read_until")) is None else parse_time(until),
         )
 
 
@@ -200,7 +200,7 @@ def _topic_from_json(message: Mapping[str, Any], topic_id: str) -> TopicCommits:
         next_offsets=next_offsets,
         leader_epochs=tuple(None if one is None else int(one) for one in message.get("epochs", [None] * count)),
         metadata=tuple(map(str, message.get("metadata", [""] * count))),
-        as_of=datetime.fromisoformat(message["as_of"]) if "as_of" in message else None,
+        as_of=parse_time(message["as_of"]) if "as_of" in message else None,
     )
 
 

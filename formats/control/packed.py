@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from datetime import datetime
 
-from formats.codec import dump, load, malformed
+from formats.codec import dump, load, malformed, parse_time
 from formats.errors import MalformedEvent
 
 LARGEST_BYTES = 256 << 20  # unpacked: an object that claims more is damaged
@@ -34,4 +34,4 @@ def observed_at(data: bytes) -> datetime:
     what = "a generation of a control object"
     text = unpack(what, data)
     with malformed(what, text):
-        return datetime.fromisoformat(load(text)["observed_at"])
+        return parse_time(load(text)["observed_at"])

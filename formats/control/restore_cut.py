@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, load, malformed
+from formats.codec import VERSION, load, malformed, parse_time
 from formats.control.packed import pack, unpack
 from formats.control.watermarks import SourceWatermarks
 
@@ -90,9 +90,9 @@ def decode_cut(data: bytes) -> Cut:
         message = load(text)
         return Cut(
             region=str(message["region"]),
-            wanted_at=datetime.fromisoformat(message["wanted_at"]),
+            wanted_at=parse_time(message["wanted_at"]),
             generation=int(message["generation"]),
-            observed_at=datetime.fromisoformat(message["observed_at"]),
+            observed_at=parse_time(message["observed_at"]),
             settled_at=_at(message["settled_at"]),
             next_observed_at=_at(message["next_observed_at"]),
             is_transactional=bool(message["transactional"]),
@@ -113,4 +113,4 @@ def _iso(at: datetime | None) -> str | None:
 
 
 def _at(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    return None if text is None else parse_time(text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, load, malformed
+from formats.codec import VERSION, load, malformed, parse_time
 from formats.control.packed import pack, unpack
 
 AVRO = "AVRO"
@@ -93,7 +93,7 @@ def decode_schemas(data: bytes) -> SchemaSnapshot:
         subjects: Mapping[str, Mapping[str, Any]] = message["subjects"]
         return SchemaSnapshot(
             writer=str(message["writer"]),
-            observed_at=datetime.fromisoformat(message["observed_at"]),
+            observed_at=parse_time(message["observed_at"]),
             schemas={int(number): _schema_from_json(one) for number, one in message["schemas"].items()},
             versions=tuple(
                 sorted(

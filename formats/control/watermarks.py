@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, load, malformed
+from formats.codec import VERSION, load, malformed, parse_time
 from formats.control.packed import pack, unpack
 
 Column = tuple[int | None, ...]
@@ -102,10 +102,10 @@ def decode_watermarks(data: bytes) -> SourceWatermarks:
         return SourceWatermarks(
             cluster_id=str(message["cluster_id"]),
             writer=str(message["writer"]),
-            observed_at=datetime.fromisoformat(message["observed_at"]),
+            observed_at=parse_time(message["observed_at"]),
             topics={str(name): _topic_from_json(one) for name, one in message["topics"].items()},
             problems={str(what): str(why) for what, why in message["problems"].items()},
-            settled_at=datetime.fromisoformat(message["settled_at"]) if "settled_at" in message else None,
+            settled_at=parse_time(message["settled_at"]) if "settled_at" in message else None,
         )
 
 

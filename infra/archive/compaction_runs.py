@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, dump, load, malformed
+from formats.codec import VERSION, dump, load, malformed, parse_time
 from formats.control.keys import compaction_runs_prefix
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
@@ -49,8 +49,7 @@ class CompletedRuns:
 
     def all(self) -> Mapping[str, CompletedRun]:
         """By job. A job of which no whole run is recorded is left out."""
-        data = self._numbered.latest()
-        return {} if data is None else decode(data)
+        return self._numbered.decoded(decode) or {}
 
     @property
     def _numbered(self) -> Numbered:
@@ -78,8 +77,8 @@ def decode(data: bytes) -> Mapping[str, CompletedRun]:
 
 def _decoded(one: Mapping[str, Any]) -> CompletedRun:
     return CompletedRun(
-        began_at=datetime.fromisoformat(one["began_at"]),
-        ended_at=datetime.fromisoformat(one["ended_at"]),
+        began_at=parse_time(one["began_at"]),
+        ended_at=parse_time(one["ended_at"]),
         failed_plans=int(one["failed_plans"]),
         quarantined=int(one["quarantined"]),
     )

@@ -31,7 +31,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatStore:
-    """As thread safe as `objects`, whose errors it raises."""
+    """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
 
     objects: ObjectStore
     prefix: str
@@ -48,8 +48,8 @@ class HeartbeatStore:
         """The latest heartbeat of each process, including dead processes."""
         folder = heartbeats_prefix(self.prefix, self.region)
         owners = dict.fromkeys(item.key[: item.key.rindex("/") + 1] for item in self.objects.list(folder))
-        found = [Numbered(self.objects, prefix).latest() for prefix in owners]
-        return [decode(data) for data in found if data is not None]
+        found = [Numbered(self.objects, prefix).decoded(decode) for prefix in owners]
+        return [one for one in found if one is not None]
 
     def sweep(self, now: datetime) -> None:
         """Remove heartbeats of processes that died long ago."""

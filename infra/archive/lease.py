@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from formats.control.keys import lease_prefix
 from formats.control.lease import SKEW, Lease, decode_lease, encode_lease
 from formats.errors import ReplicatorError, SegmentExists, SegmentNotFound
-from infra.archive.control_objects import read_object
+from infra.archive.control_objects import naming, read_object
 from infra.archive.generations import is_generation
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
@@ -54,7 +54,7 @@ class LeaseStore:
         prefix = lease_prefix(self.prefix, region, name)
         keys = self._keys(prefix)
         try:
-            return decode_lease(int(keys[-1][len(prefix) :]), read_object(self.objects, keys[-1])) if keys else None
+            return self._read(prefix, keys[-1]) if keys else None
         except SegmentNotFound:
             return None
 
@@ -77,7 +77,7 @@ class LeaseStore:
             token = int(keys[-1][len(prefix) :]) if keys else 0
             if keys:
                 try:
-                    current = decode_lease(token, read_object(self.objects, keys[-1]))
+                    current = self._read(prefix, keys[-1])
                 except SegmentNotFound:
                     continue  # another process was faster
                 if current.owner != owner and current.until > now and not is_dead(current.owner):
@@ -95,6 +95,10 @@ class LeaseStore:
                 continue
             self.objects.delete_many(keys)
             return lease
+
+    def _read(self, prefix: str, key: str) -> Lease:
+        with naming(key):
+            return decode_lease(int(key[len(prefix) :]), read_object(self.objects, key))
 
     def _keys(self, prefix: str) -> Sequence[str]:
         """In order of their tokens; foreign keys are left out."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from formats.codec import VERSION, dump, load, malformed
+from formats.codec import VERSION, dump, load, malformed, parse_time
 from formats.control.keys import control_prefix
+from formats.errors import MalformedEvent
 from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
 from infra.archive.snapshots import Numbered
@@ -55,8 +56,7 @@ class ProofStore:
 
     def proofs(self, region: str, path: str) -> Mapping[int, Proof]:
         """Proofs of one archive path, by partition."""
-        data = Numbered(self.objects, self._prefix(region, path)).latest()
-        return {} if data is None else decode(data)
+        return Numbered(self.objects, self._prefix(region, path)).decoded(decode) or {}
 
     def paths(self, region: str) -> frozenset[str]:
         """Archive paths with any proof, by one listing."""
@@ -86,7 +86,7 @@ def decode(data: bytes) -> Mapping[int, Proof]:
 
 
 def _decoded(one: Mapping[str, Any]) -> Proof:
-    return Proof(at=datetime.fromisoformat(one["at"]), next_offset=int(one["next_offset"]), is_whole=bool(one["whole"]))
+    return Proof(at=parse_time(one["at"]), next_offset=int(one["next_offset"]), is_whole=bool(one["whole"]))
 
 
 def _by_path(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str], Mapping[int, Proof]]:
@@ -96,14 +96,40 @@ def _by_path(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str],
     return paths
 
 
-def read(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
-    """Proofs of all partitions of these archive paths, each given as (region, path)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownProofs:
+    proofs: Mapping[SourcePartition, Proof]
+    problems: tuple[str, ...] = ()  # of each archive path whose proofs cannot be decoded: they are unknown
+
+
+def read_each(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executor) -> KnownProofs:
+    """Proofs of all partitions of these archive paths, each given as (region, path). Raises StoreUnavailable."""
     wanted = set(paths)
     regions = sorted({region for region, _ in wanted})
     known = zip(regions, pool.map(store.paths, regions), strict=True)
     proven = sorted((region, path) for region, all_ in known for path in all_ if (region, path) in wanted)
     found: dict[SourcePartition, Proof] = {}
-    for (region, path), proofs in zip(proven, pool.map(lambda where: store.proofs(*where), proven), strict=True):
+    problems: list[str] = []
+    for (region, path), one in zip(proven, pool.map(lambda where: _read(store, *where), proven), strict=True):
+        if isinstance(one, MalformedEvent):
+            what = "delete that object, and run `replicator verify` again"
+            problems.append(f"when {region}/{path} was last verified is not known: {one}; {what}")
+            continue
         incarnation = parse_incarnation(path)
-        found |= {SourcePartition.of(region, incarnation, p): one for p, one in proofs.items()}
-    return found
+        found |= {SourcePartition.of(region, incarnation, p): proof for p, proof in one.items()}
+    return KnownProofs(proofs=found, problems=tuple(problems))
+
+
+def read(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
+    """As `read_each`. Raises MalformedEvent, too, with every problem."""
+    found = read_each(store, paths, pool)
+    if found.problems:
+        raise MalformedEvent("; ".join(found.problems))
+    return found.proofs
+
+
+def _read(store: ProofStore, region: str, path: str) -> Mapping[int, Proof] | MalformedEvent:
+    try:
+        return store.proofs(region, path)
+    except MalformedEvent as error:
+        return error

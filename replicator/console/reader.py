@@ -109,9 +109,7 @@ class StateReader:
         try:
             return before.succeeded(read(now), now)
         except Exception as error:  # one that is not ours, too: else the console ends, at every start
-            if not isinstance(error, ReplicatorError | OSError):
-                log.exception("console_not_read")
-            return before.failed(str(error) or type(error).__name__, now)
+            return before.failed(_why(error), now)
 
     def earlier_lags(self, rows: Sequence[PartitionRow]) -> Sequence[tuple[datetime, Mapping[LagKey, int | None]]]:
         """Of egress, before this process was started: from the watermarks that egress stored, in order of time. Empty
@@ -119,17 +117,27 @@ class StateReader:
         of_egress = [row for row in rows if row.flow is FlowKind.EGRESS]
         if not of_egress:
             return []
-        with contextlib.suppress(ReplicatorError), self.open_clients(self.config) as reach:
-            generations = Generations(reach.objects, watermarks_prefix(self.config.s3.prefix, self.config.region))
-            return [(one.observed_at, lags_in(one, of_egress)) for one in stored_watermarks(generations)]
-        return []
+        try:
+            with self.open_clients(self.config) as reach:
+                generations = Generations(reach.objects, watermarks_prefix(self.config.s3.prefix, self.config.region))
+                return [(one.observed_at, lags_in(one, of_egress)) for one in stored_watermarks(generations)]
+        except Exception as error:  # likewise
+            _why(error)
+            return []
 
     def segment_map(self, where: PartitionKey) -> PartitionSegments:
         try:
             with self.open_clients(self.config) as reach:
                 return read_map(reach.store, reach.control, where, self.clock.now())
-        except (ReplicatorError, OSError) as error:
-            return PartitionSegments(read_at=self.clock.now(), error=str(error) or type(error).__name__)
+        except Exception as error:  # likewise
+            return PartitionSegments(read_at=self.clock.now(), error=_why(error))
+
+
+def _why(error: Exception) -> str:
+    """For a page. An error that is not ours is a defect: its traceback goes to the log."""
+    if not isinstance(error, ReplicatorError | OSError):
+        log.error("console_not_read", exc_info=error)
+    return str(error) or type(error).__name__
 
 
 def _egress(reach: Clients, now: datetime) -> FlowState:

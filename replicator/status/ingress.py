@@ -17,8 +17,7 @@ from formats.messages.group_claim import current_claim, is_copied, why_copied
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
-from infra.archive.proofs import ProofStore
-from infra.archive.proofs import read as read_proofs
+from infra.archive.proofs import ProofStore, read_each
 from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, describe_each
@@ -67,10 +66,11 @@ class IngressStatus:
     never_arrived: tuple[str, ...] = ()  # of each source region of which nothing has ever arrived: what to do
     absent: tuple[str, ...] = ()  # of each source with the name of a topic that its region does not have: what to do
     unnamed: tuple[str, ...] = ()  # archived topics without a destination, because a user's replication policy failed
+    unproven: tuple[str, ...] = ()  # archived topics whose proofs cannot be decoded
 
     @property
     def problems(self) -> list[str]:
-        found = [*self.never_arrived, *self.absent, *self.unnamed, *self.silent]
+        found = [*self.never_arrived, *self.absent, *self.unnamed, *self.silent, *self.unproven]
         found += [one.problem for one in self.not_arrived if one.is_late]
         found += [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
         if self.misses_topic:
@@ -167,7 +167,7 @@ class IngressSources:
                     wanted[region, one.path] = source.destination(one.topic, one.id)
                 except PluginFailed as error:
                     unnamed.append(f"{region}/{one.path}: its replication policy gives it no name here: {error}")
-        proofs = read_proofs(self.proofs, wanted, pool)
+        known_proofs = read_each(self.proofs, wanted, pool)
         entries = positions.result()
         checkpoints = {key: entry for key, entry in entries.items() if isinstance(entry, Checkpoint)}
         incarnations: dict[tuple[str, str, int, str], dict[CheckpointKey, Checkpoint]] = {}
@@ -208,7 +208,7 @@ class IngressSources:
                 transform=self._transform(key.source),
                 members=members,
                 now=now,
-                proof=proofs.get(key.source),
+                proof=known_proofs.proofs.get(key.source),
             )
             for key in sorted(configured)
         ]
@@ -241,6 +241,7 @@ class IngressSources:
             never_arrived=tuple(never_arrived.values()),
             absent=tuple(self._absent(topics)),
             unnamed=tuple(unnamed),
+            unproven=known_proofs.problems,
             sources=sources,
             silent=tuple(problem for one in sources if (problem := one.problem(now))),
             not_arrived=absent,

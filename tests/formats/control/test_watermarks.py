@@ -117,6 +117,14 @@ def test_anything_else_is_an_error_that_says_so(data: bytes) -> None:
         decode_watermarks(data)
 
 
+def test_a_time_without_a_zone_is_an_error() -> None:
+    """It could not be compared with any other."""
+    text = gzip.decompress(encode_watermarks(watermarks(t=TOPIC)))
+    assert b"+00:00" in text
+    with pytest.raises(MalformedEvent, match="has no time zone"):
+        decode_watermarks(gzip.compress(text.replace(b"+00:00", b"")))
+
+
 def test_who_observed_them_and_when_makes_no_difference() -> None:
     one = watermarks(t=TOPIC)
     assert replace(one, writer="other", observed_at=T0 + timedelta(days=1)).has_same_content(one)

@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from formats.control.quarantine import Quarantined
+from formats.errors import MalformedEvent
 from formats.segment import format_key
 from infra.archive.lease import NAME, LeaseTaken, hold_lease, this_process
 from infra.local.waiting import wait_until
@@ -43,6 +44,16 @@ def test_a_foreign_key_is_no_lease() -> None:
     assert leases.of(REGION, NAME) == first
     assert leases.take(REGION, NAME, "one", now=archive.now(), span=SPAN).token == first.token + 1
     assert f"{key}.bak" in [item.key for item in archive.memory.list(folder)], "what is not ours stays"
+
+
+def test_a_lease_that_cannot_be_decoded_is_named() -> None:
+    archive = Archive()
+    leases, key = archive.control.leases, f"data/eu-1/_control/v1/leases/{NAME}/{1:020d}"
+    archive.memory.put_new(key, io.BytesIO(b"x"), 1)
+    with pytest.raises(MalformedEvent, match=f"^{key}: not a lease: "):
+        leases.of(REGION, NAME)
+    with pytest.raises(MalformedEvent, match=f"^{key}: not a lease: "):
+        leases.take(REGION, NAME, "one", now=archive.now(), span=SPAN)
 
 
 def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from formats.errors import MalformedEvent
 from formats.segment import SourcePartition
-from infra.archive.proofs import Proof, ProofStore, decode, encode, read
+from infra.archive.proofs import Proof, ProofStore, decode, encode, read, read_each
 from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.fakes.executors import HandExecutor
 
@@ -43,6 +44,23 @@ def test_only_requested_paths_are_read() -> None:
     }
 
 
+def test_proofs_that_cannot_be_decoded_are_unknown_and_named() -> None:
+    """Those of other archive paths are read all the same."""
+    objects, key = MemoryObjectStore(), f"data/a/_control/v1/proven/a/t/{7:020d}"
+    store = ProofStore(objects, "data", "a")
+    store.record({source(0): proof(1), source(0, "u"): proof(2)})
+    objects.put_new(key, io.BytesIO(b"damaged"), 7)
+    found = read_each(store, [("a", "t"), ("a", "u")], HandExecutor())
+    assert found.proofs == {source(0, "u"): proof(2)}
+    (problem,) = found.problems
+    assert problem.startswith(f"when a/t was last verified is not known: {key}: not proofs of partitions: b'damaged'")
+    assert problem.endswith("; delete that object, and run `replicator verify` again")
+    with pytest.raises(MalformedEvent, match=f"^{key}: not proofs"):
+        store.proofs("a", "t")
+    with pytest.raises(MalformedEvent, match=f"^{key}: not proofs"):
+        store.record({source(0): proof(1)})
+
+
 RECORDS = st.lists(
     st.dictionaries(st.integers(0, 4), st.builds(proof, st.integers(0, 99), is_whole=st.booleans()), max_size=3),
     max_size=6,
@@ -69,7 +87,12 @@ def test_written_and_read_back(proofs: dict[int, Proof]) -> None:
     assert decode(encode(proofs)) == proofs
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"v":2,"partitions":{}}', b'{"v":1,"partitions":{"x":{}}}'])
+NAIVE = b'{"partitions":{"0":{"at":"2026-01-01T00:00:00","next_offset":1,"whole":true}},"v":1}'
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"v":2,"partitions":{}}', b'{"v":1,"partitions":{"x":{}}}', NAIVE]
+)
 def test_malformed_proofs_are_rejected(data: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode(data)

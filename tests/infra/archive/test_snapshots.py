@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.errors import StoreUnavailable
+from formats.errors import MalformedEvent, StoreUnavailable
 from infra.archive.snapshots import Numbered
 from tests.fakes.surroundings import FailingStore, HandClock
 
@@ -70,6 +72,40 @@ def test_an_overtaken_reader_reads_the_newer_version() -> None:
     value.replace(adding(b"a"))
     objects.before["open"] = lambda _: Numbered(objects.memory, PREFIX).replace(adding(b"b"))
     assert value.latest() == b"ab"
+
+
+def test_what_is_not_a_version_is_left_alone() -> None:
+    objects = store()
+    value = Numbered(objects, PREFIX)
+    value.replace(adding(b"a"))
+    stray = f"{PREFIX}{1:020d}.bak"
+    objects.memory.put_new(stray, io.BytesIO(b"x"), 1)
+    assert value.latest() == b"a"
+    value.replace(adding(b"b"))
+    assert (value.latest(), objects.keys()) == (b"ab", [stray, f"{PREFIX}{2:020d}"])
+    value.remove()
+    assert (value.latest(), objects.keys()) == (None, [stray])
+
+
+def malformed(_: bytes | None) -> NoReturn:
+    raise MalformedEvent("not a thing")
+
+
+def test_a_version_that_cannot_be_decoded_is_named() -> None:
+    value = Numbered(store(), PREFIX)
+    value.replace(adding(b"a"))
+    wanted = f"^{PREFIX}{1:020d}: not a thing$"
+    with pytest.raises(MalformedEvent, match=wanted):
+        value.decoded(malformed)
+    with pytest.raises(MalformedEvent, match=wanted):
+        value.replace(malformed)
+
+
+def test_the_latest_version_decoded() -> None:
+    value = Numbered(store(), PREFIX)
+    assert value.decoded(bytes.decode) is None
+    value.replace(adding(b"a"))
+    assert value.decoded(bytes.decode) == "a"
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

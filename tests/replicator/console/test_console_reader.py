@@ -111,6 +111,27 @@ def test_no_error_ends_the_console(error: Exception, monkeypatch: pytest.MonkeyP
     assert (state.egress.error, state.compaction.error) == (str(error), "")
 
 
+@pytest.mark.parametrize("error", [ValueError("of a key"), TypeError("of a time")])
+def test_no_error_ends_the_listing_of_segments(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("replicator.console.reader.read_map", failing)
+    found = ConsoleWorld().reader().segment_map((HERE, "mine", 0))
+    assert (found.incarnations, found.error) == ((), str(error))
+
+
+def test_no_error_of_earlier_lags_ends_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: object) -> NoReturn:
+        raise ValueError("of a key")
+
+    world = ConsoleWorld()
+    world.archived("mine", stored=90, end=100)
+    rows = read(world).rows
+    monkeypatch.setattr("replicator.console.reader.stored_watermarks", failing)
+    assert world.reader().earlier_lags(rows) == []
+
+
 def test_the_lag_is_not_known_while_a_flow_cannot_be_read() -> None:
     world = ConsoleWorld()
     world.archived("mine", stored=90, end=100)

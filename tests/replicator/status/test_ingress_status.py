@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -65,6 +66,18 @@ def test_a_destination_that_the_file_does_not_name_any_more_has_no_lag() -> None
         ("copy.old", False, 0),
     ]
     assert status.problems == []
+
+
+def test_proofs_that_cannot_be_decoded_hide_no_partition() -> None:
+    target = Target()
+    target.world.put(0, 9)
+    target.world.put(0, 4, partition=1)
+    key = f"data/b/_control/v1/proven/a/t/{1:020d}"
+    target.world.objects.put_new(key, BytesIO(b"damaged"), 7)
+    status = target.status()
+    assert [(str(p.key.source), p.proof) for p in status.partitions] == [("a/t/0", None), ("a/t/1", None)]
+    (problem,) = status.problems
+    assert problem.startswith(f"when a/t was last verified is not known: {key}: not proofs of partitions")
 
 
 def test_a_parked_partition_is_reported_for_every_destination() -> None:
