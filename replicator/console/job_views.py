@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from replicator.console.layout import chip, data_table, pager, problem_list, search_form, section, topic_link
+from replicator.console.layout import chip, data_table, not_read, pager, problem_list, search_form, section, topic_link
 from replicator.console.markup import Content, element
 from replicator.console.texts import DASH, age, ago, count, moment, offset
 from replicator.console.topic_views import View
@@ -37,6 +37,7 @@ def compaction_view(page: Mapping[str, Any]) -> View:
     ]
     processes = [[one["owner"], ", ".join(one["jobs"]), moment(one["until"])] for one in page["processes"]]
     damaged = [[one["segment"], one["reason"], moment(one["found_at"])] for one in page["quarantined"]]
+    unread = not_read(page, "compaction")
     return "Compaction", [
         section(
             "Jobs",
@@ -51,6 +52,7 @@ def compaction_view(page: Mapping[str, Any]) -> View:
                     ("next run", ""),
                 ),
                 jobs,
+                unread=unread,
             ),
         ),
         section(
@@ -60,20 +62,33 @@ def compaction_view(page: Mapping[str, Any]) -> View:
                 "Runs",
                 (("region", ""), ("state", ""), ("process", "minor"), ("first seen", ""), ("last seen", "minor")),
                 runs,
+                unread=unread,
             ),
         ),
         section(
             "Processes that run jobs by the clock",
-            data_table("Processes", (("process", ""), ("jobs", ""), ("heartbeat holds until", "minor")), processes),
+            data_table(
+                "Processes",
+                (("process", ""), ("jobs", ""), ("heartbeat holds until", "minor")),
+                processes,
+                unread=unread,
+            ),
         ),
         section(
             "Damaged segments",
-            data_table("Damaged segments", (("segment", ""), ("reason", ""), ("found", "minor")), damaged),
+            data_table(
+                "Damaged segments",
+                (("segment", ""), ("reason", ""), ("found", "minor")),
+                damaged,
+                unread=unread,
+            ),
         ),
     ]
 
 
 def groups_view(page: Mapping[str, Any]) -> View:
+    if (unread := not_read(page, "groups")) is not None:
+        return "Consumer groups", [unread]
     regions = [
         section(
             f"Groups of {one['region']}",
@@ -172,10 +187,16 @@ def proofs_view(page: Mapping[str, Any]) -> View:
     return "Proofs and drills", [
         section(
             "Drills",
-            data_table("Drills", drill_head, drills) if page["has_drills"] else no_drills,
+            data_table("Drills", drill_head, drills, unread=not_read(page, "drills"))
+            if page["has_drills"]
+            else no_drills,
             element("p", f"{count(unreadable)} lines of the file cannot be read.", class_="stale")
             if unreadable
             else None,
         ),
-        section("Verified topics", data_table("Verified topics", head, proofs), pager(page, "/proofs")),
+        section(
+            "Verified topics",
+            data_table("Verified topics", head, proofs, unread=not_read(page, "egress", "ingress")),
+            pager(page, "/proofs"),
+        ),
     ]

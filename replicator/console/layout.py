@@ -75,9 +75,23 @@ def section(title: str, *body: Content, level: str = "h2") -> Markup:
     return element("section", element(level, title), *body)
 
 
-def data_table(label: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[Content]]) -> Markup:
+def not_read(page: Mapping[str, Any], *parts: str) -> Markup | None:
+    """Which of these parts were never read; None when all were."""
+    names = [part for part in parts if part in page["not_read"]]
+    return element("p", f"Not read yet: {', '.join(names)}.", class_="quiet") if names else None
+
+
+def data_table(
+    label: str,
+    head: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[Content]],
+    *,
+    unread: Markup | None = None,
+) -> Markup:
     """`head`: name and class of each column: "number" for numbers, "minor" for what a narrow screen leaves out. The
-    table scrolls by itself, also with keys."""
+    table scrolls by itself, also with keys. `unread`: of `not_read`, what the rows lack."""
+    if unread is not None:
+        return fragment(data_table(label, head, rows) if rows else None, unread)
     if not rows:
         return element("p", f"{label}: none.", class_="quiet")
     cells = [

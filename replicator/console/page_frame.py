@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from replicator.console.state import ConsoleState, ReadPart
+from replicator.console.state import ConsoleState
 
 T = TypeVar("T")
 ConsolePage = Mapping[str, Any]
+NOT_YET = "not read yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +28,9 @@ class PageQuery:
 
 
 def frame(state: ConsoleState, now: datetime, name: str) -> dict[str, Any]:
-    """What every page has: whose state it is, and how old each part of it is."""
-    parts: Sequence[tuple[str, ReadPart[Any]]] = [
-        ("egress", state.egress),
-        ("ingress", state.ingress),
-        ("groups", state.groups),
-        ("compaction", state.compaction),
-        ("drills", state.drills),
-    ]
+    """What every page has: whose state it is, how old each part of it is, and `not_read`: the parts of which nothing is
+    known, with the reason. What a page has of such a part is no absence."""
+    parts = [(part, one) for part, one in state.parts if one.is_configured]
     return {
         "page": name,
         "own_region": state.region,
@@ -49,8 +45,8 @@ def frame(state: ConsoleState, now: datetime, name: str) -> dict[str, Any]:
                 "failed_at": time_text(one.failed_at),
             }
             for part, one in parts
-            if one.is_configured
         },
+        "not_read": {part: one.error or NOT_YET for part, one in parts if one.value is None},
     }
 
 

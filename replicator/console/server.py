@@ -121,11 +121,4 @@ class ConsoleService(ThreadedService):
 
 
 def _errors(state: ConsoleState) -> Sequence[tuple[str, str]]:
-    parts = {
-        "egress": state.egress.error,
-        "ingress": state.ingress.error,
-        "groups": state.groups.error,
-        "compaction": state.compaction.error,
-        "drills": state.drills.error,
-    }
-    return [(name, error) for name, error in parts.items() if error]
+    return [(name, part.error) for name, part in state.parts if part.error]

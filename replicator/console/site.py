@@ -118,8 +118,9 @@ class ConsoleSite:
 
     def _partition(self, state: ConsoleState, now: datetime, where: PartitionKey) -> ConsolePage | None:
         """Segments are asked for only of a partition that exists: no request makes the console list anything else."""
-        if topic_pages.partition_page(state, self.source.history, now, where, None) is None:
-            return None
+        page = topic_pages.partition_page(state, self.source.history, now, where, None)
+        if page is None or not page["flows"]:
+            return page
         return topic_pages.partition_page(state, self.source.history, now, where, self.source.segments(where))
 
 

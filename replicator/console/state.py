@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from formats.segment import SourcePartition
 from infra.archive.proofs import Proof
@@ -163,6 +163,21 @@ class ConsoleState:
     @property
     def flows(self) -> Sequence[tuple[FlowKind, ReadPart[FlowState]]]:
         return [(FlowKind.EGRESS, self.egress), (FlowKind.INGRESS, self.ingress)]
+
+    @property
+    def parts(self) -> Sequence[tuple[str, ReadPart[Any]]]:
+        return [
+            ("egress", self.egress),
+            ("ingress", self.ingress),
+            ("groups", self.groups),
+            ("compaction", self.compaction),
+            ("drills", self.drills),
+        ]
+
+    @property
+    def is_any_flow_unread(self) -> bool:
+        """Whether there may be topics of which nothing is known."""
+        return any(part.is_configured and part.value is None for _, part in self.flows)
 
     @property
     def rows(self) -> Sequence[PartitionRow]:

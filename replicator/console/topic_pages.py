@@ -59,9 +59,9 @@ def topics_page(state: ConsoleState, now: datetime, query: PageQuery) -> Console
 def topic_page(
     state: ConsoleState, history: LagHistory, now: datetime, where: tuple[str, str], query: PageQuery
 ) -> ConsolePage | None:
-    """`where`: region and topic. None when no flow has it."""
+    """`where`: region and topic. None when no flow has it; a page without flows while one was never read."""
     rows = [row for row in state.rows if (row.source.region, row.source.topic) == where]
-    if not rows:
+    if not rows and not state.is_any_flow_unread:
         return None
     shown, pages = paged(sorted(rows, key=_by_name_and_number), query.number, PARTITIONS)
     return {
@@ -70,7 +70,7 @@ def topic_page(
         "region": where[0],
         "topic": where[1],
         "flows": [_topic_summary(some) for some in _topics(rows).values()],
-        "lag_over_time": lag_overtime_text(history, rows),
+        "lag_over_time": lag_overtime_text(history, rows) if rows else [],
         "partitions": [
             {**_partition(row, now), "lag_over_time": [lag for _, lag in history.read([key_of(row)])][-40:]}
             for row in shown
@@ -85,9 +85,10 @@ def partition_page(
     where: tuple[str, str, int],
     segments: PartitionSegments | None,
 ) -> ConsolePage | None:
-    """`where`: region, topic and partition. `segments`: None while they are being listed."""
+    """`where`: region, topic and partition. `segments`: None while they are being listed. As `topic_page`, None when no
+    flow has it, or a page without flows."""
     rows = [row for row in state.rows if (row.source.region, row.source.topic, row.source.partition) == where]
-    if not rows:
+    if not rows and not state.is_any_flow_unread:
         return None
     return {
         **frame(state, now, "partition"),
@@ -95,7 +96,7 @@ def partition_page(
         "topic": where[1],
         "partition": where[2],
         "flows": [_partition(row, now) for row in sorted(rows, key=_by_name_and_number)],
-        "lag_over_time": lag_overtime_text(history, rows),
+        "lag_over_time": lag_overtime_text(history, rows) if rows else [],
         "segment_map": None if segments is None else map_json(segments, now),
     }
 
@@ -106,7 +107,9 @@ def problems_page(state: ConsoleState, now: datetime, query: PageQuery) -> Conso
 
 
 def all_problems(state: ConsoleState) -> list[str]:
-    found = [problem for _, part in state.flows if part.value is not None for problem in part.value.problems]
+    """Of what was read last, after the parts that cannot be read now: theirs may be others by now."""
+    found = [f"{name} cannot be read: {part.error}" for name, part in state.parts if part.error]
+    found += [problem for _, part in state.flows if part.value is not None for problem in part.value.problems]
     if state.compaction.value is not None:
         found += state.compaction.value.problems
     if state.groups.value is not None:

@@ -10,6 +10,7 @@ from replicator.console.layout import (
     chip,
     data_table,
     definition_list,
+    not_read,
     pager,
     problem_list,
     search_form,
@@ -24,6 +25,7 @@ from replicator.console.texts import DASH, age, ago, count, moment, offset, size
 View = tuple[str, Sequence[Content]]
 """Title and body of a page."""
 
+_FLOWS = ("egress", "ingress")
 _TOPIC_HEAD = (
     ("topic", ""),
     ("state", ""),
@@ -39,24 +41,21 @@ _TOPIC_HEAD = (
 
 def overview_view(page: Mapping[str, Any]) -> View:
     cards = [_flow_card(flow) for flow in page["flows"]]
-    problems: Content = element("p", "There are no problems.", class_="quiet")
-    if page["problems"]:
-        more = page["problem_count"] - len(page["problems"])
-        problems = fragment(
-            problem_list(page["problems"]),
+    more = page["problem_count"] - len(page["problems"])
+    every = f"All {count(page['topic_count'])} topics" if not_read(page, *_FLOWS) is None else "All topics"
+    return "Overview", [
+        section("Flows", element("div", *cards, class_="cards") if cards else element("p", "None are configured.")),
+        section(
+            "Problems",
+            _problems(page, "There are no problems."),
             element("p", element("a", f"All {count(page['problem_count'])} problems", href="/problems"))
             if more
             else None,
-        )
-    elif page["refreshed_at"] is None:
-        problems = element("p", "Not read yet.", class_="quiet")
-    return "Overview", [
-        section("Flows", element("div", *cards, class_="cards") if cards else element("p", "None are configured.")),
-        section("Problems", problems),
+        ),
         section(
             "Topics, the worst first",
-            _topic_table(page["topics"]),
-            element("p", element("a", f"All {count(page['topic_count'])} topics", href="/topics")),
+            _topic_table(page["topics"], not_read(page, *_FLOWS)),
+            element("p", element("a", every, href="/topics")),
         ),
     ]
 
@@ -69,16 +68,18 @@ def topics_view(page: Mapping[str, Any]) -> View:
         search_form("/topics", "Part of a topic's name", page["search"]),
         element(
             "p",
-            f"{count(page['total'])} topics. ",
+            f"{count(page['total'])} topics. " if page["total"] or not_read(page, *_FLOWS) is None else "",
             element("a", f"Sort {label}", href=with_query("/topics", q=page["search"], sort=other)),
         ),
-        _topic_table(page["topics"]),
+        _topic_table(page["topics"], not_read(page, *_FLOWS)),
         pager(page, "/topics", q=page["search"], sort=sort),
     ]
 
 
 def topic_view(page: Mapping[str, Any]) -> View:
     region, topic = page["region"], page["topic"]
+    if not page["flows"]:
+        return f"{topic}", [element("p", f"Topic of region {region}."), not_read(page, *_FLOWS)]
     rows = [
         [
             element("a", one["partition"], href=topic_path(region, topic, one["partition"])),
@@ -109,7 +110,7 @@ def topic_view(page: Mapping[str, Any]) -> View:
     problems = [f"partition {one['partition']}: {what}" for one in page["partitions"] for what in one["problems"]]
     return f"{topic}", [
         element("p", f"Topic of region {region}."),
-        section("Flows", _topic_table(page["flows"])),
+        section("Flows", _topic_table(page["flows"], not_read(page, *_FLOWS))),
         section("Lag over time", lag_chart(page["lag_over_time"], "Records behind, all partitions")),
         section("Problems", problem_list(problems)) if problems else None,
         section("Partitions", data_table("Partitions", head, rows), pager(page, topic_path(region, topic))),
@@ -118,8 +119,12 @@ def topic_view(page: Mapping[str, Any]) -> View:
 
 def partition_view(page: Mapping[str, Any]) -> View:
     region, topic, partition = page["region"], page["topic"], page["partition"]
+    head = element("p", "Partition of topic ", topic_link(region, topic), f" of region {region}.")
+    if not page["flows"]:
+        return f"{topic} / {partition}", [head, not_read(page, *_FLOWS)]
     return f"{topic} / {partition}", [
-        element("p", "Partition of topic ", topic_link(region, topic), f" of region {region}."),
+        head,
+        not_read(page, *_FLOWS),
         *(_partition_flow(flow) for flow in page["flows"]),
         section("Lag over time", lag_chart(page["lag_over_time"], "Records behind")),
         section("Segment map", *_segment_map(page)),
@@ -127,8 +132,15 @@ def partition_view(page: Mapping[str, Any]) -> View:
 
 
 def problems_view(page: Mapping[str, Any]) -> View:
-    body: Content = problem_list(page["problems"]) if page["problems"] else element("p", "None.", class_="quiet")
-    return "Problems", [body, pager(page, "/problems")]
+    return "Problems", [_problems(page, "None."), pager(page, "/problems")]
+
+
+def _problems(page: Mapping[str, Any], none: str) -> Content:
+    """`none`: when everything was read, and there are none."""
+    unread = not_read(page, *_FLOWS, "groups", "compaction")
+    if page["problems"]:
+        return [problem_list(page["problems"]), unread]
+    return element("p", none, class_="quiet") if unread is None else unread
 
 
 def _flow_card(flow: Mapping[str, Any]) -> Markup:
@@ -163,7 +175,7 @@ def _flow_card(flow: Mapping[str, Any]) -> Markup:
     )
 
 
-def _topic_table(topics: Sequence[Mapping[str, Any]]) -> Markup:
+def _topic_table(topics: Sequence[Mapping[str, Any]], unread: Markup | None) -> Markup:
     rows = [
         [
             topic_link(one["region"], one["topic"]),
@@ -178,7 +190,7 @@ def _topic_table(topics: Sequence[Mapping[str, Any]]) -> Markup:
         ]
         for one in topics
     ]
-    return data_table("Topics", _TOPIC_HEAD, rows)
+    return data_table("Topics", _TOPIC_HEAD, rows, unread=unread)
 
 
 def _incarnation_id(path: str) -> Content:

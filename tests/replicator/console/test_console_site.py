@@ -230,6 +230,74 @@ def test_before_anything_was_read() -> None:
     assert "no broker Nothing of it was read yet." in Parsed(answer(Given(failed), "/").body.decode()).data
 
 
+def unread(error: str = "") -> ConsoleState:
+    """Of a console that was started while nothing could be read; without an error, before it read anything."""
+    part: ReadPart[Any] = ReadPart(error=error, failed_at=NOW if error else None)
+    return ConsoleState(
+        region="us",
+        started_at=NOW,
+        refreshed_at=NOW if error else None,
+        egress=part,
+        ingress=part,
+        groups=part,
+        compaction=part,
+        drills=part,
+    )
+
+
+ABSENT = (
+    "There are no problems.",
+    "None.",
+    "none.",
+    "0 topics",
+    "No snapshot of consumer groups has arrived.",
+    "groups.sync is off",
+    "being listed",
+)
+
+
+@pytest.mark.parametrize("error", ["", "the bucket is away"])
+@pytest.mark.parametrize("path", [*PATHS, "/topics/r/orders", "/topics/r/orders/0"])
+def test_what_was_never_read_is_no_absence(path: str, error: str) -> None:
+    given = Given(unread(error))
+    text = Parsed(answer(given, path, "text/html").body.decode()).data
+    assert [absent for absent in ABSENT if absent in text] == []
+    assert "ot read yet" in text
+    parts = ("egress", "ingress", "groups", "compaction", "drills")
+    assert page(given, path)["not_read"] == dict.fromkeys(parts, error or "not read yet")
+    assert given.wanted == [], "nothing is listed of a partition that is not known"
+
+
+def test_a_part_that_cannot_be_read_is_a_problem() -> None:
+    given = Given(unread("the bucket is away"))
+    wanted = [f"{name} cannot be read: the bucket is away" for name in ("egress", "ingress", "groups", "compaction")]
+    assert page(given, "/problems")["problems"] == [*wanted, "drills cannot be read: the bucket is away"]
+    assert page(given, "/")["problem_count"] == 5
+    before = small_state()
+    found = page(Given(replace(before, egress=before.egress.failed("no broker", NOW))), "/problems")
+    assert found["problems"][0] == "egress cannot be read: no broker"
+    assert found["total"] == page(Given(before), "/problems")["total"] + 1
+    assert found["not_read"] == {}
+
+
+def test_a_page_says_which_part_of_it_was_not_read() -> None:
+    state = replace(small_state(), egress=ReadPart())
+    for path in ("/", "/topics", "/proofs", "/problems", "/topics/us/orders.created"):
+        assert "Not read yet: egress." in Parsed(answer(Given(state), path).body.decode()).data
+    assert "Not read yet" not in Parsed(answer(Given(state), "/groups").body.decode()).data
+    assert (
+        answer(Given(replace(state, egress=ReadPart(is_configured=False))), "/topics/us/orders.created").status == 404
+    )
+
+
+def test_a_hostile_topic_that_is_not_known_yet_makes_no_element() -> None:
+    from urllib.parse import quote  # noqa: PLC0415
+
+    found = Parsed(answer(Given(unread()), f"/topics/us/{quote(HOSTILE, safe='')}").body.decode())
+    assert (found.tags.count("img"), found.tags.count("script")) == (1, 1)
+    assert {name for name, _ in found.attributes if name.startswith("on")} == set()
+
+
 def test_offsets_of_groups_that_are_not_committed_here() -> None:
     state = replace(small_state(), groups=ReadPart(read_at=NOW, value=GroupsState(regions=(), is_synced=False)))
     assert "groups.sync is off" in answer(Given(state), "/groups").body.decode()
