@@ -20,8 +20,7 @@ from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import unmatched
 from infra.archive.control import ControlStore
-from infra.archive.proofs import Proof, ProofStore
-from infra.archive.proofs import read as read_proofs
+from infra.archive.proofs import Proof, ProofStore, read_each
 from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReport, SourceReports
 from infra.archive.watermark_history import WatermarkHistory
@@ -84,11 +83,12 @@ class EgressStatus:
     topics: Mapping[str, str]  # topic -> why it cannot be archived
     newest: tuple[SegmentInfo, ...] = ()  # the last stored segment of each partition
     absent: tuple[str, ...] = ()  # of each rule with the name of a topic that does not exist: what to do
+    unproven: tuple[str, ...] = ()  # of each archive path whose proofs cannot be decoded: what to do
     silent: str = ""  # the problem that egress reports nothing of itself any more
 
     @property
     def problems(self) -> list[str]:
-        found = [*self.absent, *(f"{topic}: {why}" for topic, why in self.topics.items())]
+        found = [*self.absent, *self.unproven, *(f"{topic}: {why}" for topic, why in self.topics.items())]
         found += [f"{p.source}: {problem}" for p in self.partitions for problem in p.problems]
         if missing := missing_members("egress", self.group_id, self.group, sum(p.lag for p in self.partitions)):
             found.append(missing)
@@ -148,7 +148,7 @@ class EgressSources:
             for name, facts in topics.items()
         }
         paths = [(self.region, incarnation.path) for incarnation in incarnations.values()]
-        proofs = read_proofs(self.proofs, paths, pool)
+        proven = read_each(self.proofs, paths, pool)
         stored = archived_partitions(self.store, paths, {}, pool)
         archived = {source: found.extent for source, found in stored.items()}
         here = {
@@ -218,7 +218,7 @@ class EgressSources:
                         now=now,
                         stuck_after=self.settings.stuck_transaction_after,
                         settled=settled,
-                        proof=proofs.get(source),
+                        proof=proven.proofs.get(source),
                         begin=begins.get(source),
                     )
                 )
@@ -253,6 +253,7 @@ class EgressSources:
             partitions=tuple(rows),
             topics=topic_problems,
             newest=tuple(newest.values()),
+            unproven=proven.problems,
             absent=tuple(self._absent(selected, listed, {*topics, *refused})),
             silent=silent(
                 report,

@@ -328,6 +328,20 @@ def test_a_gap_that_cannot_be_decoded_is_a_problem_of_its_partition_alone() -> N
     assert problem.startswith("a/t/0: what is missing is not known: ")
 
 
+def test_proofs_that_cannot_be_decoded_hide_no_partition() -> None:
+    cluster = Cluster()
+    holed(cluster)
+    objects = cluster.world.objects.memory
+    ProofStore(objects, "data", "a").record({SOURCE: Proof(at=NOW, next_offset=15, is_whole=True)})
+    (key,) = (one.key for one in objects.list("data/a/_control/v1/proven/"))
+    objects.replace(key, b"rubbish")
+    status = cluster.status()
+    assert SOURCE in [one.source for one in status.partitions]
+    (problem,) = status.problems
+    assert problem.startswith("when a/t was last verified is not known: ")
+    assert key in problem
+
+
 def test_of_many_losses_the_first_is_named() -> None:
     ranges = [OffsetRange(0, 4), OffsetRange(7, 7), OffsetRange(9, 9)]
     assert explain_losses(SOURCE, ranges[:2]).startswith("offsets [0,4] and 1 more gap were lost")
