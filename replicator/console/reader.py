@@ -125,10 +125,10 @@ class StateReader:
             _why(error)
             return []
 
-    def segment_map(self, where: PartitionKey) -> PartitionSegments:
+    def segment_map(self, where: PartitionKey, settled: Mapping[str, int]) -> PartitionSegments:
         try:
             with self.open_clients(self.config) as reach:
-                return read_map(reach.store, reach.control, where, self.clock.now())
+                return read_map(reach.store, reach.control, where, settled, self.clock.now())
         except Exception as error:  # likewise
             return PartitionSegments(read_at=self.clock.now(), error=_why(error))
 
@@ -234,13 +234,16 @@ def add_sample(history: LagHistory, state: ConsoleState, now: datetime) -> None:
         history.add(now, lags)
 
 
-def read_map(store: SegmentStore, control: ControlStore, where: PartitionKey, now: datetime) -> PartitionSegments:
-    """Of every incarnation, the oldest first: a listing of its segments, and three small ones. Raises StoreUnavailable
-    and MalformedEvent."""
+def read_map(
+    store: SegmentStore, control: ControlStore, where: PartitionKey, settled: Mapping[str, int], now: datetime
+) -> PartitionSegments:
+    """Of every incarnation, the oldest first: a listing of its segments, and three small ones. `settled`: as
+    `settled_offsets`. Raises StoreUnavailable and MalformedEvent."""
     region, topic, number = where
     damaged = {str(segment): one.reason for segment, one in control.quarantine.all(region).items()}
     ids = ["", *control.claims.later_ids(region, topic)]
-    found = [_incarnation_map(store, control, SourcePartition(region, topic, number, id_), damaged) for id_ in ids]
+    sources = [SourcePartition(region, topic, number, id_) for id_ in ids]
+    found = [_incarnation_map(store, control, one, damaged, settled.get(one.incarnation)) for one in sources]
     found.sort(
         key=lambda one: (one.incarnation_id != "", now if one.begin is None else one.begin.recorded_at, one.path)
     )
@@ -248,7 +251,11 @@ def read_map(store: SegmentStore, control: ControlStore, where: PartitionKey, no
 
 
 def _incarnation_map(
-    store: SegmentStore, control: ControlStore, source: SourcePartition, damaged: Mapping[str, str]
+    store: SegmentStore,
+    control: ControlStore,
+    source: SourcePartition,
+    damaged: Mapping[str, str],
+    settled: int | None,
 ) -> IncarnationMap:
     infos = list(
         islice(chain.from_iterable(store.level(source, n) for n in store.each_level(source)), MOST_SEGMENTS + 1)
@@ -263,5 +270,6 @@ def _incarnation_map(
         damaged={name: why for name, why in damaged.items() if name.startswith(f"{source}/")},
         begin=control.begins.of(source),
         forks=[fork.next_offset for fork in control.forks.of(source)],
+        settled=settled,
         is_cut=len(infos) > MOST_SEGMENTS,
     )

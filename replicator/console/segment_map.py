@@ -43,7 +43,7 @@ class MapLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapHole:
-    """Offsets within the archive that no segment has."""
+    """Offsets within the archive that no listed segment has."""
 
     offsets: OffsetRange
     kind: str  # "retention", "accepted", "loss", "recorded" (for a reason that was not read) or "unrecorded"
@@ -85,9 +85,11 @@ def incarnation_map(
     damaged: Mapping[str, str],
     begin: ArchiveBegin | None = None,
     forks: Iterable[int] = (),
+    settled: int | None = None,
     is_cut: bool = False,
 ) -> IncarnationMap:
-    """`gaps`: recorded ones, those without a record at their ranges alone."""
+    """`gaps`: recorded ones, those without a record at their ranges alone. `settled`: from this offset on, segments may
+    be on their way, and what is not there is not missing; None: nowhere. `is_cut`: nothing is known to be missing."""
     by_level: dict[int, list[SegmentInfo]] = {}
     for info in infos:
         by_level.setdefault(info.segment.level, []).append(info)
@@ -95,7 +97,7 @@ def incarnation_map(
     covered = [info.segment.offsets for some in by_level.values() for info in some]
     extent = joined([*covered, *known])
     span = 0 if extent.start is None or extent.next_offset is None else extent.next_offset - extent.start
-    holes = list(_holes(covered, gaps))
+    holes = list(_holes(covered, gaps, 0 if is_cut else settled))
     return IncarnationMap(
         path=path,
         incarnation_id=incarnation_id,
@@ -141,7 +143,9 @@ def blocks(infos: Sequence[SegmentInfo], width: int) -> Iterator[MapBlock]:
         yield block
 
 
-def _holes(covered: Sequence[OffsetRange], gaps: Sequence[RecordedGap | OffsetRange]) -> Iterator[MapHole]:
+def _holes(
+    covered: Sequence[OffsetRange], gaps: Sequence[RecordedGap | OffsetRange], settled: int | None
+) -> Iterator[MapHole]:
     """In order of offset. A segment takes precedence over a recorded gap."""
     recorded = {(gap if isinstance(gap, OffsetRange) else gap.offsets): gap for gap in gaps}
     extent = joined([*covered, *recorded])
@@ -152,10 +156,12 @@ def _holes(covered: Sequence[OffsetRange], gaps: Sequence[RecordedGap | OffsetRa
         for offsets, gap in recorded.items()
         for left in uncovered(covered, offsets)
     ]
-    found += [
-        MapHole(offsets=left, kind="unrecorded", reason="in no segment, and no gap is recorded")
-        for left in uncovered([*covered, *recorded], OffsetRange(extent.start, extent.next_offset - 1))
-    ]
+    end = extent.next_offset if settled is None else min(extent.next_offset, settled)
+    if extent.start < end:
+        found += [
+            MapHole(offsets=left, kind="unrecorded", reason="in no segment, and no gap is recorded")
+            for left in uncovered([*covered, *recorded], OffsetRange(extent.start, end - 1))
+        ]
     yield from sorted(found, key=lambda hole: hole.offsets)
 
 

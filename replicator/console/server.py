@@ -20,6 +20,7 @@ from replicator.console.job_pages import CompactionRun, observed_runs
 from replicator.console.reader import add_sample
 from replicator.console.segment_map import PartitionSegments
 from replicator.console.segment_maps import SegmentMaps
+from replicator.console.settled import settled_offsets
 from replicator.console.site import ConsoleSite, PartitionKey
 from replicator.console.state import ConsoleState, PartitionRow
 
@@ -40,7 +41,8 @@ class ReadsState(Protocol):
 
     def earlier_lags(self, rows: Sequence[PartitionRow]) -> Sequence[tuple[datetime, Mapping[LagKey, int | None]]]: ...
 
-    def segment_map(self, where: PartitionKey) -> PartitionSegments: ...
+    def segment_map(self, where: PartitionKey, settled: Mapping[str, int]) -> PartitionSegments:
+        """`settled`: of `settled_offsets`, of a state that was read before."""
 
 
 class LiveState:
@@ -77,7 +79,8 @@ class LiveState:
         where = self._maps.due(self._clock.now())
         if where is None:
             return False
-        self._maps.put(where, self._reader.segment_map(where), self._clock.now())
+        settled = settled_offsets(self.state, where)  # first: what is stored later is above it
+        self._maps.put(where, self._reader.segment_map(where, settled), self._clock.now())
         return True
 
     def segments(self, where: PartitionKey) -> PartitionSegments | None:

@@ -257,7 +257,9 @@ def _incarnation(one: Mapping[str, Any], marks: Sequence[tuple[str, str, int | N
         title,
         incarnation_picture(one, marks),
         definition_list(*named) if named else None,
-        element("p", "Only the first segments of the listing are shown: there are too many.")
+        element(
+            "p", "Only the first segments of the listing are shown: there are too many. What is missing is not known."
+        )
         if one["is_cut"]
         else None,
         data_table("Gaps", (("offsets", ""), ("kind", ""), ("reason", "minor")), holes) if holes else None,

@@ -250,6 +250,6 @@ class GivenStates:
             for n in range(self.samples)
         ]
 
-    def segment_map(self, where: PartitionKey) -> PartitionSegments:
+    def segment_map(self, where: PartitionKey, settled: Mapping[str, int]) -> PartitionSegments:
         self.listed.append(where)
         return segments_of(where)

@@ -14,9 +14,11 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
 from infra.archive.proofs import Proof, ProofStore
+from infra.contracts.cluster import TopicPartition
 from replicator.console.history import LagHistory, key_of
 from replicator.console.reader import MOST_REASONS, SAMPLES, add_sample
 from replicator.console.rows import drill_history
+from replicator.console.settled import settled_offsets
 from replicator.console.state import Condition, ConsoleState, FlowKind
 from replicator.drill import Drilled, append
 from tests.replicator.console.console_world import HERE, THERE, ConsoleWorld, claim_of
@@ -117,7 +119,7 @@ def test_no_error_ends_the_listing_of_segments(error: Exception, monkeypatch: py
         raise error
 
     monkeypatch.setattr("replicator.console.reader.read_map", failing)
-    found = ConsoleWorld().reader().segment_map((HERE, "mine", 0))
+    found = ConsoleWorld().reader().segment_map((HERE, "mine", 0), {})
     assert (found.incarnations, found.error) == ((), str(error))
 
 
@@ -205,7 +207,7 @@ def test_segments_of_every_incarnation() -> None:
     world.control.quarantine.record(
         damaged, Quarantined(stored_at=world.clock.at, reason="digest", found_at=world.clock.at)
     )
-    first, second = world.reader().segment_map((HERE, "mine", 0)).incarnations
+    first, second = world.reader().segment_map((HERE, "mine", 0), {}).incarnations
     assert [(level.level, level.segments) for level in first.levels] == [(1, 1), (0, 2)]
     assert [(hole.offsets, hole.kind, hole.reason) for hole in first.holes] == [
         (OffsetRange(10, 14), "loss", "<b>"),
@@ -217,13 +219,41 @@ def test_segments_of_every_incarnation() -> None:
     assert second.damaged == {}
 
 
+def test_segments_beyond_the_position_may_be_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ConsoleWorld()
+    world.put(MINE, 0, 9)
+    world.put(MINE, 20, 29)
+    (found,) = world.reader().segment_map((HERE, "mine", 0), {"": 10}).incarnations
+    assert (found.holes, found.is_cut) == ((), False)
+    (found,) = world.reader().segment_map((HERE, "mine", 0), {"": 30}).incarnations
+    assert [hole.offsets for hole in found.holes] == [OffsetRange(10, 19)]
+    world.put(MINE, 0, 29, level=1)
+    monkeypatch.setattr("replicator.console.reader.MOST_SEGMENTS", 2)
+    (found,) = world.reader().segment_map((HERE, "mine", 0), {"": 30}).incarnations
+    assert (found.holes, found.is_cut) == ((), True)
+
+
+def test_up_to_where_nothing_is_on_its_way() -> None:
+    """As `status`: without a commit, segments may be on their way anywhere while a process works."""
+    world = ConsoleWorld()
+    world.archived("mine", partitions=2, stored=90, end=100)
+    world.delivered("theirs", stored=90, at=60)
+    del world.groups.offsets["replicator.egress"][TopicPartition("mine", 1)]
+    state = read(world)
+    assert settled_offsets(state, (HERE, "mine", 0)) == {"": 90}
+    assert settled_offsets(state, (HERE, "mine", 1)) == {"": 0}
+    assert settled_offsets(state, (THERE, "theirs", 0)) == {"": 60}
+    world.groups.members["replicator.egress"] = 0
+    assert settled_offsets(read(world), (HERE, "mine", 1)) == {}
+
+
 def test_reasons_of_many_gaps_are_not_read() -> None:
     world = ConsoleWorld()
     for n in range(MOST_REASONS + 1):
         offsets = OffsetRange(n * 10, n * 10 + 1)
         gap = RecordedGap(source=MINE, offsets=offsets, reason="x", low=0, high=9, recorded_at=world.clock.at)
         world.control.gaps.record(gap)
-    (found,) = world.reader().segment_map((HERE, "mine", 0)).incarnations
+    (found,) = world.reader().segment_map((HERE, "mine", 0), {}).incarnations
     assert {hole.kind for hole in found.holes if hole.offsets.start % 10 == 0} == {"recorded"}
     assert world.objects.calls["open"] <= 1  # where the archive begins
 
@@ -231,7 +261,7 @@ def test_reasons_of_many_gaps_are_not_read() -> None:
 def test_segments_that_cannot_be_listed() -> None:
     world = ConsoleWorld()
     world.objects.away.add("list")
-    found = world.reader().segment_map((HERE, "mine", 0))
+    found = world.reader().segment_map((HERE, "mine", 0), {})
     assert (found.incarnations, "planned" in found.error) == ((), True)
 
 

@@ -54,6 +54,31 @@ def test_a_segment_takes_precedence_over_a_recorded_gap() -> None:
     assert found.next_offset == 20
 
 
+@pytest.mark.parametrize(
+    ("settled", "missing"),
+    [
+        (None, [OffsetRange(10, 19), OffsetRange(30, 39)]),
+        (40, [OffsetRange(10, 19), OffsetRange(30, 39)]),
+        (35, [OffsetRange(10, 19), OffsetRange(30, 34)]),
+        (20, [OffsetRange(10, 19)]),
+        (10, []),
+        (0, []),
+    ],
+)
+def test_what_may_be_on_its_way_is_not_missing(settled: int | None, missing: list[OffsetRange]) -> None:
+    """Segments are stored in any order, and committed in that of their offsets."""
+    stored = [info(0, 9), info(20, 29), info(40, 49)]
+    found = incarnation_map("t", "", stored, [], damaged={}, settled=settled)
+    assert [(hole.offsets, hole.kind) for hole in found.holes] == [(one, "unrecorded") for one in missing]
+    assert found.next_offset == 50
+
+
+def test_nothing_is_missing_of_a_listing_that_is_cut() -> None:
+    """Higher levels are listed after lower ones."""
+    found = incarnation_map("t", "", [info(0, 9), info(30, 39)], [gap(10, 19)], damaged={}, is_cut=True)
+    assert [(hole.offsets, hole.kind) for hole in found.holes] == [(OffsetRange(10, 19), "loss")]
+
+
 def test_more_holes_than_are_shown_are_counted() -> None:
     found = incarnation_map("t", "", [info(n * 10, n * 10 + 4) for n in range(MOST_HOLES + 6)], [], damaged={})
     assert (len(found.holes), found.more_holes) == (MOST_HOLES, 5)
