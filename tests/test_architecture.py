@@ -198,6 +198,7 @@ PURE = (
     "replicator/console/rows.py",
     "replicator/console/segment_map.py",
     "replicator/console/segment_map_json.py",
+    "replicator/console/settled.py",
     "replicator/console/site.py",
     "replicator/console/state.py",
     "replicator/console/texts.py",

@@ -120,14 +120,6 @@ def read_each(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executo
     return KnownProofs(proofs=found, problems=tuple(problems))
 
 
-def read(store: ProofStore, paths: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
-    """As `read_each`. Raises MalformedEvent, too, with every problem."""
-    found = read_each(store, paths, pool)
-    if found.problems:
-        raise MalformedEvent("; ".join(found.problems))
-    return found.proofs
-
-
 def _read(store: ProofStore, region: str, path: str) -> Mapping[int, Proof] | MalformedEvent:
     try:
         return store.proofs(region, path)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from formats.errors import MalformedEvent
 from formats.segment import SourcePartition
-from infra.archive.proofs import Proof, ProofStore, decode, encode, read, read_each
+from infra.archive.proofs import Proof, ProofStore, decode, encode, read_each
 from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.fakes.executors import HandExecutor
 
@@ -31,14 +31,14 @@ def test_proofs_are_stored_below_the_region_of_the_file() -> None:
     objects = MemoryObjectStore()
     ProofStore(objects, "data", "b").record({source(0): proof(1)})
     assert [item.key for item in objects.list("")] == ["data/b/_control/v1/proven/a/t/00000000000000000001"]
-    assert read(ProofStore(objects, "data", "a"), [("a", "t")], HandExecutor()) == {}
-    assert read(ProofStore(objects, "data", "b"), [("a", "t")], HandExecutor()) == {source(0): proof(1)}
+    assert read_each(ProofStore(objects, "data", "a"), [("a", "t")], HandExecutor()).proofs == {}
+    assert read_each(ProofStore(objects, "data", "b"), [("a", "t")], HandExecutor()).proofs == {source(0): proof(1)}
 
 
 def test_only_requested_paths_are_read() -> None:
     store = ProofStore(MemoryObjectStore(), "data", "a")
     store.record({source(0): proof(1), source(0, "u"): proof(2), source(1, "t", "id"): proof(3)})
-    assert read(store, [("a", "t"), ("a", "t@id"), ("a", "never")], HandExecutor()) == {
+    assert read_each(store, [("a", "t"), ("a", "t@id"), ("a", "never")], HandExecutor()).proofs == {
         source(0): proof(1),
         source(1, "t", "id"): proof(3),
     }
