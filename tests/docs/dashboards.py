@@ -33,8 +33,9 @@ def _lines(expression: str, legend: str) -> Mapping[str, str]:
 
 
 def _events(name: str, by: str) -> str:
-    """Of a counter of rare events: since an hour ago, with a series that did not exist then as 0."""
-    return f"sum by ({by}) ({name} - ({name} offset 1h or {name} * 0))"
+    """Of a counter of rare events: since an hour ago, as the alerts count them. A restart sets a counter to 0, which
+    `increase` sees; a series that did not exist then counts from 0."""
+    return f"sum by ({by}) (({name} unless {name} offset 1h) or round(increase({name}[1h])))"
 
 
 def _quantile(quantile: str, histogram: str, *by: str) -> str:

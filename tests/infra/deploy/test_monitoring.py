@@ -107,6 +107,13 @@ def test_the_dashboards_are_what_make_docs_writes() -> None:
         assert (dashboards.FOLDER / name).read_text(encoding="utf-8") == text
 
 
+def test_no_panel_subtracts_an_earlier_value_of_a_counter() -> None:
+    """It would be negative after a restart, by all that the process before it counted."""
+    assert [
+        title for title, one in dashboards.expressions() if re.search(r"-\s*\(?\s*replicator_\w+ offset", one)
+    ] == []
+
+
 def test_every_rule_has_a_case_that_fires_and_one_that_is_quiet() -> None:
     fires: dict[str, set[bool]] = {rule["alert"]: set() for rule in rules()}
     for case in cases():
@@ -138,6 +145,43 @@ def promtool() -> Path:
                 check=True,
             )
     return program
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ("7x100", 0),  # counted by a process that runs for long
+        ("7x50 0x50", 0),  # and by one that was restarted since
+        ("7x50 0x20 2x30", 2),
+        ("7x60 9x40", 2),
+        ("_x60 3x40", 3),  # a series that begins with its first event
+    ],
+)
+def test_panels_of_rare_events(values: str, wanted: int, tmp_path: Path) -> None:
+    rare = [one for _, one in dashboards.expressions() if "offset 1h" in one]
+    assert len(rare) == 4
+    tests = []
+    for expression in rare:
+        (series,) = set(_NAME.findall(expression))
+        labels = '{instance="a", job="replicator", topic="t", partition="0"}'
+        tests.append(
+            {
+                "interval": "1m",
+                "input_series": [{"series": f"{series}{labels}", "values": values}],
+                "promql_expr_test": [
+                    {
+                        "expr": expression,
+                        "eval_time": "90m",
+                        "exp_samples": [{"labels": '{topic="t"}', "value": wanted}],
+                    }
+                ],
+            }
+        )
+    file = tmp_path / "panels.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}), encoding="utf-8")
+    done = subprocess.run([promtool(), "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.long
