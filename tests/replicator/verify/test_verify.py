@@ -193,12 +193,13 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """Beside the archive. By the partition: how many milliseconds ago its records were written, if not a day ago."""
     ages: dict[int, int] = {}
+    now_ms = time.time_ns() // 1_000_000  # once: both sides of a comparison have the same records
 
     def read_partition(_: object, partition: TopicPartition, low: int, end: int) -> Iterator[RecordBatch]:
         if end > Cluster.stable and partition.partition:
             raise BrokerUnavailable("an open transaction")
         if low < end:
-            at = time.time_ns() // 1_000_000 - ages.get(partition.partition, 24 * 3_600_000)
+            at = now_ms - ages.get(partition.partition, 24 * 3_600_000)
             yield records(range(low, end), stamp=at) if partition.partition else records(range(low, end))
 
     monkeypatch.setattr("replicator.verify.verify.KafkaAdmin", Cluster)
