@@ -235,9 +235,15 @@ class Drill:
             archive = open_archive(self.config, stop, opened)
             pool = opened.enter_context(ThreadPoolExecutor(LISTINGS, "rpo"))
             try:
-                topics, cluster_id = self._topics(file, KafkaAdmin(admin), archive)
+                reach, claimed = KafkaAdmin(admin), archive.control.claims.paths(region)
                 ends = archived_ends(
-                    archive, region, topics, cluster_id=cluster_id, wants=self.selection.wants, pool=pool
+                    archive,
+                    region,
+                    self._topics(file, reach, archive, claimed),
+                    cluster_id=reach.cluster_id(),
+                    claimed=claimed,
+                    wants=self.selection.wants,
+                    pool=pool,
                 )
                 return recovery_point(probe, ends, SystemClock().now(), cluster)
             except (BrokerUnavailable, TargetError) as error:
@@ -245,15 +251,16 @@ class Drill:
             except MalformedEvent as error:
                 return RecoveryPoint(None, f"how far {region} is archived is not known: {error}")
 
-    def _topics(self, file: Config, admin: ClusterAdmin, archive: Archive) -> tuple[Collection[TopicFacts], str]:
-        """The selected topics that are stored, or that the egress of `file` archives, and the id of their cluster.
-        Raises BrokerUnavailable, and TargetError when one of them may not be described."""
+    def _topics(
+        self, file: Config, admin: ClusterAdmin, archive: Archive, claimed: Collection[str]
+    ) -> Collection[TopicFacts]:
+        """The selected topics that are stored, or that the egress of `file` archives. Raises BrokerUnavailable, and
+        TargetError when one of them may not be described."""
         names = {source.topic for source in sources_of(archive, self.selection)}
         if file.egress is not None:
-            claimed = archive.control.claims.paths(self.selection.region)
             selected = egress_topics(admin.topics(), claimed, file.egress, file.own_topics)
             names |= {name for name in selected if self.selection.matches(name)}
-        return admin.describe(sorted(names)).values(), admin.cluster_id()
+        return admin.describe(sorted(names)).values()
 
 
 def append(history: Path, drilled: Drilled) -> None:

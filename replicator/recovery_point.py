@@ -13,10 +13,10 @@ from datetime import datetime
 
 from formats.coverage import joined
 from formats.gap_acceptance import losses
-from formats.incarnation import current
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
 from infra.contracts.cluster import LogProbe, TopicFacts, TopicPartition
+from replicator.egress_topics import archived_as
 from replicator.first_few import first_few
 
 NAMED = 3  # partitions of a reason
@@ -45,21 +45,21 @@ def archived_ends(
     topics: Collection[TopicFacts],
     *,
     cluster_id: str,
+    claimed: Collection[str],
     wants: Callable[[str, int], bool],
     pool: Executor,
 ) -> Mapping[TopicPartition, ArchivedEnd]:
     """Of the partitions of `topics` that are wanted. A topic that was created again since it was archived is another
-    one, and nothing of it is. `cluster_id`: of the cluster that has them. Raises StoreUnavailable, MalformedEvent."""
+    one, and nothing of it is. `cluster_id`: of the cluster that has them. `claimed`: the archive paths of the
+    region. Raises StoreUnavailable, MalformedEvent."""
     claims = archive.control.claims
-    claimed = claims.paths(region)
-    firsts = dict(zip(topics, pool.map(lambda one: claims.of(region, one.name), topics), strict=True))
-    sources: dict[TopicPartition, SourcePartition] = {}
-    for facts, first in firsts.items():
-        first_id = None if first is None else first.topic_id
-        incarnation = current(facts.name, facts.topic_id, cluster_id, first_id=first_id, claimed=claimed)
-        for at in facts.partitions:
-            if wants(at.topic, at.partition):
-                sources[at] = SourcePartition.of(region, incarnation, at.partition)
+    known = archived_as(claims, region, topics, cluster_id=cluster_id, claimed=claimed, pool=pool)
+    sources = {
+        at: SourcePartition.of(region, known[facts.name].incarnation, at.partition)
+        for facts in topics
+        for at in facts.partitions
+        if wants(at.topic, at.partition)
+    }
     found = pool.map(lambda source: _archived_end(archive, source), sources.values())
     return dict(zip(sources, found, strict=True))
 

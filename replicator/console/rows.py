@@ -73,12 +73,12 @@ def _egress_row(one: EgressPartitionStatus) -> PartitionRow:
 
 
 def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRow:
-    records = one.lag if lag is None or lag.records is None else max(lag.records, one.lag)
+    records = one.lag if lag is None or lag.records is None else lag.records
     return PartitionRow(
         flow=FlowKind.INGRESS,
         source=one.key.source,
         destination=one.key.destination_topic,
-        position=None if one.checkpoint is None else one.checkpoint.next_offset,
+        position=one.next_offset,
         archive_end=one.archive_end,
         source_end=None if lag is None else lag.source_end,
         lag=records,

@@ -108,7 +108,7 @@ class FailoverSources:
             path for path, topic in paths.items() if is_another(topic_id(self.region, path), report.topic_id(topic))
         }
         reached = {
-            (p.key.source.topic, p.key.source.partition): max(p.archive_end or 0, _next_offset(p) or 0)
+            (p.key.source.topic, p.key.source.partition): max(p.archive_end or 0, p.next_offset or 0)
             for p in delivered
             if p.key.source.path not in earlier
         }
@@ -127,7 +127,7 @@ class FailoverSources:
             ArrivingPartition(
                 source=p.key.source,
                 target=TopicPartition(p.key.destination_topic, p.key.source.partition),
-                delivered=_next_offset(p),
+                delivered=p.next_offset,
                 begins=p.archive_start,
                 arrived=p.archive_end,
                 source_end=source_end,
@@ -192,10 +192,6 @@ def released(arriving: Sequence[ArrivingTopic], owned: Ownership) -> Sequence[st
 def is_another(claimed: str | None, reported: str) -> bool:
     """Whether a topic was created again since its archive path was claimed, as far as both ids are known."""
     return claimed not in {None, "", UNREADABLE} and reported not in {"", claimed}
-
-
-def _next_offset(p: IngressPartition) -> int | None:
-    return None if p.checkpoint is None else p.checkpoint.next_offset
 
 
 def _arriving(region: str, found: Routed) -> Iterator[ArrivingTopic]:

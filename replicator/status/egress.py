@@ -15,7 +15,6 @@ from formats.coverage import Extent, joined, uncovered
 from formats.errors import MalformedEvent
 from formats.forks import explain, unresolved
 from formats.gap_acceptance import losses
-from formats.incarnation import current
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import unmatched
@@ -38,7 +37,7 @@ from infra.contracts.cluster import (
 from infra.settings.field import dotted
 from replicator.absent_topics import absent_from_cluster
 from replicator.config import EgressSettings
-from replicator.egress_topics import egress_topics
+from replicator.egress_topics import archived_as, egress_topics
 from replicator.status.archive import archived as archived_partitions
 from replicator.status.begins import SeenBegin, recorded_begins
 from replicator.status.members import missing_members
@@ -134,19 +133,15 @@ class EgressSources:
         # reason
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
-        claims = dict(
-            zip(topics, pool.map(lambda name: self.control.claims.of(self.region, name), topics), strict=True)
+        as_archived = archived_as(
+            self.control.claims,
+            self.region,
+            topics.values(),
+            cluster_id=self.cluster_id,
+            claimed=claimed,
+            pool=pool,
         )
-        incarnations = {
-            name: current(
-                name,
-                facts.topic_id,
-                self.cluster_id,
-                first_id=None if (claim := claims[name]) is None else claim.topic_id,
-                claimed=claimed,
-            )
-            for name, facts in topics.items()
-        }
+        incarnations = {name: one.incarnation for name, one in as_archived.items()}
         paths = [(self.region, incarnation.path) for incarnation in incarnations.values()]
         proven = read_each(self.proofs, paths, pool)
         stored = archived_partitions(self.store, paths, {}, pool)
@@ -193,7 +188,7 @@ class EgressSources:
         topic_problems = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
             sources = [SourcePartition.of(self.region, incarnations[name], p) for p in range(facts.partition_count)]
-            if claims[name] is None and any(source in archived for source in sources):
+            if as_archived[name].claim is None and any(source in archived for source in sources):
                 topic_problems[name] = unclaimed_segments(facts)
             for source in sources:
                 partition = TopicPartition(name, source.partition)
@@ -235,18 +230,7 @@ class EgressSources:
             WatermarkHistory(self.control.objects, self.control.prefix, self.region), report, behind, newest, now
         )
         rows = [replace(row, problems=(explained(still[row.source]),)) if row.source in still else row for row in rows]
-        rows = [
-            replace(row, problems=(*row.problems, explain_losses(row.source, ranges)))
-            if (ranges := lost.get(row.source))
-            else row
-            for row in rows
-        ]
-        rows = [
-            replace(row, problems=(*row.problems, one.problem))
-            if (one := seen.get(row.source)) is not None and one.problem
-            else row
-            for row in rows
-        ]
+        rows = [replace(row, problems=(*row.problems, *_gap_problems(row.source, seen, lost))) for row in rows]
         return EgressStatus(
             group_id=self.settings.group_id,
             group=group.result(),
@@ -289,6 +273,17 @@ class EgressSources:
         """List again, segments before gaps: a gap is recorded before its segments are removed."""
         found = joined(info.segment.offsets for info in self.store.list(source))
         return found, self.control.gaps.ranges(source)
+
+
+def _gap_problems(
+    source: SourcePartition,
+    seen: Mapping[SourcePartition, _Gaps],
+    lost: Mapping[SourcePartition, Sequence[OffsetRange]],
+) -> Iterator[str]:
+    if ranges := lost.get(source):
+        yield explain_losses(source, ranges)
+    if source in seen and seen[source].problem:
+        yield seen[source].problem
 
 
 def explain_losses(source: SourcePartition, lost: Sequence[OffsetRange]) -> str:

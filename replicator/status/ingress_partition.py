@@ -42,6 +42,11 @@ class IngressPartition:
     transform: str = ""  # name of the function that its records go through; empty: none
 
     @property
+    def next_offset(self) -> int | None:
+        """Of the source, to be delivered next; None: nothing was delivered."""
+        return None if self.checkpoint is None else self.checkpoint.next_offset
+
+    @property
     def dropped(self) -> int:
         """Records that transforms left out since delivery began."""
         return 0 if self.checkpoint is None else self.checkpoint.dropped

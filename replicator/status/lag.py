@@ -65,13 +65,13 @@ class LagSources:
         for region in regions:
             history = WatermarkHistory(self.objects, self.prefix, region)
             of_region = [p for p in delivered if p.key.source.region == region]
-            offsets = {(p.key.source.topic, p.key.source.partition): _next_offset(p) or 0 for p in of_region}
+            offsets = {(p.key.source.topic, p.key.source.partition): p.next_offset or 0 for p in of_region}
             found = history.complete_as_of(reports[region], offsets)
             for p in of_region:
                 if at := found.get((p.key.source.topic, p.key.source.partition)):
                     complete[p.key.source] = at
         waiting = [p for p in delivered if p.lag]
-        sizes = pool.map(lambda p: stored_bytes(self.ingress.store, p.key.source, _next_offset(p) or 0), waiting)
+        sizes = pool.map(lambda p: stored_bytes(self.ingress.store, p.key.source, p.next_offset or 0), waiting)
         size_of = dict(zip((p.key for p in waiting), sizes, strict=True))
         return [
             *(
@@ -85,7 +85,7 @@ class LagSources:
 def _lag(
     p: IngressPartition, report: SourceReport | None, size: int, complete_as_of: datetime | None, now: datetime
 ) -> PartitionLag:
-    source, next_offset = p.key.source, _next_offset(p)
+    source, next_offset = p.key.source, p.next_offset
     return PartitionLag(
         source=source,
         destination=p.key.destination_topic,
@@ -113,10 +113,6 @@ def _of_nothing(one: NotArrived, report: SourceReport | None) -> PartitionLag:
         complete_as_of=None,
         seconds=None,
     )
-
-
-def _next_offset(p: IngressPartition) -> int | None:
-    return None if p.checkpoint is None else p.checkpoint.next_offset
 
 
 def stored_bytes(store: SegmentStore, source: SourcePartition, next_offset: int) -> int:

@@ -57,9 +57,8 @@ def source_status(
     for late in absent:
         behind[late.source.region] = behind.get(late.source.region, 0) + late.records
     for one in delivered:
-        source = one.key.source
-        done = None if one.checkpoint is None else one.checkpoint.next_offset
-        records, region = records_behind(reports.get(source.region), source, done, one.lag), source.region
+        region = one.key.source.region
+        records = records_behind(reports.get(region), one.key.source, one.next_offset, one.lag)
         if records is not None:
             behind[region] = behind.get(region, 0) + records
     return tuple(

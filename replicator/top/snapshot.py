@@ -88,7 +88,7 @@ def delivery_rows(status: IngressStatus, lags: Iterable[PartitionLag]) -> Iterat
             flow=FlowName.DELIVER,
             name=f"{name} -> {destination}",
             behind=behind,
-            position=0 if p.checkpoint is None else p.checkpoint.next_offset,
+            position=p.next_offset or 0,
             oldest=timedelta(seconds=seconds) if seconds is not None and behind else None,
             state=_state(p),
         )

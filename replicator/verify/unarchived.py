@@ -32,14 +32,30 @@ def beyond(
     not be read is left out: the verdict on its stored partitions says so. Raises BrokerUnavailable."""
     facts, _ = describe_each(admin, sorted(set(names.values())))
     seen = set(stored)
-    for one, name in names.items():
-        found = facts[name].partitions if name in facts else ()
-        partitions = {at: replace(one, partition=at.partition) for at in found if wants(one.topic, at.partition)}
-        absent = {at: source for at, source in partitions.items() if source not in seen}
-        with suppress(TargetError):
-            for at, marks in sorted(admin.watermarks([*absent]).items()) if absent else ():
-                if marks.high > marks.low:
-                    yield absent[at]
+    absent = {
+        at: source
+        for one, name in names.items()
+        if name in facts
+        for at in facts[name].partitions
+        if wants(one.topic, at.partition) and (source := replace(one, partition=at.partition)) not in seen
+    }
+    for at, marks in sorted(_watermarks(admin, [*absent]).items()):
+        if marks.high > marks.low:
+            yield absent[at]
+
+
+def _watermarks(admin: ClusterAdmin, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+    """In one call; where the cluster refuses a topic, by topic, so that the others are known."""
+    if not partitions:
+        return {}
+    try:
+        return admin.watermarks(partitions)
+    except TargetError:
+        found: dict[TopicPartition, Watermarks] = {}
+        for topic in sorted({at.topic for at in partitions}):
+            with suppress(TargetError):
+                found |= admin.watermarks([at for at in partitions if at.topic == topic])
+        return found
 
 
 def unarchived(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -149,8 +150,6 @@ def test_hostile_names_make_no_element(path: str) -> None:
 
 @pytest.mark.parametrize("search", [HOSTILE, '" autofocus onfocus="x()'])
 def test_a_hostile_search_stays_a_value(search: str) -> None:
-    from urllib.parse import quote  # noqa: PLC0415
-
     found = Parsed(answer(Given(), f"/topics?q={quote(search)}").body.decode())
     assert ("value", search) in found.attributes
     assert found.tags.count("script") == 1
@@ -291,8 +290,6 @@ def test_a_page_says_which_part_of_it_was_not_read() -> None:
 
 
 def test_a_hostile_topic_that_is_not_known_yet_makes_no_element() -> None:
-    from urllib.parse import quote  # noqa: PLC0415
-
     found = Parsed(answer(Given(unread()), f"/topics/us/{quote(HOSTILE, safe='')}").body.decode())
     assert (found.tags.count("img"), found.tags.count("script")) == (1, 1)
     assert {name for name, _ in found.attributes if name.startswith("on")} == set()

@@ -8,7 +8,7 @@ from typing import Any, cast
 from formats.control.keys import watermarks_prefix
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
 from formats.incarnation import Incarnation
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.generations import Generations
 from infra.archive.source_reports import SourceReports
@@ -16,6 +16,7 @@ from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 from replicator.failover.facts import FailoverSources
 from replicator.failover.plan import ArrivingPartition, FailoverPlan
+from replicator.status.ingress_partition import IngressPartition
 from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import source_settings
 
@@ -36,11 +37,16 @@ def partitions(claimed: str | None, reported: str) -> list[ArrivingPartition]:
     routing = SimpleNamespace(chosen={"us.orders": [route]}, withheld=(), refused=(), unnamed=())
     found: Any = SimpleNamespace(routing=routing, catalogs={})
     clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
-    delivered: Any = SimpleNamespace(
+    delivered = IngressPartition(
         key=CheckpointKey(SourcePartition("us", "orders", 0), "us.orders"),
+        configured=True,
+        checkpoint=Checkpoint(100, "id", HandClock().at),
         archive_start=0,
         archive_end=100,
-        checkpoint=SimpleNamespace(next_offset=100),
+        parked=None,
+        skipped=0,
+        is_over=False,
+        proof=None,
         problems=(),
     )
     sources = FailoverSources(clients=clients, region="us", ledger=cast("Any", None))
