@@ -255,7 +255,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "group_snapshot_age_seconds": Metric(
         REGION,
-        "age of the newest snapshot of the source's consumer groups that arrived here, when they were last translated",
+        "age of the newest snapshot of the source's consumer groups that arrived here, when they were last translated; "
+        "where none has arrived that can be read, since the first attempt of this process",
     ),
     "group_positions": Metric(
         ("region", "exactness"), "offsets of the source's groups, by how exactly they are known here"

@@ -106,6 +106,8 @@ class Groups:
     def _measure(self, region: str, report: RegionReport) -> None:
         age = max(report.age.total_seconds(), 0.0)
         self.metrics.gauge("group_snapshot_age_seconds", age, region=region)
+        if not report.has_arrived:
+            return
         if report.checkpoints:
             self.metrics.count("group_checkpoints", report.checkpoints, region=region)
             self.metrics.gauge("group_checkpoint_latency_seconds", age, region=region)

@@ -38,7 +38,8 @@ from ingress.routing.destinations import RoutingTable
 class RegionReport:
     """What a round did for one region."""
 
-    age: timedelta  # of what is known of the groups
+    age: timedelta  # of what is known of the groups; at least so much where nothing has arrived
+    has_arrived: bool = True  # a snapshot that can be read
     positions: Sequence[GroupPosition] = ()
     checkpoints: int = 0  # written
     decisions: Mapping[str, Sequence[SyncDecision]] = field(default_factory=dict)  # by group, where groups are synced
@@ -58,29 +59,42 @@ class GroupRound:
     retention: MapRetention | None = None  # None: the map is not trimmed
     now: Callable[[], datetime]
     _tables: dict[GroupFlow, MirrorTables] = field(default_factory=dict)
+    _since: dict[str, datetime] = field(default_factory=dict)  # when a region was first seen without a snapshot
 
     def run(
         self, flows: Sequence[GroupFlow], found: RoutingTable, positions: DeliveryPositions
     ) -> Mapping[str, RegionReport]:
-        """By region, those with a snapshot. `flows`: of the regions that this process keeps. `positions`: checkpoints
-        of all processes. Raises StoreUnavailable, BrokerUnavailable, TargetError: then nothing was done."""
+        """By region; without a snapshot, those of which anything is to be written or committed. `flows`: of the regions
+        that this process keeps. `positions`: checkpoints of all processes. Raises StoreUnavailable, BrokerUnavailable,
+        TargetError: then nothing was done."""
         for gone in self._tables.keys() - set(flows):
             del self._tables[gone]  # another process may write there now
         upkeep = self._kept_up(flows)
         arrived = self.reports.refresh([flow.region for flow in flows])
+        reports = {
+            flow.region: self._not_arrived(flow.region)
+            for flow in flows
+            if flow.region not in arrived and (self.target is not None or flow.checkpoints)
+        }
         if not arrived:
-            return {}
+            return reports
         lookup = self.maps.open(
             found.destinations.keys(),
             positions,
             preserved=keeping_offsets({name: one.routes for name, one in found.destinations.items()}),
         )
-        reports = {}
         for flow in flows:
             if flow.region in arrived:
                 report = self._region(flow, arrived[flow.region], found, lookup)
-                reports[flow.region] = replace(report, problem="; ".join(filter(None, (report.problem, upkeep))))
+                problems = (report.problem, self.reports.problems.get(flow.region, ""), upkeep)
+                reports[flow.region] = replace(report, problem="; ".join(filter(None, problems)))
         return reports
+
+    def _not_arrived(self, region: str) -> RegionReport:
+        """A gauge that is absent raises no alert, so the age counts from the first round."""
+        now = self.now()
+        age = now - self._since.setdefault(region, now)
+        return RegionReport(age=age, has_arrived=False, problem=self.reports.problems.get(region, ""))
 
     def _kept_up(self, flows: Sequence[GroupFlow]) -> str:
         """Why the map could not be trimmed or copied: groups are translated all the same."""

@@ -113,6 +113,11 @@ class Regions:
         generations = Generations(self.objects, groups_prefix("data", region))
         assert generations.put(generations.newest() + 1, encode_group_snapshot(snapshot))
 
+    def damage(self, region: str) -> None:
+        """A newer snapshot that cannot be decoded."""
+        generations = Generations(self.objects, groups_prefix("data", region))
+        assert generations.put(generations.newest() + 1, b"damaged")
+
     def process(self, *, adopt: bool = False, sync: bool = True) -> GroupRound:
         current = Current(self.settings)
         maps = MapReader(offset_map=self.offset_map, ends=FakeLogEnds(self.broker), admin=self.admin)

@@ -79,8 +79,39 @@ def test_a_round_is_measured(turns: Turns) -> None:
     assert metrics.value("group_positions", region="us", exactness="clamped") == 1
     assert metrics.value("group_positions", region="us", exactness="unknown") == 0
     assert metrics.value("group_offsets", region="us", outcome="write") == 2
-    assert metrics.value("group_snapshot_age_seconds", region="ap") is None
+    assert metrics.value("group_snapshot_age_seconds", region="ap") == 0, "at least: none has arrived"
+    assert metrics.value("group_positions", region="ap", exactness="exact") is None, "not known"
     assert turns.problems == {}
+
+
+def test_a_snapshot_that_never_arrives_has_an_age(turns: Turns) -> None:
+    """Since the first round: a series that is absent raises no alert."""
+    turns.poll(20)
+    assert turns.metrics.value("group_snapshot_age_seconds", region="us") == 0
+    turns.poll(600)
+    assert turns.metrics.value("group_snapshot_age_seconds", region="us") == 600
+    turns.world.publish("us", billing=107)
+    turns.poll()
+    assert turns.metrics.value("group_snapshot_age_seconds", region="us") == SECONDS
+    assert turns.metrics.value("group_snapshot_age_seconds", region="ap") == 600 + SECONDS
+    turns.kept = ("us.orders",)
+    turns.poll()
+    assert turns.metrics.value("group_snapshot_age_seconds", region="ap") is None, "another process has it"
+
+
+def test_a_snapshot_that_cannot_be_read_is_a_problem(turns: Turns) -> None:
+    turns.world.damage("us")
+    turns.poll()
+    assert list(turns.problems) == ["groups of us"]
+    assert "the newest snapshot of consumer groups of us cannot be read" in turns.problems["groups of us"]
+    assert turns.metrics.value("group_snapshot_age_seconds", region="us") == 0
+    turns.world.publish("us", billing=107)
+    turns.poll()
+    assert turns.problems == {}
+    turns.world.damage("us")
+    turns.poll()
+    assert "the last good one stays in force" in turns.problems["groups of us"]
+    assert turns.metrics.value("group_snapshot_age_seconds", region="us") == 2 * SECONDS
 
 
 def test_the_latency_is_that_of_the_last_checkpoint(turns: Turns) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from formats.errors import StoreUnavailable
 from formats.messages.map_key import MapKey
 from formats.segment import OffsetRange
 from infra.contracts.cluster import Committed, TopicPartition
+from ingress.groups.round import RegionReport
 from ingress.groups.translation import Exactness
 from tests.fakes.kafka_offset_map import FakeOffsetMap
 from tests.ingress.groups.offset_maps import page
@@ -39,7 +41,7 @@ def test_groups_are_written_at_their_records_and_committed(world: Regions) -> No
     world.publish("us", billing=107, ahead=130)
     world.clock.advance(30)
     found = world.run(world.process())
-    assert found.keys() == {"us"}, "of the other region no snapshot has arrived"
+    assert found == {"us": found["us"], "ap": RegionReport(age=timedelta(0), has_arrived=False)}
     report = found["us"]
     assert (report.age.total_seconds(), report.checkpoints, report.problem) == (30, 2, "")
     assert {one.group: (one.downstream, one.exactness) for one in report.positions} == {
@@ -101,6 +103,14 @@ def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
     assert world.run(process)["us"].checkpoints == 0
     assert world.run(world.process())["us"].checkpoints == 0, "nor by another process"
     assert world.records.records == before
+
+
+def test_a_region_of_which_nothing_is_wanted_has_no_age(world: Regions) -> None:
+    """Without a replication policy no topic is named for its checkpoints."""
+    sources = [source_settings("orders", f"{region}.orders", region=region) for region in REGIONS]
+    world.settings = replace(world.settings, sources=tuple(sources))
+    assert world.run(world.process(sync=False)) == {}
+    assert world.run(world.process()).keys() == set(REGIONS)
 
 
 def test_without_sync_nothing_is_committed(world: Regions) -> None:
