@@ -44,4 +44,3 @@ class MissedRuns:
                 self.metrics.gauge(
                     "compaction_last_run_timestamp_seconds", last.ended_at.timestamp(), compaction_job=job.name
                 )
-                self.metrics.gauge("quarantined_segments", last.quarantined, compaction_job=job.name)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
+from compaction.quarantined import quarantine_reason, quarantine_subject
 from compaction.run import CompactionReport
 from compaction.schedule import Schedule
 from compaction.settings import CompactionJob
@@ -86,10 +87,8 @@ class Scheduler:
             )
             bad |= report.quarantined
         self.metrics.count("compaction_runs", 1, compaction_job=job.name)
-        if bad:
-            self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
-        else:
-            self.health.resumed(what)
+        self.health.resumed(what)
+        self.health.stopped(quarantine_subject(job), quarantine_reason(bad))
         if failed:
             plans = sum(len(report.outcomes) for report in reports)
             first = f"{failed[0].segment}: {failed[0].error}"

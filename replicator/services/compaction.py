@@ -21,6 +21,7 @@ from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
 from compaction.missed_runs import MissedRuns
 from compaction.planner import CompactionPlan
+from compaction.quarantined import QuarantinedSegments
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
@@ -38,6 +39,7 @@ from infra.archive.compaction_runs import CompletedRun, CompletedRuns
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import clock_difference, hold_lease, this_process
+from infra.archive.quarantine import QuarantineStore
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
@@ -201,6 +203,10 @@ class Compaction(Closing):
         return list(self.settings.jobs) if not names else [known[name] for name in names]
 
     @property
+    def quarantine(self) -> QuarantineStore:
+        return self._control.quarantine
+
+    @property
     def spark(self) -> SparkRunner | None:
         """The runner of the plans; None before the first plan."""
         return self._spark.runner
@@ -260,11 +266,22 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
             metrics=around.metrics,
             since=around.clock.now(),
         )
+        quarantined = QuarantinedSegments(
+            jobs=jobs,
+            region=config.region,
+            quarantine=compaction.quarantine,
+            metrics=around.metrics,
+            health=around.health,
+        )
+
+        def show() -> None:
+            missed.show()
+            quarantined.show()
 
         def run() -> None:
             names = [job.name for job in jobs]
             heartbeats = compaction.heartbeats
-            with sending_heartbeats(heartbeats, compaction.owner, names, around.clock, each_time=missed.show):
+            with sending_heartbeats(heartbeats, compaction.owner, names, around.clock, each_time=show):
                 scheduler.loop()
 
         return around.service({"compaction": run}, SHUTDOWN)

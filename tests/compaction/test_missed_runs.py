@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 
 import pytest
 
 from compaction.missed_runs import MissedRuns
+from compaction.quarantined import QuarantinedSegments
 from compaction.schedule import MOST_MISSED, OVERDUE, missed_times
+from formats.control.quarantine import Quarantined
 from formats.errors import MalformedEvent
+from formats.segment import Segment
 from infra.archive.compaction_runs import CompletedRun, CompletedRuns, decode, encode
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
-from replicator.config import CompactionSettings
+from infra.archive.segments import SegmentStore
+from infra.runtime.health import Health
+from replicator.config import CompactionJob, CompactionSettings
 from replicator.status.compaction import CompactionSources, CompactionStatus
 from tests.compaction.archive import PREFIX, job
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
+from tests.formats.sample_records import SOURCE, segment
 
 NIGHTLY, BY_HAND = job(name="nightly", cron="0 1 * * *"), job(name="by-hand")
 FIRST = datetime(2026, 3, 5, 1, 0, 0, 500, tzinfo=UTC)  # a run begins just after its time
@@ -32,16 +40,25 @@ def run(began_at: datetime, *, failed_plans: int = 0, quarantined: int = 0) -> C
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, jobs: Sequence[CompactionJob] = (NIGHTLY, BY_HAND)) -> None:
+        self.jobs = jobs
         self.clock = HandClock(FIRST)
         self.objects = FailingStore(self.clock)
+        self.control = ControlStore(self.objects, PREFIX)
         self.runs = CompletedRuns(self.objects, PREFIX, "eu-1")
         self.restart()
 
     def restart(self) -> None:
-        self.metrics = CountedMetrics()
+        self.metrics, self.health = CountedMetrics(), Health()
+        self.segments = QuarantinedSegments(
+            jobs=self.jobs,
+            region=SOURCE.region,
+            quarantine=self.control.quarantine,
+            metrics=self.metrics,
+            health=self.health,
+        )
         self.missed = MissedRuns(
-            jobs=[NIGHTLY, BY_HAND],
+            jobs=self.jobs,
             runs=self.runs,
             clock=self.clock,
             metrics=self.metrics,
@@ -51,7 +68,27 @@ class World:
     def shown(self, after: timedelta) -> float | None:
         self.clock.at = FIRST + after
         self.missed.show()
+        self.segments.show()
         return self.metrics.value("compaction_missed_runs", compaction_job="nightly")
+
+    def quarantine(self, start: int, end: int) -> Segment:
+        found = segment(start, end)
+        SegmentStore(self.objects, PREFIX).store(found, BytesIO(b"damaged"), 7)
+        now = self.clock.now()
+        self.control.quarantine.record(found, Quarantined(stored_at=now, reason="digest", found_at=now))
+        return found
+
+    @property
+    def quarantined(self) -> float | None:
+        return self.metrics.value("quarantined_segments", compaction_job="nightly")
+
+    @property
+    def stopped(self) -> set[str]:
+        return set(self.health.snapshot().stopped)
+
+    @property
+    def reasons(self) -> list[str]:
+        return list(self.health.snapshot().stopped.values())
 
     def status(self) -> CompactionStatus:
         sources = CompactionSources(
@@ -82,12 +119,49 @@ def test_times_of_the_cron_since_the_last_whole_run_began_are_counted() -> None:
 def test_a_restart_hides_nothing() -> None:
     world = World()
     world.runs.record("nightly", run(FIRST, quarantined=2))
+    world.quarantine(0, 9)
+    world.quarantine(20, 29)
     world.clock.at = FIRST + 2 * DAY
     world.restart()
     assert world.shown(2 * DAY + timedelta(minutes=1)) == 2
     assert world.metrics.value("quarantined_segments", compaction_job="nightly") == 2
     ended = (FIRST + timedelta(hours=2)).timestamp()
     assert world.metrics.value("compaction_last_run_timestamp_seconds", compaction_job="nightly") == ended
+
+
+def test_a_segment_that_is_repaired_between_two_runs_is_no_longer_shown() -> None:
+    """`repair-segment` replaces it, and removes the record."""
+    world = World()
+    world.runs.record("nightly", run(FIRST, quarantined=2))
+    first, second = world.quarantine(0, 9), world.quarantine(20, 29)
+    world.shown(timedelta(hours=3))
+    assert world.quarantined == 2
+    assert world.stopped == {"quarantine of compaction job nightly", "quarantine of compaction job by-hand"}
+    world.control.quarantine.end(first)
+    world.shown(timedelta(hours=4))
+    assert world.quarantined == 1
+    assert all(f"1 segments are not what they say, first ('{second}'" in why for why in world.reasons)
+    world.control.quarantine.end(second)
+    world.objects.calls.clear()
+    world.shown(timedelta(hours=5))
+    assert (world.quarantined, world.stopped) == (0, set())
+    assert world.objects.calls == {"list": 2, "open": 1}, "of the runs, and one listing of what is empty"
+
+
+def test_what_was_quarantined_stays_shown_while_the_store_does_not_answer() -> None:
+    world = World()
+    world.quarantine(0, 9)
+    world.shown(timedelta(hours=3))
+    world.objects.away = {"list"}
+    world.shown(timedelta(hours=4))
+    assert (world.quarantined, len(world.stopped)) == (1, 2)
+
+
+def test_a_job_shows_what_is_quarantined_of_its_region() -> None:
+    world = World(jobs=[job(name="nightly", region="us-1")])
+    world.quarantine(0, 9)
+    world.shown(timedelta(hours=3))
+    assert (world.quarantined, world.stopped) == (0, set())
 
 
 def test_without_a_recorded_run_times_count_from_the_start_of_the_process() -> None:

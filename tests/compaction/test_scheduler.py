@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from compaction.quarantined import quarantine_subject
 from compaction.run import CompactionReport, CompactionStopped
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
@@ -128,6 +129,19 @@ def test_a_quarantined_segment_is_reported_until_it_is_resolved() -> None:
     assert DAMAGED in world.stopped[0]
     world.run(lambda _: [report()])
     assert world.stopped == []
+
+
+def test_what_is_quarantined_is_no_failure_of_the_run() -> None:
+    """It ends with a repair, the failure with the next run."""
+
+    def away(_: CompactionJob) -> Sequence[CompactionReport]:
+        raise StoreUnavailable("the store is away")
+
+    world = World()
+    world.run(lambda _: [report(quarantined={DAMAGED: "found something else"})])
+    world.run(away)
+    world.health.resumed(quarantine_subject(JOB))
+    assert world.stopped == ["the store is away"]
 
 
 def test_a_stopped_run_is_not_a_failure() -> None:
