@@ -1,6 +1,8 @@
 """Metrics of the source regions, by what their egress reported: whether they live, and how far delivery is behind.
 
 heartbeats, watermarks ─> SourceReports (on the pool, at an interval) ─> CopyLag of each assigned partition ─> gauges
+
+A topic that was created again at the source is another log: what is delivered of the earlier one is not behind it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,18 @@ from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition
 from ingress.delivery.events import labels_of
+from ingress.groups.topic_ids import ClaimedTopicIds, is_another
 
 log = logging.getLogger(__name__)
+
+
+Paths = Collection[tuple[str, str]]  # region and archive path
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReading:
+    reports: Mapping[str, SourceReport]  # by region
+    topic_ids: Mapping[tuple[str, str], str | None]  # claimed, by region and archive path
 
 
 @dataclass(slots=True)
@@ -28,37 +40,47 @@ class SourceMetrics:
     """Use from the controller's thread only; the requests run on `pool`."""
 
     reports: SourceReports
+    topic_ids: ClaimedTopicIds
     metrics: Metrics
     pool: Executor
     interval: timedelta
     _latest: Mapping[str, SourceReport] = field(default_factory=dict)
     _since: dict[str, datetime] = field(default_factory=dict)  # when a region was first seen without a heartbeat
     _lags: dict[SourcePartition, CopyLag] = field(default_factory=dict)
-    _lookup: Lookup[Mapping[str, SourceReport]] = field(init=False)
+    _lookup: Lookup[SourceReading] = field(init=False)
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
     def poll(self, regions: Collection[str], assigned: Iterable[AssignedPartition], now: datetime) -> None:
+        partitions = {one.delivery_target.source: one for one in assigned}
         if self._lookup.is_due(now):
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self.reports.refresh, regions)
-        partitions = {one.delivery_target.source: one for one in assigned}
+            self._lookup.ask(self._read, regions, {(source.region, source.path) for source in partitions})
         match self._lookup.collect():
-            case Answer(value=reports):
-                for region in self._latest.keys() - reports.keys():
+            case Answer(value=found):
+                for region in self._latest.keys() - found.reports.keys():
                     self.metrics.forget("source_heartbeat_age_seconds", region=region)
-                self._latest = reports
-                self._observe(partitions)
+                self._latest = found.reports
+                self._observe(partitions, found.topic_ids)
             case Failed(error=error):
                 log.warning("source_not_seen", extra={log_fields.ERROR: str(error)})
         self._export(partitions, now)
 
-    def _observe(self, partitions: Collection[SourcePartition]) -> None:
+    def _read(self, regions: Collection[str], paths: Paths) -> SourceReading:
+        return SourceReading(self.reports.refresh(regions), {path: self.topic_ids.of(*path) for path in paths})
+
+    def _observe(
+        self, partitions: Collection[SourcePartition], topic_ids: Mapping[tuple[str, str], str | None]
+    ) -> None:
         for source in partitions:
+            if (source.region, source.path) not in topic_ids:
+                continue  # assigned since
             report = self._latest.get(source.region, SourceReport())
-            if report.lacks(source.topic):
-                self._forget(source)  # deleted there, or no longer archived: nothing more of it is awaited
+            claimed = topic_ids[source.region, source.path]
+            if report.lacks(source.topic) or is_another(claimed, report.topic_id(source.topic)):
+                self._forget(source)  # nothing more of it is awaited; while only its end is not known, the lag grows
+                continue
             end, as_of = report.stable_end(source.topic, source.partition), report.as_of
             if end is not None and as_of is not None:
                 self._lags.setdefault(source, CopyLag()).observed(end, as_of)

@@ -12,7 +12,7 @@ UNREADABLE = "(its claim cannot be read)"  # no id of a topic
 
 @dataclass(slots=True)
 class ClaimedTopicIds:
-    """Use from one thread. Claims never change, so each is read once."""
+    """Safe to use from several threads. Claims never change, so each is read once."""
 
     control: ControlStore
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -29,3 +29,8 @@ class ClaimedTopicIds:
         if claim is not None:
             self._known[region, path] = claim.topic_id
         return None if claim is None else claim.topic_id
+
+
+def is_another(claimed: str | None, reported: str) -> bool:
+    """Whether a topic was created again since its archive path was claimed, as far as both ids are known."""
+    return claimed not in {None, "", UNREADABLE} and reported not in {"", claimed}

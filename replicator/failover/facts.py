@@ -9,6 +9,7 @@ from datetime import datetime
 from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, decode_group_snapshot
 from formats.control.keys import groups_prefix
 from formats.errors import MalformedEvent, SegmentNotFound, TargetError
+from formats.incarnation import Incarnation
 from formats.messages.ledger import Failover, Ownership
 from formats.policies.acls import DENY, TOPIC
 from formats.segment import SourcePartition
@@ -21,8 +22,9 @@ from infra.contracts.internal_topics import Ledger
 from ingress.catalog.ownership import DryLedger
 from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
-from ingress.groups.topic_ids import UNREADABLE
+from ingress.groups.topic_ids import is_another
 from ingress.groups.translation import Exactness
+from ingress.routing.missing_topics import destination_of
 from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
 from replicator.group_sync import target_groups
@@ -31,7 +33,6 @@ from replicator.services.clients import Clients
 from replicator.services.ingress_status import ingress_sources
 from replicator.services.routing import Routed, routed
 from replicator.status.ingress_partition import IngressPartition
-from replicator.status.not_arrived import destination_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +190,6 @@ def released(arriving: Sequence[ArrivingTopic], owned: Ownership) -> Sequence[st
     return sorted({one.destination for one in arriving if one.keeps_name and one.destination in protected})
 
 
-def is_another(claimed: str | None, reported: str) -> bool:
-    """Whether a topic was created again since its archive path was claimed, as far as both ids are known."""
-    return claimed not in {None, "", UNREADABLE} and reported not in {"", claimed}
-
-
 def _arriving(region: str, found: Routed) -> Iterator[ArrivingTopic]:
     for destination, routes in found.routing.chosen.items():
         for route in routes:
@@ -238,7 +234,7 @@ def _known_here(
     for topic, marks in sorted(report.watermarks.topics.items()):
         config = clients.config
         destination = routes.get(topic) or destination_of(
-            clients.ingress, config.own_topics, config.region, region, topic
+            clients.ingress, config.own_topics, config.region, region, Incarnation(topic)
         )
         if destination:
             yield from (((topic, partition), destination) for partition in range(marks.partitions))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from infra.kafka.cluster.admin import KafkaAdmin
     from infra.kafka.cluster.groups import KafkaGroups
     from infra.kafka.cluster.log_probe import KafkaLogProbe
+    from ingress.groups.topic_ids import ClaimedTopicIds
     from replicator.config import Config, IngressSettings
 
 THREADS = 16
@@ -99,6 +100,13 @@ class Clients:
     @cached_property
     def control(self) -> ControlStore:
         return ControlStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def topic_ids(self) -> ClaimedTopicIds:
+        """Of archive paths, each read once."""
+        from ingress.groups.topic_ids import ClaimedTopicIds
+
+        return ClaimedTopicIds(self.control)
 
     @cached_property
     def proofs(self) -> ProofStore:

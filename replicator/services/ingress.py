@@ -52,6 +52,7 @@ from ingress.delivery.sizes import (
     SMALL_WIDTH,
 )
 from ingress.group_ownership import GroupOwnership
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.notification_intake import Intake
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
@@ -220,6 +221,7 @@ def build_ingress(
                 ),
                 sources=SourceMetrics(
                     reports,
+                    ClaimedTopicIds(archive.control),
                     around.metrics,
                     around.pool(1, "source"),
                     settings.refresh_interval,

@@ -29,6 +29,7 @@ def ingress_sources(reach: Clients, routed: Routed) -> IngressSources:
         control=reach.control,
         proofs=reach.proofs,
         reports=SourceReports(reach.objects, config.s3.prefix),
+        topic_ids=reach.topic_ids,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from formats.control.catalog import Catalog
 from formats.errors import CheckpointConflict, PluginFailed
+from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
@@ -19,11 +20,13 @@ from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore, read_each
 from infra.archive.segments import SegmentStore
-from infra.archive.source_reports import SourceReports
+from infra.archive.source_reports import SourceReport, SourceReports
 from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, describe_each
 from infra.contracts.internal_topics import CheckpointStore
 from infra.settings.field import dotted
+from ingress.groups.topic_ids import ClaimedTopicIds, is_another
 from ingress.heartbeat_flows import heartbeat_flows
+from ingress.routing.missing_topics import destination_of
 from ingress.undelivered import (
     delivery_path,
     later_incarnations,
@@ -34,7 +37,7 @@ from replicator.status.archive import ArchivedPartition, archived, stored_incarn
 from replicator.status.empty_sources import empty_sources
 from replicator.status.ingress_partition import IngressPartition, partition_status
 from replicator.status.members import missing_members
-from replicator.status.not_arrived import NotArrived, destination_of, not_arrived
+from replicator.status.not_arrived import NotArrived, not_arrived
 from replicator.status.sources import SourceStatus, source_status
 
 
@@ -139,6 +142,7 @@ class IngressSources:
     control: ControlStore
     proofs: ProofStore
     reports: SourceReports
+    topic_ids: ClaimedTopicIds
 
     def read(self, now: datetime, pool: Executor) -> IngressStatus:
         """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
@@ -184,6 +188,8 @@ class IngressSources:
         for key in [*entries, *parked]:
             configured.setdefault(key, wanted.get((key.source.region, key.source.path)) == key.destination_topic)
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
+        seen = reports.result()
+        recreated = self._recreated([key.source for key in configured], seen, pool)
         facts, refused = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
         members = group.result().members
         partitions = [
@@ -209,12 +215,13 @@ class IngressSources:
                 members=members,
                 now=now,
                 proof=known_proofs.proofs.get(key.source),
+                has_ended=(key.source.region, key.source.path) in recreated
+                or seen.get(key.source.region, SourceReport()).lacks(key.source.topic),
             )
             for key in sorted(configured)
         ]
-        known = {(key.source.region, key.source.topic, key.source.partition) for key in configured}
-        seen = reports.result()
-        absent = tuple(not_arrived(self.control, seen, self._destination, known, now))
+        stored_here = sorted({key.source for key in configured})
+        absent = tuple(not_arrived(self.control, seen, self._destination, stored_here, recreated=recreated, now=now))
         existing = {name for one in own.result() for name in one}  # one that may not be described may exist
         sources = source_status(
             seen,
@@ -247,11 +254,23 @@ class IngressSources:
             not_arrived=absent,
         )
 
-    def _destination(self, region: str, topic: str) -> str:
-        """Of a topic of which nothing has arrived; empty when it is not to be delivered here."""
-        if (region, topic) in self.plan.kept_away:
+    def _recreated(
+        self, sources: Iterable[SourcePartition], reports: Mapping[str, SourceReport], pool: Executor
+    ) -> Collection[tuple[str, str]]:
+        """Region and archive path of each incarnation whose topic was created again at the source."""
+        reported = {
+            (one.region, one.path): topic_id
+            for one in sources
+            if one.region in reports and (topic_id := reports[one.region].topic_id(one.topic))
+        }
+        claimed = pool.map(lambda path: self.topic_ids.of(*path), reported)
+        return {path for path, id_ in zip(reported, claimed, strict=True) if is_another(id_, reported[path])}
+
+    def _destination(self, region: str, incarnation: Incarnation) -> str:
+        """Of an incarnation of which nothing has arrived; empty when it is not to be delivered here."""
+        if (region, incarnation.topic) in self.plan.kept_away:
             return ""
-        return destination_of(self.settings, self.own_topics, self.region, region, topic)
+        return destination_of(self.settings, self.own_topics, self.region, region, incarnation)
 
     def _absent(self, stored: Mapping[str, Collection[str]]) -> Iterator[str]:
         """The problem of each source with a name that its region does not have: most likely it is mistyped, and the

@@ -40,6 +40,7 @@ class IngressPartition:
     waits_since: datetime | None = None  # since when stored offsets wait and nothing is delivered
     waits_for: str = ""  # what delivery waits for: a decision or the previous incarnation; empty: nothing
     transform: str = ""  # name of the function that its records go through; empty: none
+    has_ended: bool = False  # at the source: its topic was deleted, created again, or is no longer archived
 
     @property
     def next_offset(self) -> int | None:
@@ -80,6 +81,7 @@ def partition_status(
     now: datetime,
     proof: Proof | None = None,
     transform: str = "",
+    has_ended: bool = False,
 ) -> IngressPartition:
     """The status of a partition with the problems that are visible from outside.
 
@@ -142,6 +144,7 @@ def partition_status(
         waits_since=waits_since,
         waits_for=waits_for,
         transform=transform if configured else "",
+        has_ended=has_ended,
     )
 
 

@@ -35,8 +35,8 @@ class PartitionLag:
     source: SourcePartition
     destination: str
     next_offset: int | None  # of the source, to be delivered next; None: nothing was delivered
-    source_end: int | None  # next offset of the source's log; None: no watermarks of it have arrived
-    records: int | None  # behind the source's log; None: not known
+    source_end: int | None  # next offset of the source's log; None: not known, or the log is gone
+    records: int | None  # behind the source's log, at least the stored ones; None: not known
     stored_records: int  # of them, in this bucket
     stored_bytes: int  # size of these in the bucket; of a segment that is delivered in part, the share of its offsets
     complete_as_of: datetime | None  # everything that the source held then is delivered; by the source's clock
@@ -59,17 +59,20 @@ class LagSources:
     def of(self, status: IngressStatus, now: datetime, pool: Executor) -> Sequence[PartitionLag]:
         """The same, of a status that was read."""
         delivered = [p for p in status.partitions if p.configured and not p.is_over]
-        regions = sorted({p.key.source.region for p in delivered})
+        regions = sorted({p.key.source.region for p in delivered} | {one.source.region for one in status.not_arrived})
         reports = self.ingress.reports.refresh(regions)
         complete: dict[SourcePartition, datetime] = {}
         for region in regions:
             history = WatermarkHistory(self.objects, self.prefix, region)
-            of_region = [p for p in delivered if p.key.source.region == region]
+            of_region = [p for p in delivered if p.key.source.region == region and not p.has_ended]
             offsets = {(p.key.source.topic, p.key.source.partition): p.next_offset or 0 for p in of_region}
             found = history.complete_as_of(reports[region], offsets)
             for p in of_region:
                 if at := found.get((p.key.source.topic, p.key.source.partition)):
                     complete[p.key.source] = at
+            if as_of := reports[region].as_of:  # the source holds nothing of a log that has ended
+                ended = [p for p in delivered if p.key.source.region == region and p.has_ended and not p.lag]
+                complete.update({p.key.source: as_of for p in ended})
         waiting = [p for p in delivered if p.lag]
         sizes = pool.map(lambda p: stored_bytes(self.ingress.store, p.key.source, p.next_offset or 0), waiting)
         size_of = dict(zip((p.key for p in waiting), sizes, strict=True))
@@ -90,8 +93,8 @@ def _lag(
         source=source,
         destination=p.key.destination_topic,
         next_offset=next_offset,
-        source_end=None if report is None else report.stable_end(source.topic, source.partition),
-        records=records_behind(report, source, next_offset, p.lag),
+        source_end=None if report is None or p.has_ended else report.stable_end(source.topic, source.partition),
+        records=records_behind(report, p),
         stored_records=p.lag,
         stored_bytes=size,
         complete_as_of=complete_as_of,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from formats.control.watermarks import SourceWatermarks
-from formats.errors import PluginFailed
+from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
-from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.generation_history import watermark_generations
 from infra.archive.source_reports import SourceReport
-from ingress.settings import IngressSettings
 
 ARRIVES_WITHIN = timedelta(hours=1)
 """A first segment is on its way for so long: it fills at the source, and is copied between the buckets."""
@@ -37,43 +35,48 @@ class NotArrived:
 def not_arrived(
     control: ControlStore,
     reports: Mapping[str, SourceReport],
-    goes_to: Callable[[str, str], str],
-    known: Collection[tuple[str, str, int]],
+    goes_to: Callable[[str, Incarnation], str],
+    known: Iterable[SourcePartition],
+    *,
+    recreated: Collection[tuple[str, str]],
     now: datetime,
 ) -> Iterator[NotArrived]:
-    """`goes_to`: destination of a region's topic, empty when it is not delivered here. `known`: region, topic and
-    number of each partition that is stored or delivered, whatever its incarnation. Raises StoreUnavailable."""
+    """`goes_to`: destination of a region's incarnation, empty when it is not delivered here. `known`: partitions that
+    are stored or delivered; `recreated`: region and archive path of those among them whose topic was created again
+    since, which is another log. Raises StoreUnavailable."""
+    arrived: set[tuple[str, str, int]] = set()
+    paths: dict[tuple[str, str], str] = {}  # the incarnation that arrives, by region and topic
+    created_again: set[tuple[str, str]] = set()
+    for one in known:
+        if (one.region, one.path) in recreated:
+            created_again.add((one.region, one.topic))
+        else:
+            arrived.add((one.region, one.topic, one.partition))
+            paths[one.region, one.topic] = one.incarnation
     for region, report in sorted(reports.items()):
         if report.watermarks is None:
             continue
-        absent = [
-            (topic, destination, number, end)
-            for topic, number, end in _partitions(report.watermarks)
-            if end and (region, topic, number) not in known and (destination := goes_to(region, topic))
-        ]
+        absent: list[tuple[SourcePartition, str, str, int]] = []
+        for (topic, topic_id, number), end in _partitions(report.watermarks).items():
+            if not end or (region, topic, number) in arrived:
+                continue
+            new = topic_id if (region, topic) in created_again else ""
+            incarnation = Incarnation(topic, paths.get((region, topic), new))
+            if destination := goes_to(region, incarnation):
+                absent.append((SourcePartition.of(region, incarnation, number), topic_id, destination, end))
         if not absent:
             continue
         before = watermark_generations(control.objects, control.prefix, region).at(now - ARRIVES_WITHIN).value
-        late = set() if before is None else {(topic, number) for topic, number, end in _partitions(before) if end}
-        for topic, destination, number, end in absent:
-            source = SourcePartition(region, topic, number)
-            is_late = (topic, number) in late
+        then = {} if before is None else _partitions(before)
+        for source, topic_id, destination, end in absent:
+            is_late = then.get((source.topic, topic_id, source.partition), 0) > 0
             yield NotArrived(source=source, destination=destination, records=end, is_late=is_late)
 
 
-def _partitions(found: SourceWatermarks) -> Iterator[tuple[str, int, int]]:
-    """Topic, number, and how many offsets its log has."""
-    for topic, marks in sorted(found.topics.items()):
-        for number, (low, stable) in enumerate(zip(marks.low, marks.stable, strict=True)):
-            yield topic, number, max((stable or 0) - (low or 0), 0)
-
-
-def destination_of(settings: IngressSettings, own_topics: Collection[str], here: str, region: str, topic: str) -> str:
-    """Of a topic of which nothing has arrived; empty when it is not to be delivered here. `here`: this region."""
-    source = settings.source_of(region, topic)
-    if source is None or is_internal(topic, own_topics):
-        return ""
-    try:
-        return "" if source.refusal(topic, here) else source.destination(topic)
-    except PluginFailed:
-        return ""
+def _partitions(found: SourceWatermarks) -> Mapping[tuple[str, str, int], int]:
+    """How many offsets the log of each has; by topic, its id, and number."""
+    return {
+        (topic, marks.topic_id, number): max((stable or 0) - (low or 0), 0)
+        for topic, marks in sorted(found.topics.items())
+        for number, (low, stable) in enumerate(zip(marks.low, marks.stable, strict=True))
+    }

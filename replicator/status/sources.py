@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport
 from replicator.status.ingress_partition import IngressPartition
 from replicator.status.not_arrived import NotArrived
@@ -36,13 +35,13 @@ class SourceStatus:
         )
 
 
-def records_behind(
-    report: SourceReport | None, source: SourcePartition, next_offset: int | None, stored: int
-) -> int | None:
-    """Records of a source's log that are not delivered; `next_offset` is None when nothing is. `stored`: those of them
-    that are in this bucket, which may be newer than the watermarks. None: not known."""
-    end = None if report is None else report.stable_end(source.topic, source.partition)
-    return None if end is None else max(end - (next_offset or 0), stored)
+def records_behind(report: SourceReport | None, p: IngressPartition) -> int | None:
+    """Records of a source's log that are not delivered, at least those that are stored here: its watermarks may be
+    older than these. Of a log that has ended only what is stored is left. None: not known."""
+    if p.has_ended:
+        return p.lag
+    end = None if report is None else report.stable_end(p.key.source.topic, p.key.source.partition)
+    return None if end is None else max(end - (p.next_offset or 0), p.lag)
 
 
 def source_status(
@@ -56,9 +55,9 @@ def source_status(
     behind: dict[str, int] = {}
     for late in absent:
         behind[late.source.region] = behind.get(late.source.region, 0) + late.records
-    for one in delivered:
-        region = one.key.source.region
-        records = records_behind(reports.get(region), one.key.source, one.next_offset, one.lag)
+    for p in delivered:
+        region = p.key.source.region
+        records = records_behind(reports.get(region), p)
         if records is not None:
             behind[region] = behind.get(region, 0) + records
     return tuple(

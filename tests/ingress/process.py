@@ -22,6 +22,7 @@ from ingress.delivery.rounds import Delivery
 from ingress.group_ownership import GroupOwnership
 from ingress.groups.groups import Groups
 from ingress.groups.settings import GroupSettings
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.heartbeats import Heartbeats
 from ingress.routing.path_owner import PathOwners
 from ingress.segment_stages import SegmentStages
@@ -111,6 +112,7 @@ class Process:
                 ),
                 sources=SourceMetrics(
                     source_reports,
+                    ClaimedTopicIds(world.control),
                     self.metrics,
                     self.pool,
                     world.settings.refresh_interval,

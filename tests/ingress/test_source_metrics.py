@@ -5,10 +5,11 @@ from __future__ import annotations
 from io import BytesIO
 
 from formats.control.keys import heartbeat_prefix
+from formats.control.watermarks import TopicWatermarks
 from infra.archive.source_reports import SourceReports
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.process import Process, joined
-from tests.ingress.world import REGION, World, source_topic
+from tests.ingress.world import REGION, World, source_settings, source_topic
 
 P0 = TopicPartition("copy", 0)
 LABELS = {"region": "a", "topic": "t", "partition": "0"}
@@ -96,6 +97,30 @@ def test_data_may_stand_still_while_the_region_lives() -> None:
     assert seconds is not None
     assert seconds > 600
     assert (process.metrics.value("source_heartbeat_age_seconds", region="a") or 0) < 100
+
+
+def test_a_topic_that_was_created_again_is_another_log() -> None:
+    world = World(source_settings(on_recreate="new-topic"))
+    world.claim(0, topic_id="first")
+    world.put(0, 9)
+    world.beat(world.publish_watermarks(10, topic_id="first"))
+    process = joined(world, P0)
+    assert behind(process)[0] == 0
+    world.beat(world.publish_watermarks(50, topic_id="second"))
+    assert behind(process) == (None, None)
+    assert behind(process) == (None, None)
+
+
+def test_the_lag_grows_while_the_end_of_a_log_is_not_known() -> None:
+    world = World()
+    world.put(0, 9)
+    world.beat(world.publish_watermarks(10))
+    process = joined(world, P0)
+    behind(process)
+    unknown = TopicWatermarks(topic_id="t", low=(0,), high=(None,), stable=(None,), position=(10,))
+    world.beat(world.publish_ends({"t": unknown}))
+    _, seconds = behind(process)
+    assert behind(process) == (0, (seconds or 0) + 46)
 
 
 def test_a_region_of_which_no_heartbeat_ever_arrived_is_as_silent_as_the_process_is_old() -> None:

@@ -45,6 +45,7 @@ from ingress.catalog.first_copy import FirstCopies, WatermarksOf
 from ingress.catalog.mirror_topics import MirrorTopics
 from ingress.catalog.ownership import LedgerView
 from ingress.catalog.removals import RemovedSources
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.heartbeats import HeartbeatRound
 from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
@@ -239,6 +240,7 @@ class World:
             control=self.control,
             proofs=ProofStore(self.objects, "data", "b"),
             reports=SourceReports(self.objects, "data"),
+            topic_ids=ClaimedTopicIds(self.control),
         )
 
     # --- the archive ---
@@ -308,11 +310,17 @@ class World:
         )
         assert generations.put(generations.newest() + 1, encode_catalog(catalog))
 
-    def publish_watermarks(self, *stable: int, topic: str = "t", region: str = REGION) -> int:
+    def publish_watermarks(self, *stable: int, topic: str = "t", topic_id: str = "", region: str = REGION) -> int:
         """The next generation of the region's watermarks, with one topic; returns its number."""
+        ends = TopicWatermarks(
+            topic_id=topic_id or topic, low=(0,) * len(stable), high=stable, stable=stable, position=stable
+        )
+        return self.publish_ends({topic: ends}, region=region)
+
+    def publish_ends(self, topics: Mapping[str, TopicWatermarks], *, region: str = REGION) -> int:
+        """The same, with these topics."""
         generations = Generations(self.objects.memory, watermarks_prefix("data", region))
-        ends = TopicWatermarks(topic_id=topic, low=(0,) * len(stable), high=stable, stable=stable, position=stable)
-        found = SourceWatermarks(cluster_id="source", writer="test", observed_at=self.clock.at, topics={topic: ends})
+        found = SourceWatermarks(cluster_id="source", writer="test", observed_at=self.clock.at, topics=topics)
         number = generations.newest() + 1
         assert generations.put(number, encode_watermarks(found))
         return number

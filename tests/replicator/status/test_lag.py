@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.control.watermarks import TopicWatermarks
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.forward_listing import MAX_AFTER
@@ -101,9 +102,90 @@ def test_an_incarnation_that_is_over_is_not_behind_the_log_of_the_next() -> None
     world.set_checkpoint(5)
     world.clock.advance(1)
     world.target.checkpoints[key(incarnation="later")] = Checkpoint(4, "id-copy", world.clock.at)
-    world.publish_watermarks(20)
+    world.publish_watermarks(20, topic_id="later")
     assert [(str(lag.source), lag.records) for lag in world.lags()] == [("a/t@later/0", 16)]
     assert world.status().sources[0].records_behind == 16
+
+
+def created_again(on_recreate: str, *, arrived: int) -> World:
+    """The first incarnation ended at 10 and is delivered; of the second, which ends at 50, so much is stored."""
+    world = World(source_settings(on_recreate=on_recreate))
+    world.broker.create("copy", partitions=1)
+    world.claim(0, topic_id="first")
+    world.put(0, 9)
+    world.set_checkpoint(10)
+    if arrived:
+        world.claim(1, "second")
+        world.put(0, arrived - 1, incarnation="second")
+    world.beat(world.publish_watermarks(50, topic_id="second"))
+    return world
+
+
+@pytest.mark.parametrize("on_recreate", ["stop", "new-topic", "follow"])
+@pytest.mark.parametrize("arrived", [0, 6])
+def test_an_earlier_incarnation_is_not_behind_the_log_of_the_next(on_recreate: str, arrived: int) -> None:
+    world = created_again(on_recreate, arrived=arrived)
+    by_source = {str(one.source): one for one in world.lags()}
+    first, one = by_source["a/t/0"], by_source["a/t@second/0"]
+    assert (first.records, first.source_end, first.seconds) == (0, None, 0.0), "nothing of it is left at the source"
+    assert (one.records, one.stored_records, one.source_end, one.seconds) == (50, arrived, 50, None)
+    assert one.destination == ("copy.second" if on_recreate == "new-topic" else "copy")
+    assert world.status().sources[0].records_behind == 50
+
+
+def test_what_is_stored_of_an_earlier_incarnation_waits_all_the_same() -> None:
+    world = created_again("stop", arrived=6)
+    world.put(10, 12)
+    first, second = world.lags()
+    assert (str(first.source), first.records, first.source_end, first.seconds) == ("a/t/0", 3, None, None)
+    assert second.records == 50
+    assert world.status().sources[0].records_behind == 53
+
+
+def test_a_topic_that_the_source_no_longer_has_is_complete_once_it_is_delivered() -> None:
+    world = world_of_two()
+    world.put(0, 9)
+    world.set_checkpoint(4)
+    world.beat(world.publish_watermarks(5, topic="other"))
+    (one,) = (one for one in world.lags() if one.source.topic == "t")
+    assert (one.records, one.stored_records, one.source_end, one.seconds) == (6, 6, None, None)
+    world.set_checkpoint(10)
+    (one,) = (one for one in world.lags() if one.source.topic == "t")
+    assert (one.records, one.seconds) == (0, 0.0)
+
+
+def test_watermarks_may_be_older_than_what_is_stored() -> None:
+    world = world_of_two()
+    world.put(0, 199)
+    world.set_checkpoint(10)
+    world.beat(world.publish_watermarks(10, 0))
+    (one,) = world.lags()
+    assert (one.records, one.stored_records) == (190, 190)
+    assert world.status().sources[0].records_behind == 190
+
+
+def test_what_has_not_arrived_is_behind() -> None:
+    """Of a topic, and of another partition of one that arrives."""
+    world = World(source_settings(topic="^t.*", destination="copy.{topic}"))
+    world.broker.create("copy.t", partitions=2)
+    world.put(0, 9)
+    world.target.checkpoints[key(destination="copy.t")] = Checkpoint(10, "id-copy.t", world.clock.at)
+    world.beat(world.publish_ends({"t": ends("t", 10, 7), "t2": ends("t2", 5000), "other": ends("other", 3)}))
+    found = world.lags()
+    assert [(str(one.source), one.destination, one.next_offset, one.records, one.seconds) for one in found] == [
+        ("a/t/0", "copy.t", 10, 0, 0.0),
+        ("a/t/1", "copy.t", None, 7, None),
+        ("a/t2/0", "copy.t2", None, 5000, None),
+    ]
+    assert [line.split() for line in lag_table(found, by_partition=False).splitlines()[1:]] == [
+        ["a/t", "copy.t", "2", "7", "0", "0", "B", "-"],
+        ["a/t2", "copy.t2", "1", "5,000", "0", "0", "B", "-"],
+    ]
+    assert world.status().sources[0].records_behind == 5007
+
+
+def ends(topic_id: str, *stable: int) -> TopicWatermarks:
+    return TopicWatermarks(topic_id=topic_id, low=(0,) * len(stable), high=stable, stable=stable, position=stable)
 
 
 # --- bytes ---

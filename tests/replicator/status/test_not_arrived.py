@@ -62,6 +62,28 @@ def test_what_has_not_arrived_is_behind_and_nothing_is_complete_with_it() -> Non
     assert rows["a/t2/0 -> copy.t2"] == (1000, "nothing has arrived")
 
 
+def test_a_topic_that_was_created_again_and_of_which_nothing_arrives() -> None:
+    world = World()
+    world.claim(0, topic_id="first")
+    world.put(0, 9)
+    world.set_checkpoint(10)
+    world.beat(world.publish_watermarks(10, topic_id="first"))
+    world.clock.advance(3600)
+    number = world.publish_watermarks(6, topic_id="second")
+    world.beat(number)
+    found = status(world)
+    assert [(str(one.source), one.destination, one.records) for one in found.not_arrived] == [
+        ("a/t@second/0", "copy", 6)
+    ]
+    assert found.problems == [], "the log of an hour ago was that of the first"
+    world.clock.advance(3600)
+    world.beat(number)
+    (problem,) = status(world).problems
+    assert problem.startswith("a/t@second/0 -> copy: the source's log has 6 offsets, and nothing of it has arrived")
+    world.put(0, 5, incarnation="second")
+    assert status(world).not_arrived == ()
+
+
 def test_a_source_that_is_silent_is_a_problem() -> None:
     world = two_topics()
     world.clock.advance(timedelta(minutes=5).total_seconds())
