@@ -228,7 +228,7 @@ class IngressController:
             self._measure_at = now + MEASURE
             self._partition_metrics.poll(now)
             self._alarms.poll(now)
-            parts.sources.poll(parts.finder.settings.value.regions, self._assignment, now)
+            parts.sources.poll(parts.finder.settings.value.regions, self._assignment, self._watcher.found.known, now)
             self._watcher.report_failures(now)
         if is_found or is_measured:  # a new generation is applied in the turn in which it is found
             self._follow_catalogs(now)

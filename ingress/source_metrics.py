@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.copy_lag import CopyLag
+from formats.incarnation import Incarnation
 from formats.segment import SourcePartition
 from infra.archive.source_reports import SourceReport, SourceReports
 from infra.runtime import log_fields
@@ -22,6 +23,7 @@ from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition
 from ingress.delivery.events import labels_of
 from ingress.groups.topic_ids import ClaimedTopicIds, is_another
+from ingress.topics_not_arrived import TopicsNotArrived
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ Paths = Collection[tuple[str, str]]  # region and archive path
 class SourceReading:
     reports: Mapping[str, SourceReport]  # by region
     topic_ids: Mapping[tuple[str, str], str | None]  # claimed, by region and archive path
+    not_arrived: Mapping[tuple[str, str], int] | None  # offsets, by region and topic; None: not known
 
 
 @dataclass(slots=True)
@@ -41,34 +44,57 @@ class SourceMetrics:
 
     reports: SourceReports
     topic_ids: ClaimedTopicIds
+    not_arrived: TopicsNotArrived
     metrics: Metrics
     pool: Executor
     interval: timedelta
     _latest: Mapping[str, SourceReport] = field(default_factory=dict)
     _since: dict[str, datetime] = field(default_factory=dict)  # when a region was first seen without a heartbeat
     _lags: dict[SourcePartition, CopyLag] = field(default_factory=dict)
+    _not_arrived: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _lookup: Lookup[SourceReading] = field(init=False)
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
-    def poll(self, regions: Collection[str], assigned: Iterable[AssignedPartition], now: datetime) -> None:
+    def poll(
+        self,
+        regions: Collection[str],
+        assigned: Iterable[AssignedPartition],
+        known: Collection[tuple[str, Incarnation]] | None,
+        now: datetime,
+    ) -> None:
+        """`known`: region and incarnation of what is archived or in a catalogue; None: not read yet."""
         partitions = {one.delivery_target.source: one for one in assigned}
         if self._lookup.is_due(now):
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self._read, regions, {(source.region, source.path) for source in partitions})
+            self._lookup.ask(self._read, regions, {(source.region, source.path) for source in partitions}, known)
         match self._lookup.collect():
             case Answer(value=found):
                 for region in self._latest.keys() - found.reports.keys():
                     self.metrics.forget("source_heartbeat_age_seconds", region=region)
                 self._latest = found.reports
                 self._observe(partitions, found.topic_ids)
+                if found.not_arrived is not None:
+                    self._count_not_arrived(found.not_arrived)
             case Failed(error=error):
                 log.warning("source_not_seen", extra={log_fields.ERROR: str(error)})
         self._export(partitions, now)
 
-    def _read(self, regions: Collection[str], paths: Paths) -> SourceReading:
-        return SourceReading(self.reports.refresh(regions), {path: self.topic_ids.of(*path) for path in paths})
+    def _read(
+        self, regions: Collection[str], paths: Paths, known: Collection[tuple[str, Incarnation]] | None
+    ) -> SourceReading:
+        reports = self.reports.refresh(regions)
+        topic_ids = {path: self.topic_ids.of(*path) for path in paths}
+        not_arrived = None if known is None else self.not_arrived.find(reports, known, topic_ids)
+        return SourceReading(reports, topic_ids, not_arrived)
+
+    def _count_not_arrived(self, records_of: Mapping[tuple[str, str], int]) -> None:
+        for region, topic in self._not_arrived.keys() - records_of.keys():
+            self.metrics.forget("source_not_arrived_records", region=region, topic=topic)
+        for (region, topic), records in records_of.items():
+            self.metrics.gauge("source_not_arrived_records", records, region=region, topic=topic)
+        self._not_arrived = records_of
 
     def _observe(
         self, partitions: Collection[SourcePartition], topic_ids: Mapping[tuple[str, str], str | None]

@@ -74,6 +74,7 @@ GaugeName = Literal[
     "ingress_lag_seconds",
     "source_lag_records",
     "source_lag_seconds",
+    "source_not_arrived_records",
     "source_heartbeat_age_seconds",
     "group_snapshot_age_seconds",
     "group_positions",
@@ -246,12 +247,17 @@ TABLE: dict[MetricName, Metric] = {
     "source_lag_records": Metric(
         SOURCE,
         "last stable offset of the source's partition, by the watermarks that arrived here, − next offset delivered; "
-        "of assigned partitions",
+        "of assigned partitions of topics that the source has",
     ),
     "source_lag_seconds": Metric(
         SOURCE,
         "RPO: the target holds everything that the source held so many seconds ago, by the source's clock; so much at "
-        "least while a backlog of before the start is delivered; of assigned partitions",
+        "least while a backlog of before the start is delivered; of assigned partitions of topics that the source has",
+    ),
+    "source_not_arrived_records": Metric(
+        ("region", "topic"),
+        "offsets in the source's logs of a topic that is to be delivered here, and of which nothing has arrived; every "
+        "process exports it: take max by label; for long: its egress, or the replication of its bucket, leaves it out",
     ),
     "group_snapshot_age_seconds": Metric(
         REGION,

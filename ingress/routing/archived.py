@@ -97,6 +97,13 @@ class RoutingPlan:
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
     @property
+    def known(self) -> Collection[tuple[str, Incarnation]]:
+        """Region and incarnation of all that is selected, delivered or not."""
+        others = (one.topic for one in [*self.withheld, *self.refused, *self.kept_away, *self.unnamed])
+        topics = [*(one for some in self.chosen.values() for one in some), *others]
+        return frozenset((one.region, each.incarnation) for one in topics for each in one.incarnations)
+
+    @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
         """Why an incarnation is not delivered, by region and archive path."""
         refusals = [*self.withheld, *self.refused, *self.unnamed]

@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from formats.control.catalog import Catalog
 from formats.errors import OF_ONE_OBJECT, BrokerUnavailable, StoreUnavailable, TargetError
+from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
@@ -70,6 +71,8 @@ class RoutingTable:
     earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
     catalogs: Mapping[str, Catalog] = field(default_factory=dict)  # in force, by region
     is_unfinished: bool = False  # topics are left to create
+    # region and incarnation of all that is archived or in a catalogue, delivered or not; None: not read
+    known: Collection[tuple[str, Incarnation]] | None = None
     problems: Mapping[str, str] = field(default_factory=dict)  # catalogues whose newest generation does not count
 
     @property
@@ -184,6 +187,7 @@ class DestinationFinder:
             earlier,
             catalogs,
             is_unfinished=is_unfinished,
+            known=plan.known,
             problems={f"catalogue of {region}": why for region, why in self.catalogs.problems.items()},
         )
 

@@ -24,7 +24,7 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
 from ingress.groups.topic_ids import is_another
 from ingress.groups.translation import Exactness
-from ingress.routing.missing_topics import destination_of
+from ingress.topics_not_arrived import destination_of
 from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
 from replicator.group_sync import target_groups

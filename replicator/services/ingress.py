@@ -59,6 +59,7 @@ from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
 from ingress.segment_stages import SegmentStages
 from ingress.source_metrics import SourceMetrics
+from ingress.topics_not_arrived import TopicsNotArrived
 from replicator.config import Config, IngressSettings
 from replicator.config.reload import INGRESS
 from replicator.services.archive import archive_in
@@ -222,6 +223,7 @@ def build_ingress(
                 sources=SourceMetrics(
                     reports,
                     ClaimedTopicIds(archive.control),
+                    TopicsNotArrived(settings=current, own_topics=config.own_topics, here=config.region),
                     around.metrics,
                     around.pool(1, "source"),
                     settings.refresh_interval,

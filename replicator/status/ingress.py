@@ -26,7 +26,7 @@ from infra.contracts.internal_topics import CheckpointStore
 from infra.settings.field import dotted
 from ingress.groups.topic_ids import ClaimedTopicIds, is_another
 from ingress.heartbeat_flows import heartbeat_flows
-from ingress.routing.missing_topics import destination_of
+from ingress.topics_not_arrived import destination_of
 from ingress.undelivered import (
     delivery_path,
     later_incarnations,

@@ -18,7 +18,16 @@ from replicator.services.ingress_status import ingress_sources, lags_of
 from replicator.services.routing import routed
 from replicator.status.egress import EgressStatus
 from replicator.status.sources import SourceStatus
-from replicator.top.snapshot import FlowName, Group, Row, Snapshot, archive_rows, delivery_rows, with_rates
+from replicator.top.snapshot import (
+    FlowName,
+    Group,
+    Row,
+    Snapshot,
+    archive_rows,
+    complete_as_of,
+    delivery_rows,
+    with_rates,
+)
 
 OLDEST_READ = 10  # partitions whose first record that is not archived is read, the furthest behind first
 
@@ -52,8 +61,7 @@ class TopReader:
             lags = lags_of(self._reach, found, delivery, now)
             rows += delivery_rows(delivery, lags)
             problems += delivery.problems
-            known = [one.complete_as_of for one in lags if one.complete_as_of is not None]
-            complete = min(known) if known and len(known) == len(lags) else None
+            complete = complete_as_of(lags)
             skipped = sum(1 for p in delivery.partitions if p.skipped)
             groups.append(
                 Group(

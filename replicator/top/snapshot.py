@@ -103,6 +103,12 @@ def delivery_rows(status: IngressStatus, lags: Iterable[PartitionLag]) -> Iterat
         )
 
 
+def complete_as_of(lags: Sequence[PartitionLag]) -> datetime | None:
+    """Of all deliveries; None while it is not known of each."""
+    known = [one.complete_as_of for one in lags if one.complete_as_of is not None]
+    return min(known) if known and len(known) == len(lags) else None
+
+
 def _state(p: IngressPartition) -> str:
     marks = []
     if p.parked is not None:

@@ -27,10 +27,11 @@ from ingress.heartbeats import Heartbeats
 from ingress.routing.path_owner import PathOwners
 from ingress.segment_stages import SegmentStages
 from ingress.source_metrics import SourceMetrics
+from ingress.topics_not_arrived import TopicsNotArrived
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.placement import FakePlacement
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import World
+from tests.ingress.world import HERE, World
 
 
 class Process:
@@ -113,6 +114,7 @@ class Process:
                 sources=SourceMetrics(
                     source_reports,
                     ClaimedTopicIds(world.control),
+                    TopicsNotArrived(settings=self.current, own_topics=world.settings.own_topics, here=HERE),
                     self.metrics,
                     self.pool,
                     world.settings.refresh_interval,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from io import BytesIO
 
 from formats.control.keys import heartbeat_prefix
@@ -109,6 +111,62 @@ def test_a_topic_that_was_created_again_is_another_log() -> None:
     world.beat(world.publish_watermarks(50, topic_id="second"))
     assert behind(process) == (None, None)
     assert behind(process) == (None, None)
+
+
+def missing(process: Process, topic: str) -> float | None:
+    """Once the archive is listed again, and then the watermarks are read."""
+    process.later(40)
+    process.later(40)
+    process.later(6)
+    return process.metrics.value("source_not_arrived_records", region="a", topic=topic)
+
+
+def test_a_topic_of_which_nothing_arrives_is_counted() -> None:
+    world = World(source_settings(topic="^t.*", destination="copy.{topic}"))
+    world.put(0, 9)
+    process = joined(world, TopicPartition("copy.t", 0))
+    ends = {
+        name: TopicWatermarks(topic_id=name, low=(low, 0), high=(end, 0), stable=(end, 0), position=(end, 0))
+        for name, low, end in (("t", 0, 10), ("t2", 500, 5500), ("t3", 7, 7), ("other", 0, 9))
+    }
+    world.beat(world.publish_ends(ends))
+    assert missing(process, "t2") == 5000
+    assert [missing(process, name) for name in ("t", "t3", "other")] == [None] * 3, "here, empty, and not selected"
+    world.put(500, 5499, topic="t2")
+    assert missing(process, "t2") is None
+
+
+def test_a_topic_that_a_catalogue_names_has_the_lag_of_its_partitions() -> None:
+    world = World(source_settings(topic="^t.*", destination="copy.{topic}"))
+    world.put(0, 9)
+    world.publish_catalog(source_topic("t"), source_topic("t2"))
+    process = joined(world, TopicPartition("copy.t2", 0))
+    world.beat(world.publish_watermarks(5000, topic="t2"))
+    assert missing(process, "t2") is None
+    assert process.metrics.value("source_lag_records", region="a", topic="t2", partition="0") == 5000
+
+
+def test_a_topic_that_was_created_again_and_does_not_arrive_is_counted() -> None:
+    world = World()
+    world.claim(0, topic_id="first")
+    world.put(0, 9)
+    world.beat(world.publish_watermarks(10, topic_id="first"))
+    process = joined(world, P0)
+    assert missing(process, "t") is None
+    world.beat(world.publish_watermarks(6, topic_id="second"))
+    assert missing(process, "t") == 6
+    world.put(0, 5, incarnation="second")
+    assert missing(process, "t") is None, "it is here: that it is not delivered is in /readyz"
+
+
+def test_without_a_search_for_new_topics_only_names_are_expected() -> None:
+    world = World(source_settings(topic="^t.*", destination="copy.{topic}"), source_settings("u", "copy.u"))
+    world.settings = replace(world.settings, topic_refresh_interval=timedelta())
+    world.put(0, 9)
+    process = joined(world, TopicPartition("copy.t", 0))
+    ends = TopicWatermarks(topic_id="id", low=(0,), high=(9,), stable=(9,), position=(9,))
+    world.beat(world.publish_ends({"t2": ends, "u": ends}))
+    assert (missing(process, "t2"), missing(process, "u")) == (None, 9)
 
 
 def test_the_lag_grows_while_the_end_of_a_log_is_not_known() -> None:

@@ -9,9 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.control.watermarks import TopicWatermarks
+from formats.messages.delivery_checkpoint import Checkpoint
 from replicator.top.frame import frame
-from replicator.top.snapshot import FlowName, Group, Row, Snapshot, by_topic, with_rates
+from replicator.top.snapshot import (
+    FlowName,
+    Group,
+    Row,
+    Snapshot,
+    by_topic,
+    complete_as_of,
+    delivery_rows,
+    with_rates,
+)
 from replicator.top.view import ORDERS, TopView
+from tests.ingress.world import World, source_settings
+from tests.ingress.world import key as checkpoint_key
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 INTERVAL = timedelta(seconds=2)
@@ -79,6 +92,33 @@ def test_topics_have_the_sum_of_their_partitions() -> None:
     assert (orders.behind, orders.position, orders.partitions) == (3010, 200, 2)
     assert orders.oldest == timedelta(minutes=5)
     assert orders.state == "parked at 100"
+
+
+def test_watermarks_may_be_older_than_what_is_stored() -> None:
+    world = World()
+    world.put(0, 199)
+    world.set_checkpoint(10)
+    world.beat(world.publish_watermarks(10))
+    (found,) = delivery_rows(world.status(), world.lags())
+    assert found.behind == 190
+
+
+def test_what_has_not_arrived_has_a_row_and_nothing_is_complete() -> None:
+    world = World(source_settings(topic="^t.*", destination="copy.{topic}"))
+    world.put(0, 9)
+    world.target.checkpoints[checkpoint_key(destination="copy.t")] = Checkpoint(10, "id-copy.t", world.clock.at)
+    marks = {
+        name: TopicWatermarks(topic_id=name, low=(0,), high=(end,), stable=(end,), position=(end,))
+        for name, end in (("t", 10), ("t2", 5000))
+    }
+    world.beat(world.publish_ends(marks))
+    lags = world.lags()
+    assert [(one.name, one.behind, one.state) for one in delivery_rows(world.status(), lags)] == [
+        ("a/t/0 -> copy.t", 0, ""),
+        ("a/t2/0 -> copy.t2", 5000, "nothing has arrived"),
+    ]
+    assert complete_as_of(lags) is None
+    assert complete_as_of(lags[:1]) == world.clock.at
 
 
 def test_rates_are_of_two_readings() -> None:
