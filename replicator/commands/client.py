@@ -253,8 +253,8 @@ def lag(
     """Print how far delivery is behind the sources' logs, in records, bytes and seconds.
 
     Reads the bucket and the checkpoints of ingress, so it needs the configuration file of ingress; the source region
-    may be gone. A dash stands for what is not known: no watermarks have arrived. Exit code 3 when nothing of a source
-    region has ever arrived.
+    may be gone. A dash stands for what is not known: no watermarks, or nothing of a partition, have arrived. Exit code
+    3 when nothing of a source region has ever arrived.
     """
     from infra.runtime.lifecycle import SystemClock
     from replicator.commands.client_lag import lag_json, lag_table

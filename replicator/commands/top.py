@@ -100,6 +100,7 @@ def watch(screen: LiveScreen, watching: Watching, clock: Clock, stop: Stop) -> N
             now=clock.now(),
             trouble=trouble,
             interval=watching.interval,
+            since=watching.reading_since,
         )
         screen.draw(shown.lines)
         for key in screen.keys(TICK):

@@ -54,6 +54,7 @@ class EgressPartitionStatus:
     archive_end: int | None
     open_since: datetime | None  # of the oldest open transaction, if its first record could be read
     recorded_gaps: int
+    losses: int = 0  # of them, those that an operator has to accept
     proof: Proof | None  # recorded by `verify`; None: none is recorded
     problems: tuple[str, ...]
 
@@ -230,7 +231,14 @@ class EgressSources:
             WatermarkHistory(self.control.objects, self.control.prefix, self.region), report, behind, newest, now
         )
         rows = [replace(row, problems=(explained(still[row.source]),)) if row.source in still else row for row in rows]
-        rows = [replace(row, problems=(*row.problems, *_gap_problems(row.source, seen, lost))) for row in rows]
+        rows = [
+            replace(
+                row,
+                losses=len(lost.get(row.source, ())),
+                problems=(*row.problems, *_gap_problems(row.source, seen, lost)),
+            )
+            for row in rows
+        ]
         return EgressStatus(
             group_id=self.settings.group_id,
             group=group.result(),

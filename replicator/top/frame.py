@@ -10,6 +10,7 @@ from infra.settings.units import format_age
 from replicator.top.snapshot import FlowName, Group, Row, Snapshot
 from replicator.top.view import KEYS, TopView
 
+SLOW = timedelta(seconds=10)  # a reading that takes longer is named
 MOST_PROBLEMS = 3  # below the table; `!` shows them all
 _HEAD = ("flow", "partition", "behind", "rate/s", "oldest", "left", "state")
 _TO_THE_RIGHT = (2, 3, 4, 5)
@@ -31,10 +32,12 @@ def frame(
     now: datetime,
     trouble: str = "",
     interval: timedelta | None = None,
+    since: datetime | None = None,
 ) -> Frame:
     """`found`: the last reading; None: there was none yet. `height`: None for as many lines as there are. `trouble`:
-    why the state could not be read since then. No line is longer than `width`, and all signs are printable."""
-    head = list(_header(found, view, now, trouble, interval))
+    why the state could not be read since then; `since`: when the reading under way began. No line is longer than
+    `width`, and all signs are printable."""
+    head = list(_header(found, view, now, _trouble(trouble, now, since), interval))
     table, body = _table(found, view)
     foot = [] if view.shows_problems else list(_problems(found))
     if interval is not None:
@@ -53,11 +56,10 @@ def _header(
     found: Snapshot | None, view: TopView, now: datetime, trouble: str, interval: timedelta | None
 ) -> Iterator[str]:
     if found is None:
-        yield f"reading ...{_trouble(trouble)}"
+        yield f"reading ...{trouble}"
         return
     every = "" if interval is None else f"  every {interval.total_seconds():g} s"
-    age = format_age(now - found.at) if trouble else ""
-    stale = f"  {age} old{_trouble(trouble)}" if trouble else ""
+    stale = f"  {format_age(now - found.at)} old{trouble}" if trouble else ""
     problems = f"{len(found.problems)} problem{'' if len(found.problems) == 1 else 's'}"
     yield f"region {found.region}  {found.at.strftime('%H:%M:%S')} UTC{every}  {problems}  by {view.order}{stale}"
     for group in found.groups:
@@ -65,8 +67,12 @@ def _header(
     yield from found.sources
 
 
-def _trouble(trouble: str) -> str:
-    return f"  could not be read: {' '.join(trouble.split())}" if trouble else ""
+def _trouble(trouble: str, now: datetime, since: datetime | None) -> str:
+    """Why there is no newer reading; empty: one is expected soon."""
+    failed = f"  could not be read: {' '.join(trouble.split())}" if trouble else ""
+    if since is None or now - since < SLOW:
+        return failed
+    return f"{failed}  no answer for {format_age(now - since)}: a cluster or the bucket is slow, or away"
 
 
 def _group(group: Group, rows: Sequence[Row], found: Snapshot) -> str:

@@ -53,7 +53,7 @@ class TopReader:
             archive = egress_sources(self._reach).read(now, self._reach.pool)
             rows += archive_rows(archive, self._oldest(archive), now)
             problems += archive.problems
-            gaps = sum(p.recorded_gaps for p in archive.partitions)
+            gaps = sum(p.losses for p in archive.partitions)
             groups.append(Group(flow=FlowName.ARCHIVE, name=archive.group_id, members=archive.group.members, gaps=gaps))
         if self.config.ingress is not None:
             found = routed(self._reach)
@@ -111,6 +111,7 @@ class Watching:
         self._lock = threading.Lock()
         self._last: Snapshot | None = None
         self._trouble = ""
+        self._since: datetime | None = None
         self._stop = Stop()
 
     def start(self) -> None:
@@ -124,17 +125,25 @@ class Watching:
         with self._lock:
             return self._last, self._trouble
 
+    @property
+    def reading_since(self) -> datetime | None:
+        """When the reading under way began; None: none is."""
+        with self._lock:
+            return self._since
+
     def _run(self) -> None:
         reader: Reads | None = None
         while not self._stop.is_set():
+            with self._lock:
+                self._since = self._clock.now()
             try:
                 reader = reader or self._open()
                 found = reader.read(self._clock.now())
             except Exception as error:  # if the thread ended, an old state would stay on the screen
                 kind = "" if isinstance(error, ReplicatorError) else f"{type(error).__name__}: "
                 with self._lock:
-                    self._trouble = f"{kind}{error}"
+                    self._trouble, self._since = f"{kind}{error}", None
             else:
                 with self._lock:
-                    self._last, self._trouble = with_rates(found, self._last), ""
+                    self._last, self._trouble, self._since = with_rates(found, self._last), "", None
             self._stop.wait(self.interval)

@@ -58,7 +58,7 @@ class Snapshot:
 def archive_rows(status: EgressStatus, oldest: Mapping[str, datetime], at: datetime) -> Iterator[Row]:
     """`oldest`: time of the first record that is not archived yet, by partition, where it was read."""
     for p in status.partitions:
-        marks = [f"{p.recorded_gaps} gaps"] if p.recorded_gaps else []
+        marks = [f"{p.losses} gap{'' if p.losses == 1 else 's'}"] if p.losses else []
         if p.is_open:
             since = "" if p.open_since is None else f" for {format_age(at - p.open_since)}"
             marks.append(f"transaction open{since}")
@@ -138,25 +138,23 @@ def with_rates(now: Snapshot, before: Snapshot | None) -> Snapshot:
 
 def by_topic(rows: Iterable[Row]) -> Sequence[Row]:
     """The partitions of each topic as one row."""
-    found: dict[tuple[FlowName, str], Row] = {}
+    found: dict[tuple[FlowName, str], list[Row]] = {}
     for row in rows:
         source, arrow, destination = row.name.partition(" -> ")
         name = source.rpartition("/")[0] + arrow + destination
-        other = found.get((row.flow, name))
-        found[row.flow, name] = replace(row, name=name) if other is None else _joined(other, row)
-    return list(found.values())
+        found.setdefault((row.flow, name), []).append(row)
+    return [_joined(flow, name, some) for (flow, name), some in found.items()]
 
 
-def _joined(one: Row, other: Row) -> Row:
-    ages = [age for age in (one.oldest, other.oldest) if age is not None]
-    rates = [rate for rate in (one.rate, other.rate) if rate is not None]
-    states = dict.fromkeys(state for state in (one.state, other.state) if state)
-    return replace(
-        one,
-        behind=one.behind + other.behind,
-        position=one.position + other.position,
-        oldest=max(ages, default=None),
+def _joined(flow: FlowName, name: str, rows: Sequence[Row]) -> Row:
+    rates = [row.rate for row in rows if row.rate is not None]
+    return Row(
+        flow=flow,
+        name=name,
+        behind=sum(row.behind for row in rows),
+        position=sum(row.position for row in rows),
+        oldest=max((row.oldest for row in rows if row.oldest is not None), default=None),
         rate=sum(rates) if rates else None,
-        state="; ".join(states),
-        partitions=one.partitions + other.partitions,
+        state="; ".join(dict.fromkeys(row.state for row in rows if row.state)),
+        partitions=sum(row.partitions for row in rows),
     )

@@ -295,12 +295,21 @@ def test_a_recorded_loss_is_a_problem_until_it_is_accepted() -> None:
     late = RecordedGap(source=SOURCE, offsets=second, reason="retention", low=10, high=15, recorded_at=NOW)
     cluster.control.gaps.record(replace(late, offsets=first, reason=RETENTION))
     assert cluster.status().problems == []
+
+    def losses() -> tuple[int, int]:
+        """Recorded gaps, and those of them that need attention."""
+        (found,) = [one for one in cluster.status().partitions if one.source == SOURCE]
+        return found.recorded_gaps, found.losses
+
+    assert losses() == (1, 0)
     cluster.control.gaps.record(late)
     (problem,) = cluster.status().problems
+    assert losses() == (2, 1)
     assert problem.startswith("a/t/0: offsets [5,9] were lost before they were archived: ")
     assert "`replicator gaps accept a/t/0 5-9 --reason TEXT --yes` accepts it" in problem
     cluster.control.gaps.record(replace(late, reason="known", is_accepted=True))
     assert cluster.status().problems == []
+    assert losses() == (2, 0)
 
 
 def test_a_loss_that_was_archived_after_all_is_none() -> None:

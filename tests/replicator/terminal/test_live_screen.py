@@ -174,6 +174,31 @@ def test_a_signal_ends_the_loop(terminal: Terminal) -> None:
         watch(screen, Watching(Readings, clock, PATIENCE), clock, stop)
 
 
+def test_a_reading_that_waits_says_since_when() -> None:
+    clock, begun, released = HandClock(NOW), threading.Event(), threading.Event()
+
+    def opened() -> Readings:
+        begun.set()
+        released.wait(PATIENCE.total_seconds())
+        return Readings()
+
+    watching = Watching(opened, clock, PATIENCE)
+    before = watching.reading_since
+    assert before is None
+    watching.start()
+    try:
+        assert begun.wait(PATIENCE.total_seconds())
+        assert watching.last() == (None, "")
+        assert watching.reading_since == NOW
+        released.set()
+        assert wait_until(lambda: watching.last()[0] is not None, PATIENCE)
+        after = watching.reading_since
+        assert after is None
+    finally:
+        released.set()
+        watching.stop()
+
+
 def test_a_failed_reading_keeps_the_last_one_and_says_why() -> None:
     readings = Readings()
     watching = Watching(lambda: readings, HandClock(NOW), timedelta(milliseconds=1))

@@ -11,18 +11,23 @@ from hypothesis import strategies as st
 
 from formats.control.watermarks import TopicWatermarks
 from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import SourcePartition
+from infra.contracts.cluster import LogEnds
+from replicator.status.egress import EgressPartitionStatus, EgressStatus
 from replicator.top.frame import frame
 from replicator.top.snapshot import (
     FlowName,
     Group,
     Row,
     Snapshot,
+    archive_rows,
     by_topic,
     complete_as_of,
     delivery_rows,
     with_rates,
 )
 from replicator.top.view import ORDERS, TopView
+from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, source_settings
 from tests.ingress.world import key as checkpoint_key
 
@@ -92,6 +97,43 @@ def test_topics_have_the_sum_of_their_partitions() -> None:
     assert (orders.behind, orders.position, orders.partitions) == (3010, 200, 2)
     assert orders.oldest == timedelta(minutes=5)
     assert orders.state == "parked at 100"
+
+
+def test_a_topic_has_each_state_of_its_partitions_once() -> None:
+    states = ["waits", "see problems", "waits", "", "see problems"]
+    (topic,) = by_topic([row(f"us/orders/{n} -> us.orders", state=state) for n, state in enumerate(states)])
+    assert (topic.state, topic.partitions) == ("waits; see problems", 5)
+
+
+def archived(*, gaps: int, losses: int) -> EgressStatus:
+    one = EgressPartitionStatus(
+        source=SourcePartition("eu", "orders", 0),
+        ends=LogEnds(low=0, stable=9, high=9),
+        committed=9,
+        archive_end=9,
+        open_since=None,
+        recorded_gaps=gaps,
+        losses=losses,
+        proof=None,
+        problems=(),
+    )
+    return EgressStatus(group_id="g", group=FakeGroups().facts("g"), partitions=(one,), topics={})
+
+
+@pytest.mark.parametrize(("losses", "state"), [(0, ""), (1, "1 gap"), (2, "2 gaps")])
+def test_gaps_that_need_nothing_any_more_are_not_marked(losses: int, state: str) -> None:
+    """Retention removed what was archived, or an operator accepted them."""
+    assert [one.state for one in archive_rows(archived(gaps=3, losses=losses), {}, NOW)] == [state]
+
+
+def test_a_reading_without_an_answer_has_its_age() -> None:
+    since, why = NOW - timedelta(seconds=12), "a cluster or the bucket is slow, or away"
+    assert lines(found=None, since=NOW - timedelta(seconds=2))[0] == "reading ..."
+    assert lines(found=None, since=since)[0] == f"reading ...  no answer for 12s: {why}"
+    late = lines(now=NOW + timedelta(seconds=9), since=since)
+    assert late[0].endswith(f"by behind  9s old  no answer for 21s: {why}")
+    both = lines(found=None, trouble="no broker", since=since)
+    assert both[0] == f"reading ...  could not be read: no broker  no answer for 12s: {why}"
 
 
 def test_watermarks_may_be_older_than_what_is_stored() -> None:
