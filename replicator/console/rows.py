@@ -19,6 +19,7 @@ from replicator.status.egress import EgressPartitionStatus, EgressStatus
 from replicator.status.ingress import IngressStatus
 from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag
+from replicator.status.not_arrived import NotArrived
 
 
 def egress_flow(status: EgressStatus) -> FlowState:
@@ -39,8 +40,9 @@ def ingress_flow(status: IngressStatus, lags: Iterable[PartitionLag]) -> FlowSta
         group_id=status.group_id,
         group_state=status.group.state,
         members=status.group.members,
-        rows=tuple(
-            _ingress_row(one, lag_of.get((one.key.source, one.key.destination_topic))) for one in status.partitions
+        rows=(
+            *(_ingress_row(one, lag_of.get((one.key.source, one.key.destination_topic))) for one in status.partitions),
+            *(_not_arrived_row(one, lag_of.get((one.source, one.destination))) for one in status.not_arrived),
         ),
         problems=tuple(status.problems),
         sources=tuple(
@@ -88,6 +90,22 @@ def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRo
         condition=_condition(one),
         problems=one.problems,
         note=_note(one),
+    )
+
+
+def _not_arrived_row(one: NotArrived, lag: PartitionLag | None) -> PartitionRow:
+    return PartitionRow(
+        flow=FlowKind.INGRESS,
+        source=one.source,
+        destination=one.destination,
+        position=None,
+        archive_end=None,
+        source_end=None if lag is None else lag.source_end,
+        lag=one.records,
+        seconds=None,
+        condition=Condition.PROBLEM if one.is_late else Condition.WAITING,
+        problems=(one.problem,) if one.is_late else (),
+        note="nothing of it has arrived",
     )
 
 

@@ -134,10 +134,10 @@ class ConsoleWorld:
             checkpoint = Checkpoint(at, f"id-{destination}", self.clock.at)
             self.target.checkpoints[CheckpointKey(source, destination)] = checkpoint
 
-    def publish_watermarks(self, topic: str, *, high: int, position: int) -> None:
-        """The next generation of this region's watermarks, of one partition, a minute later."""
+    def publish_watermarks(self, topic: str, *, high: int, position: int, region: str = HERE) -> None:
+        """The next generation of the region's watermarks, of one partition, a minute later."""
         self.clock.at += timedelta(minutes=1)
-        generations = Generations(self.objects.memory, watermarks_prefix("data", HERE))
+        generations = Generations(self.objects.memory, watermarks_prefix("data", region))
         found = SourceWatermarks(
             cluster_id="cluster",
             writer="test",

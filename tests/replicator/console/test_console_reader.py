@@ -67,6 +67,19 @@ def test_conditions_of_delivered_partitions() -> None:
     assert [problem for row in state.rows for problem in row.problems if "too large" in problem]
 
 
+def test_a_topic_of_which_nothing_has_arrived_has_a_row() -> None:
+    world = ConsoleWorld()
+    world.delivered("theirs", stored=90, at=60)
+    world.publish_watermarks("late", high=70, position=0, region=THERE)
+    rows = {row.destination: row for row in read(world).rows}
+    late = rows[f"{THERE}.late"]
+    assert (late.position, late.source_end, late.lag, late.condition) == (None, 70, 70, Condition.WAITING)
+    assert (late.note, late.problems) == ("nothing of it has arrived", ())
+    world.clock.at += timedelta(hours=1)
+    late = {row.destination: row for row in read(world).rows}[f"{THERE}.late"]
+    assert (late.condition, len(late.problems)) == (Condition.PROBLEM, 1)
+
+
 def test_what_the_file_does_not_have_is_not_read() -> None:
     world = ConsoleWorld()
     state = world.reader().first()
