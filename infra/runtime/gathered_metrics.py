@@ -1,55 +1,96 @@
-"""The metrics of several processes as one: each sample has the label `task`."""
+"""The metrics of several processes on one page: each sample has the label `task`.
+
+The pages of the processes are joined as text, line by line: to parse every sample and to write it again takes a core
+longer than the usual interval between two scrapes, from a thousand partitions on.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from formats.errors import MalformedEvent
 from infra.runtime import log_fields
 from infra.runtime.metrics import MetricName
-from infra.runtime.prometheus import NAMESPACE
+from infra.runtime.prometheus import NAMESPACE, MetricsPage, page_of
 
 LABEL = "task"
+_END = "# EOF"  # of OpenMetrics; Prometheus' older format has none
 
 log = logging.getLogger(__name__)
 
 
-class GatheredMetrics(Collector):
-    """`own`: this process's metrics, of which only the names `shown` are. `ask` returns OpenMetrics text by task."""
+class GatheredMetrics:
+    """Implements `infra.runtime.prometheus.MetricsPages`. `own`: this process's metrics, of which only the names
+    `shown` are. `ask` returns by task its page for a scraper's `Accept` header."""
 
     def __init__(
-        self, own: CollectorRegistry, shown: Collection[MetricName], ask: Callable[[], Mapping[int, str]]
+        self, own: CollectorRegistry, shown: Collection[MetricName], ask: Callable[[str], Mapping[int, str]]
     ) -> None:
-        self._own, self._ask = own, ask
-        self._shown = {f"{NAMESPACE}_{name}" for name in shown}
+        self._own = CollectorRegistry()
+        self._own.register(_Shown(own, shown))
+        self._ask = ask
+
+    def page(self, accept: str) -> MetricsPage:
+        own = page_of(self._own, accept)
+        families: dict[str, _Family] = {}
+        _add(families, own.text, "")
+        for task, text in sorted(self._ask(accept).items()):
+            try:
+                _add(families, text, f'{LABEL}="{task}"')
+            except MalformedEvent as error:
+                log.warning("metrics_not_read", extra={log_fields.TASK: task, log_fields.ERROR: str(error)})
+        lines = [line for one in families.values() for line in (*one.heads, *one.samples)]
+        end = [_END] if own.text.endswith(f"{_END}\n") else []
+        return MetricsPage(own.content_type, "\n".join([*lines, *end, ""]))
+
+
+class _Family:
+    """The lines of one metric: its help and type, and its samples."""
+
+    __slots__ = ("heads", "samples")
+
+    def __init__(self, heads: Sequence[str]) -> None:
+        self.heads = heads
+        self.samples: list[str] = []
+
+
+def _add(families: dict[str, _Family], text: str, label: str) -> None:
+    """Raises MalformedEvent for what is no page of metrics; then nothing of it is added."""
+    found: dict[str, _Family] = {}
+    name, samples = "", []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            if line != _END:
+                name = line.split(" ", 3)[2]
+                family = found.setdefault(name, _Family([]))
+                family.heads, samples = [*family.heads, line], family.samples
+        elif not name or not line.startswith(name):
+            raise MalformedEvent(f"not a page of metrics: {line[:60]!r}")
+        else:
+            samples.append(_labelled(line, label) if label else line)
+    for name, family in found.items():
+        families.setdefault(name, _Family(family.heads)).samples += family.samples
+
+
+def _labelled(line: str, label: str) -> str:
+    """A sample with one label more: `name value` or `name{labels} value`."""
+    name, _, rest = line.partition(" ")
+    before, brace, after = line.partition("{")
+    if brace and len(before) <= len(name):
+        return f"{before}{{{label},{after}"
+    return f"{name}{{{label}}} {rest}"
+
+
+class _Shown(Collector):
+    def __init__(self, own: CollectorRegistry, shown: Collection[MetricName]) -> None:
+        self._own, self._shown = own, {f"{NAMESPACE}_{name}" for name in shown}
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # registering it asks no task
+        return ()
 
     def collect(self) -> Iterator[Metric]:
-        families = {family.name: family for family in self._own.collect() if family.name in self._shown}
-        for task, text in sorted(self._ask().items()):
-            try:
-                parsed: list[Metric] = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
-            except ValueError as error:
-                log.warning("metrics_not_read", extra={log_fields.TASK: task, log_fields.ERROR: str(error)})
-                continue
-            for found in parsed:
-                family = families.setdefault(
-                    found.name, Metric(found.name, found.documentation, found.type, found.unit)
-                )
-                family.samples += [one._replace(labels={**one.labels, LABEL: str(task)}) for one in found.samples]
-        yield from families.values()
-
-
-def gathered_registry(
-    own: CollectorRegistry, shown: Collection[MetricName], ask: Callable[[], Mapping[int, str]]
-) -> CollectorRegistry:
-    """For a `HealthServer`: arguments as for `GatheredMetrics`."""
-    registry = CollectorRegistry()
-    registry.register(GatheredMetrics(own, shown, ask))
-    return registry
+        return (family for family in self._own.collect() if family.name in self._shown)

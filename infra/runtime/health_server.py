@@ -15,14 +15,12 @@ import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-
 from formats.errors import ConfigError
 from infra.runtime.health import HealthSnapshot, HealthSource
 from infra.runtime.http_server import HttpServer, Request, Response
 from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
+from infra.runtime.prometheus import MetricsPages
 from infra.runtime.server_tls import ServerTls
 
 LOOPBACK = "127.0.0.1"
@@ -62,7 +60,7 @@ class HealthServer(Closing):
     def __init__(
         self,
         listen: str,
-        registry: CollectorRegistry,
+        pages: MetricsPages,
         health: HealthSource,
         *,
         clock: Clock,
@@ -70,11 +68,11 @@ class HealthServer(Closing):
         access: ListenerAccess = EVERYBODY,
     ) -> None:
         """Binds the port and serves. `listen`: "host:port", or a port of LOOPBACK; port 0 chooses a free port.
-        `metrics`: those of `registry`; each scrape sets their gauge `ready`. Raises ConfigError."""
+        `metrics`: those of `pages`; each scrape sets their gauge `ready`. Raises ConfigError."""
         host, _, port = listen.rpartition(":")
         self._password = access.password
         self._started_at = clock.now()
-        self._registry, self._health, self._clock = registry, health, clock
+        self._pages, self._health, self._clock = pages, health, clock
         self._metrics = metrics or NoMetrics()
         try:
             self._server = HttpServer(host.strip("[]") or LOOPBACK, int(port), self._respond, tls=access.tls)
@@ -103,8 +101,8 @@ class HealthServer(Closing):
                 return Response(401, "text/plain; charset=utf-8", b"a password is needed\n", (ASK_PASSWORD,))
             case "/metrics":
                 self._metrics.gauge("ready", float(self._health.snapshot().is_ready))
-                encode, content_type = choose_encoder(request.header("accept"))
-                return Response(200, content_type, encode(self._registry))
+                page = self._pages.page(request.header("accept"))
+                return Response(200, page.content_type, page.text.encode())
             case "/healthz":
                 status, detail = liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at)
                 return _json(status, detail if is_known else {"status": detail["status"]})

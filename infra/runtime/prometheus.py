@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, write_to_textfile
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -22,8 +24,27 @@ NAMESPACE = "replicator"
 _Labels = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    content_type: str
+    text: str
+
+
+class MetricsPages(Protocol):
+    """What a `HealthServer` serves."""
+
+    def page(self, accept: str) -> MetricsPage:
+        """Everything, in the format that a scraper asks for with its `Accept` header."""
+
+
+def page_of(registry: CollectorRegistry, accept: str) -> MetricsPage:
+    encode, content_type = choose_encoder(accept)
+    return MetricsPage(content_type, encode(registry).decode())
+
+
 class PrometheusMetrics:
-    """Implements `infra.runtime.metrics.Metrics`. A call costs two dictionary lookups more than the client's own."""
+    """Implements `infra.runtime.metrics.Metrics` and `MetricsPages`. A call costs two dictionary lookups more than the
+    client's own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """`registry`: by default a new one, so that two services in a process do not share counters by accident."""
@@ -70,9 +91,8 @@ class PrometheusMetrics:
             registry.register(self._gauges[name])
         write_to_textfile(str(file), registry)
 
-    def text(self) -> str:
-        """Everything, in the text format of OpenMetrics, which keeps what belongs together."""
-        return bytes(generate_latest(self.registry)).decode()  # type: ignore[no-untyped-call]
+    def page(self, accept: str) -> MetricsPage:
+        return page_of(self.registry, accept)
 
     def forget(self, name: GaugeName, **labels: str) -> None:
         """No error when it was never set."""

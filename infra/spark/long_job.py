@@ -46,7 +46,6 @@ TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
 CHECK = timedelta(seconds=2)  # for executors that are decommissioned
 ENDS_WITHIN = timedelta(seconds=2)  # a job whose tasks have all drained
-METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
 
@@ -137,8 +136,8 @@ class LongJob:
         )
         return replace(found, problems={**self.health.snapshot().problems, **found.problems})
 
-    def metrics_by_task(self) -> Mapping[int, str]:
-        return {} if self._port is None else self._port.metrics(METRICS_WITHIN)
+    def metrics_by_task(self, accept: str) -> Mapping[int, str]:
+        return {} if self._port is None else self._port.metrics(accept)
 
     # --- one job
 

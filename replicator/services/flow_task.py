@@ -62,9 +62,9 @@ class FlowTask:
             case _:
                 assert_never(self.flow)
 
-        def metrics_text() -> str:
+        def metrics_text(accept: str) -> str:
             around.metrics.gauge("ready", float(around.health.snapshot().is_ready))
-            return around.metrics.text()
+            return around.metrics.page(accept).text
 
         def change(pickled: bytes) -> None:
             sent.replace(self._with(config, pickled))

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from infra.runtime import log_fields
-from infra.runtime.gathered_metrics import gathered_registry
+from infra.runtime.gathered_metrics import GatheredMetrics
 from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.health_server import HealthServer
 from infra.runtime.metrics import MetricName
@@ -43,7 +43,8 @@ class TaskSupervisor(Protocol):
 
     def snapshot(self) -> HealthSnapshot: ...
 
-    def metrics_by_task(self) -> Mapping[int, str]: ...
+    def metrics_by_task(self, accept: str, /) -> Mapping[int, str]:
+        """The page of each process, in the format that a scraper asks for."""
 
 
 def drains_within(config: Config, flow: Flow) -> timedelta:
@@ -64,10 +65,10 @@ def gathered_service(
     configuration is from; its changes go to the processes."""
     config, flow = builder.config, builder.flow
     if config.metrics.listen is not None:
-        registry = gathered_registry(parts.metrics.registry, own_metrics, supervisor.metrics_by_task)
+        pages = GatheredMetrics(parts.metrics.registry, own_metrics, supervisor.metrics_by_task)
         access = access_of(config.metrics)
         server = HealthServer(
-            config.metrics.listen, registry, supervisor, clock=parts.clock, metrics=parts.metrics, access=access
+            config.metrics.listen, pages, supervisor, clock=parts.clock, metrics=parts.metrics, access=access
         )
         parts.resources.callback(server.close)
         log.info("listening", extra={log_fields.ADDRESS: server.address})

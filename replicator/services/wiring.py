@@ -71,7 +71,7 @@ class ServiceContext:
         if config.metrics.listen is not None:
             server = HealthServer(
                 config.metrics.listen,
-                self.metrics.registry,
+                self.metrics,
                 self.health,
                 clock=self.clock,
                 metrics=self.metrics,

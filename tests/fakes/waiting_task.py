@@ -42,7 +42,7 @@ class Waiting:
 
         service = ThreadedService({"work": work}, stop, ExitStack(), timedelta(seconds=5))
 
-        def metrics_text() -> str:
+        def metrics_text(_accept: str) -> str:
             if self.no_metrics:
                 raise ValueError(self.no_metrics)
             return f"of {task}"

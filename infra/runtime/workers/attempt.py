@@ -41,11 +41,11 @@ from infra.runtime.workers.messages import (
     Frames,
     Hello,
     Message,
-    MetricsText,
     Order,
     State,
     Welcome,
     encode,
+    packed_metrics,
     pickled_settings,
     proof_of,
 )
@@ -82,7 +82,7 @@ class WatchedService:
 
     service: Service
     health: Health
-    metrics_text: Callable[[], str]
+    metrics_text: Callable[[str], str]  # for an `Accept` header
     change: Callable[[bytes], None] = _nothing_changes
 
 
@@ -239,8 +239,8 @@ class TaskAttempt:
                 threading.Thread(target=self._report, name="report", daemon=True).start()
             case Order(what="run"):
                 self._may_run.set()
-            case Order(what="metrics"):
-                self._send(MetricsText(text=self._metrics_text()))
+            case Order(what="metrics", accept=accept):
+                self._send(packed_metrics(accept, self._metrics_text(accept)))
             case ChangedSettings():
                 self._settings = pickled_settings(self._secret, self._nonce, message)
                 if self._watched is not None:
@@ -256,10 +256,10 @@ class TaskAttempt:
             case _:
                 pass  # "ping", and "wait": the driver logs who waits for what
 
-    def _metrics_text(self) -> str:
+    def _metrics_text(self, accept: str) -> str:
         """Empty when there is none: records matter more."""
         try:
-            return "" if self._watched is None else self._watched.metrics_text()
+            return "" if self._watched is None else self._watched.metrics_text(accept)
         except Exception:
             log.exception("metrics_failed")
             return ""

@@ -14,6 +14,7 @@ import base64
 import hashlib
 import hmac
 import json
+import zlib
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from formats.errors import MalformedEvent
 
 HEAD_BYTES = 4
 UNPROVEN_BYTES = 4 << 10  # limit of a message before the sender has proved that it knows the secret
-MEMBER_BYTES = 64 << 20  # afterwards: the metrics of tens of thousands of partitions
+MEMBER_BYTES = 64 << 20  # afterwards: the metrics of far more partitions than a process works for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Order:
 
     what: Literal["wait", "run", "ping", "metrics", "move", "end"]
     reason: str = ""
+    accept: str = ""  # of "metrics": the header of who asks for them
 
     def __post_init__(self) -> None:
         if self.what not in ("wait", "run", "ping", "metrics", "move", "end"):
@@ -71,10 +73,12 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsText:
-    """Prometheus' text format."""
+class PackedMetrics:
+    """A page of metrics, the answer to an order with the same `accept`. `packed`: base64, compressed: the metrics of a
+    thousand partitions are up to 14 MB of text."""
 
-    text: str
+    accept: str
+    packed: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,7 @@ class AttemptDrained:
     """The last message of an attempt that has drained its service, as ordered."""
 
 
-Message = Welcome | Hello | Order | ChangedSettings | State | MetricsText | AttemptFailed | AttemptDrained
+Message = Welcome | Hello | Order | ChangedSettings | State | PackedMetrics | AttemptFailed | AttemptDrained
 
 _KINDS: dict[str, type[Any]] = {
     "welcome": Welcome,
@@ -97,7 +101,7 @@ _KINDS: dict[str, type[Any]] = {
     "order": Order,
     "settings": ChangedSettings,
     "state": State,
-    "metrics": MetricsText,
+    "metrics": PackedMetrics,
     "failed": AttemptFailed,
     "ended": AttemptDrained,
 }
@@ -151,6 +155,18 @@ def proof_of(secret: str, nonce: str, hello: Hello) -> str:
     """What only a holder of the secret can compute; `hello.proof` is not part of it."""
     claim = json.dumps([nonce, hello.job, hello.task, hello.attempt, hello.host, hello.pid, hello.instance])
     return hmac.new(secret.encode(), claim.encode(), hashlib.sha256).hexdigest()
+
+
+def packed_metrics(accept: str, text: str) -> PackedMetrics:
+    return PackedMetrics(accept=accept, packed=base64.b64encode(zlib.compress(text.encode(), level=1)).decode())
+
+
+def metrics_text(message: PackedMetrics) -> str:
+    """Raises MalformedEvent."""
+    try:
+        return zlib.decompress(base64.b64decode(message.packed, validate=True)).decode()
+    except (ValueError, zlib.error) as error:
+        raise MalformedEvent(f"metrics that cannot be unpacked: {error}") from error
 
 
 def changed_settings(secret: str, nonce: str, pickled: bytes) -> ChangedSettings:

@@ -32,7 +32,6 @@ from infra.runtime.workers.task_port import TaskPort
 
 LOOPBACK = "127.0.0.1"
 TURN = timedelta(milliseconds=200)
-METRICS_WITHIN = timedelta(seconds=2)
 STEADY = timedelta(seconds=60)  # a child that ran so long is followed at once
 PAUSES = Backoff(timedelta(seconds=1), timedelta(seconds=60))
 UNHEARD = timedelta(minutes=2)  # without a connection; a child that does not hang has ended by then
@@ -116,8 +115,8 @@ class WorkerProcesses:
         found = gather(self._port.states(), self.parts.clock.now(), driver_turn=self._turned_at, missing=self._missing)
         return replace(found, problems={**self.health.snapshot().problems, **found.problems})
 
-    def metrics_by_task(self) -> Mapping[int, str]:
-        return self._port.metrics(METRICS_WITHIN)
+    def metrics_by_task(self, accept: str) -> Mapping[int, str]:
+        return self._port.metrics(accept)
 
     def _missing(self, working: int, wanted: int) -> str:
         text = f"{working} of {wanted} processes run"

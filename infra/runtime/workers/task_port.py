@@ -28,13 +28,14 @@ from infra.runtime.workers.messages import (
     Frames,
     Hello,
     Message,
-    MetricsText,
     Order,
+    PackedMetrics,
     State,
     Welcome,
     changed_settings,
     encode,
     is_proven,
+    metrics_text,
 )
 from infra.runtime.workers.roster import BeginAttempt, Effect, EndAttempt, HoldAttempt, MoveAttempt, Roster, TaskState
 
@@ -42,6 +43,7 @@ SILENCE = timedelta(seconds=15)
 PING = timedelta(seconds=1)
 HELLO_WITHIN = timedelta(seconds=10)
 CLOSE_WITHIN = timedelta(seconds=2)
+METRICS_WITHIN = timedelta(seconds=8)  # Prometheus waits for ten by default; a thousand partitions may take four
 MOST_UNPROVEN = 64
 _CHUNK = 256 << 10
 
@@ -83,7 +85,9 @@ class TaskPort(Closing):
         self._connections: dict[int, _Connection] = {}
         self._count = 0
         self._pinged_at = clock.now()
-        self._texts: dict[int, str] = {}  # metrics by task, of the latest question
+        self._packed: dict[int, PackedMetrics] = {}  # by task, answers to the latest question
+        self._asked_for = ""  # its format
+        self._asking = threading.Lock()  # taken before the other one
         self._settings: bytes | None = None  # pickled, since the first change
         self._answered = threading.Condition(self._lock)
         self._closed = False
@@ -130,17 +134,18 @@ class TaskPort(Closing):
         """Attempts so far that worked and did not drain."""
         return self._roster.lost
 
-    def metrics(self, timeout: timedelta) -> Mapping[int, str]:
-        """Prometheus' text of each task that works and answers within `timeout`."""
+    def metrics(self, accept: str, timeout: timedelta = METRICS_WITHIN) -> Mapping[int, str]:
+        """The page of metrics of each task that works and answers within `timeout`, in the format of `accept`."""
         deadline = Deadline(timeout)
-        with self._answered:
-            self._texts = {}
+        with self._asking, self._answered:  # one question at a time: another one may be for another format
+            self._packed, self._asked_for = {}, accept
             asked = {state.task for state in self._roster.states() if state.hello is not None}
             for one in self._working():
-                self._send(one, Order(what="metrics"))
-            while not asked <= self._texts.keys() and not deadline.expired:
+                self._send(one, Order(what="metrics", accept=accept))
+            while not asked <= self._packed.keys() and not deadline.expired:
                 self._answered.wait(deadline.left.total_seconds())
-            return dict(self._texts)
+            answers = dict(self._packed)
+        return {task: metrics_text(answer) for task, answer in answers.items()}
 
     def close(self) -> None:
         """End every connection, which ends the tasks. May be called again."""
@@ -238,9 +243,10 @@ class TaskPort(Closing):
                 self._obey(self._roster.joined(one.number, message, now))
             case State() if one.hello is not None:
                 self._roster.reported(one.number, decode_health(message.health, now), now)
-            case MetricsText() if one.hello is not None:
-                self._texts[one.hello.task] = message.text
-                self._answered.notify_all()
+            case PackedMetrics() if one.hello is not None:
+                if message.accept == self._asked_for:
+                    self._packed[one.hello.task] = message
+                    self._answered.notify_all()
             case AttemptFailed() if one.hello is not None:
                 one.error = message.error
             case AttemptDrained() if one.hello is not None:

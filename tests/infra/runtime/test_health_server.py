@@ -49,17 +49,17 @@ def server(clock: Clock, health: Health) -> Iterator[HealthServer]:
     metrics = PrometheusMetrics()
     metrics.count("broker_errors", 2)
     before = set(threading.enumerate())
-    with HealthServer("127.0.0.1:0", metrics.registry, health, clock=clock, metrics=metrics) as server:
+    with HealthServer("127.0.0.1:0", metrics, health, clock=clock, metrics=metrics) as server:
         yield server
     assert set(threading.enumerate()) == before
 
 
-def large_registry() -> CollectorRegistry:
+def large_page() -> PrometheusMetrics:
     """A response of some 20 MB, more than any system's socket buffers hold."""
     metrics = PrometheusMetrics()
     for partition in range(20_000):
         metrics.count("egress_segments", topic="t" * 200, partition=str(partition), reason="age" * 300)
-    return metrics.registry
+    return metrics
 
 
 def get(server: HealthServer, path: str, *, method: str = "GET") -> tuple[int, str, str]:
@@ -185,7 +185,7 @@ def test_a_problem_means_not_ready_although_work_continues(server: HealthServer,
 
 def test_a_taken_port_is_reported(server: HealthServer, health: Health, clock: Clock) -> None:
     with pytest.raises(ConfigError, match=rf"metrics.listen: cannot listen on {server.address}"):
-        HealthServer(server.address, CollectorRegistry(), health, clock=clock)
+        HealthServer(server.address, PrometheusMetrics(), health, clock=clock)
 
 
 def test_a_silent_client_does_not_block_others(server: HealthServer) -> None:
@@ -210,13 +210,13 @@ def closes_within(server: HealthServer, limit: timedelta) -> bool:
 
 
 def test_closing_does_not_wait_for_slow_clients(health: Health, clock: Clock) -> None:
-    server = HealthServer("127.0.0.1:0", CollectorRegistry(), health, clock=clock)
+    server = HealthServer("127.0.0.1:0", PrometheusMetrics(), health, clock=clock)
     with SlowClients(address(server), 10):
         assert closes_within(server, CLOSE_WITHIN)
 
 
 def test_closing_does_not_wait_for_a_client_that_does_not_read_its_answer(health: Health, clock: Clock) -> None:
-    server = HealthServer("127.0.0.1:0", large_registry(), health, clock=clock)
+    server = HealthServer("127.0.0.1:0", large_page(), health, clock=clock)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(address(server))
@@ -286,16 +286,16 @@ def test_the_failure_of_one_response_does_not_end_the_server(health: Health, clo
             raise ValueError("planned")
 
     registry = CollectorRegistry()
-    with HealthServer("127.0.0.1:0", registry, health, clock=clock) as server:
+    with HealthServer("127.0.0.1:0", PrometheusMetrics(registry), health, clock=clock) as server:
         registry._collector_to_names[Broken()] = []
         assert get(server, "/metrics")[0] == 500
         assert ask(server, "/healthz")[0] == 200
 
 
 def test_closing_frees_the_port_and_may_be_repeated(health: Health, clock: Clock) -> None:
-    server = HealthServer("127.0.0.1:0", CollectorRegistry(), health, clock=clock)
+    server = HealthServer("127.0.0.1:0", PrometheusMetrics(), health, clock=clock)
     address = server.address
     server.close()
     server.close()
-    with HealthServer(address, CollectorRegistry(), health, clock=clock) as again:
+    with HealthServer(address, PrometheusMetrics(), health, clock=clock) as again:
         assert again.address == address

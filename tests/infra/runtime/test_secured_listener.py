@@ -68,7 +68,7 @@ def serve(health: Health) -> Iterator[Serve]:
         def start(listen: str = "127.0.0.1:0", **access: ServerTls | BasicPassword) -> HealthServer:
             given = ListenerAccess(**access)  # type: ignore[arg-type]
             return opened.enter_context(
-                HealthServer(listen, metrics.registry, health, clock=Clock(), metrics=metrics, access=given)
+                HealthServer(listen, metrics, health, clock=Clock(), metrics=metrics, access=given)
             )
 
         yield start

@@ -19,14 +19,16 @@ from infra.runtime.workers.messages import (
     Frames,
     Hello,
     Message,
-    MetricsText,
     Order,
+    PackedMetrics,
     State,
     Welcome,
     changed_settings,
     decode,
     encode,
     is_proven,
+    metrics_text,
+    packed_metrics,
     pickled_settings,
     proof_of,
 )
@@ -42,7 +44,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Order, what=st.sampled_from(["wait", "run", "ping", "metrics", "move", "end"]), reason=TEXTS),
     st.builds(ChangedSettings, pickled=TEXTS, proof=TEXTS),
     st.builds(State, health=TEXTS),
-    st.builds(MetricsText, text=TEXTS),
+    st.builds(PackedMetrics, accept=TEXTS, packed=TEXTS),
     st.builds(AttemptFailed, error=TEXTS),
     st.just(AttemptDrained()),
 )
@@ -95,6 +97,23 @@ def test_no_other_error_leaves_the_decoder(body: bytes) -> None:
 def test_refused(body: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode(body)
+
+
+@given(TEXTS, TEXTS)
+def test_metrics_are_packed(accept: str, text: str) -> None:
+    packed = packed_metrics(accept, text)
+    assert (packed.accept, metrics_text(packed)) == (accept, text)
+
+
+def test_the_metrics_of_thousands_of_partitions_are_a_small_message() -> None:
+    text = "".join(f'replicator_egress_records_total{{topic="t",partition="{n}"}} {n}.0\n' for n in range(100_000))
+    assert len(encode(packed_metrics("", text))) < len(text) / 4
+
+
+@pytest.mark.parametrize("packed", ["no base64", "AAAA", packed_metrics("", "text").packed[:8]])
+def test_metrics_that_cannot_be_unpacked(packed: str) -> None:
+    with pytest.raises(MalformedEvent, match="metrics that cannot be unpacked"):
+        metrics_text(PackedMetrics(accept="", packed=packed))
 
 
 @pytest.mark.parametrize("length", [0, UNPROVEN_BYTES + 1, 2**32 - 1])

@@ -74,7 +74,7 @@ def test_each_runs_is_started_again_and_drains(tmp_path: Path) -> None:
         assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
         first = [builder.pid(task) for task in range(2)]
         assert len({*first, os.getpid()}) == 3
-        assert found.workers.metrics_by_task() == {0: "of 0", 1: "of 1"}
+        assert found.workers.metrics_by_task("") == {0: "of 0", 1: "of 1"}
         os.kill(first[1], signal.SIGKILL)
         assert wait_until(lambda: builder.pid(1) not in (0, first[1]), PATIENCE)
         assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
@@ -130,7 +130,7 @@ def test_metrics_that_fail_leave_a_child_that_hears_its_parent(tmp_path: Path) -
     builder = Waiting(folder=tmp_path, no_metrics="as a defect would")
     with running(builder, count=1) as found:
         assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
-        assert found.workers.metrics_by_task() == {0: ""}
+        assert found.workers.metrics_by_task("") == {0: ""}
         assert found.ends()
     assert (tmp_path / "0.drained").exists()
 

@@ -69,7 +69,7 @@ class Attempt:
         return WatchedService(
             service=service,
             health=self.health,
-            metrics_text=lambda: f"metrics of {self.number}",
+            metrics_text=lambda accept: f"{accept} of {self.number}",
             change=self._change,
         )
 
@@ -109,7 +109,7 @@ def test_works_reports_and_drains(port: TaskPort) -> None:
     assert first.works()
     assert second.works()
     eventually(lambda: all(s.health is not None and s.health.is_started for s in port.states()))
-    assert port.metrics(PATIENCE) == {0: "metrics of 1", 1: "metrics of 2"}
+    assert port.metrics("plain", PATIENCE) == {0: "plain of 1", 1: "plain of 2"}
     port.drain("SIGTERM")
     assert first.ended()
     assert second.ended()
