@@ -66,12 +66,15 @@ class PageIndex:
             (later for later in self._within(number, page.runs.target_end) if read(later).runs.overlaps(page.runs)),
             len(self),
         )
-        replaced += map(self.place, range(first_lost, len(self)))
+        lost = range(first_lost, len(self))
+        replaced += map(self.place, lost)
         for column in self._columns:
             del column[first_lost:]
         self._set(number, page, place)
+        if lost and number < first_lost - 1:
+            self._reread(first_lost - 1, read)
         if number and self._ends[number - 1] > page.start:
-            self._set(number - 1, read(number - 1), self.place(number - 1))
+            self._reread(number - 1, read)
         return replaced
 
     def remove(self, start: int, read: Callable[[int], MapPage]) -> PagePlace | None:
@@ -83,8 +86,8 @@ class PageIndex:
         for column in self._columns:
             del column[number]
         self._changed()
-        if number:  # it may have been cut there, and end in a hole before it
-            self._set(number - 1, read(number - 1), self.place(number - 1))
+        if number:
+            self._reread(number - 1, read)
         return removed
 
     def start(self, number: int) -> int:
@@ -152,6 +155,11 @@ class PageIndex:
         for column, value in zip(self._columns, (*row, place.at, place.size_bytes), strict=True):
             column[number] = value
         self._changed()
+
+    def _reread(self, number: int, read: Callable[[int], MapPage]) -> None:
+        """Where the next page is another one by now: this one was cut there, or may be now, and may end in a hole
+        before it."""
+        self._set(number, read(number), self.place(number))
 
     def _changed(self) -> None:
         self._reach = self._before = self._from = None

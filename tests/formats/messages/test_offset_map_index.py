@@ -125,6 +125,16 @@ def test_pages_between_whose_records_others_wrote_both_hold() -> None:
     assert [(index.start(number), index.end(number)) for number in range(len(index))] == [(0, 5), (5, 11)]
 
 
+def test_a_page_holds_again_up_to_its_end_when_the_one_that_cut_it_is_lost() -> None:
+    """What is known is the same after a restart, which finds only the pages that are left."""
+    index, pages = PageIndex(), [page(13, 2), page(14, 2)]
+    pages.append(MapPage(KEY, 0, offset_runs([(8, 8, 5), (15, 15, 1)])))
+    known = {one.start: one for one in pages}
+    for one in pages:
+        index.put(one, PagePlace(0, 7), lambda number: known[index.start(number)])
+    assert [(index.start(number), index.end(number)) for number in range(len(index))] == [(8, 13), (13, 15)]
+
+
 def page(start: int, count: int) -> MapPage:
     return MapPage(KEY, start, offset_runs([(start, start, count)]))
 
