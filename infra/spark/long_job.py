@@ -44,6 +44,7 @@ SPARK = "spark"  # subject of problems of the whole job
 PORT = "spark.replicator.port"  # property of ours
 TRIES = 4  # failed attempts before the first one connects, until the run ends
 TURN = timedelta(milliseconds=200)
+REASON_WITHIN = timedelta(seconds=5)  # of a failed attempt: Spark's log comes on another way, and later
 CHECK = timedelta(seconds=2)  # for executors that are decommissioned
 ENDS_WITHIN = timedelta(seconds=2)  # a job whose tasks have all drained
 STEADY = timedelta(minutes=5)  # a job that ran so long does not lengthen the next pause
@@ -82,6 +83,7 @@ class LongJob:
     _job: int = 0
     _problem: str = ""  # why no job runs
     _spark_error: str = ""  # of the last task that did not begin
+    _reason_within: Deadline | None = None  # from the failure on that ends the run
     _turned_at: datetime = field(init=False)
     _counted: int = 0  # lost attempts in the metric
 
@@ -220,7 +222,9 @@ class LongJob:
         if driver.last_lost_task:
             self._spark_error = explain(driver.last_lost_task)
         if not port.has_connected and failed_attempts(driver.context) >= TRIES:
-            raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
+            self._reason_within = self._reason_within or Deadline(REASON_WITHIN)
+            if self._spark_error or self._reason_within.expired:
+                raise TasksNotStarted(self.settings.master, self._spark_error or "its log has the reason")
 
     def _turn(self, port: TaskPort) -> None:
         self._turned_at = self.parts.clock.now()
