@@ -181,6 +181,7 @@ def _module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
 
 
+@pytest.mark.long
 def test_merges_by_threads_and_by_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert merge_threads.main(["--records", "200", "--rounds", "1"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()

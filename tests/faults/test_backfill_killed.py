@@ -43,7 +43,7 @@ SECONDS, PATIENCE = 90, timedelta(seconds=60)
 KILLED, DONE = -signal.SIGKILL, 0
 PARTITIONS, RECORDS, LEFT_OUT = 2, 30, 8
 FORMAT = ParquetFormat()
-SAMPLE = {"earlier-before-lower-begin-1", "first-after-put-segment-3"}  # what `make test` has time for
+SAMPLE = {"first-after-put-segment-3"}  # what `make test` has time for
 
 
 def points(scene: str, made: Mapping[Step, tuple[int, ...]]) -> Iterator[object]:

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from tests.processes.harness import Site, Tables
 
 SAMPLE = {  # what `make test` has time for
-    "before put-segment",
     "after commit-transaction",
 }
 BIG: Tables = {"max_segment_size": "14MiB", "max_segment_age": "3s", "max_segment_messages": 100_000}

@@ -17,7 +17,7 @@ from infra.archive.generations import Generations
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.local.stack import LocalStack
-from infra.runtime.crash_points import AFTER, BEFORE, Step
+from infra.runtime.crash_points import BEFORE, Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import MOMENT
 from tests.faults.points import points_of
@@ -28,12 +28,11 @@ from tests.replicator.restore.large import ROWS, fill, rows
 from tests.replicator.restore.place import Place
 from tests.replicator.restore.published import publish_groups, publish_watermarks, snapshot, watermarks
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 AT = datetime(2026, 3, 4, 12, tzinfo=UTC)
 ENDS = (2 * ROWS + 100, ROWS)
 COMMITTED = {"billing": {0: 2 * ROWS + 7, 1: 5}, "mails": {0: 0}}
-SAMPLE = {(Step.RECORD_CUT, AFTER)}  # what `make test` has time for
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def restoring(
         yield Restoring(place, unique("restored"), orders, rate=SLOWEST, options=options)  # in several transactions
 
 
-@pytest.mark.parametrize("point", points_of(MOMENT, SAMPLE))
+@pytest.mark.parametrize("point", points_of(MOMENT))
 def test_killed_at(restoring: Restoring, names: dict[str, str], point: CrashPoint) -> None:
     restoring.orders.give(point)
     with restoring.start() as process:

@@ -81,6 +81,7 @@ def spoil(bucket: Bucket, segment: Segment) -> None:
     bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"another object")
 
 
+@pytest.mark.long
 def test_sync(here: Bucket, there: Bucket, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "ROWS_TOGETHER", 1)
     sizes: list[int] = []  # of the jobs

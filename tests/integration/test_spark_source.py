@@ -147,6 +147,7 @@ def test_every_record_once_and_in_order(spark: SparkSession, archive: Archive) -
         assert [row.offset for row in of_task] == sorted(row.offset for row in of_task)
 
 
+@pytest.mark.long
 def test_what_is_outside_is_not_opened(spark: SparkSession, archive: Archive) -> None:
     before = archive.everything()
     frame = archive.load(spark)

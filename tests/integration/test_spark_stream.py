@@ -89,6 +89,7 @@ def places(partition: int, first: int, count: int, incarnation: str = "") -> lis
     return [("orders", incarnation, partition, offset) for offset in range(first, first + count)]
 
 
+@pytest.mark.long
 def test_what_comes_is_read_once_through_compaction_and_a_new_incarnation(
     spark: SparkSession, archive: Archive
 ) -> None:
@@ -106,6 +107,7 @@ def test_what_comes_is_read_once_through_compaction_and_a_new_incarnation(
     assert drain(spark, archive) == []
 
 
+@pytest.mark.long
 def test_what_is_missing_for_good_is_an_error_unless_it_may_be_lost(spark: SparkSession, archive: Archive) -> None:
     drain(spark, archive, partition="0")
     store(archive, archive.source(0), 6 * ROWS)
@@ -127,6 +129,7 @@ def test_a_recorded_gap_is_passed(spark: SparkSession, archive: Archive) -> None
     assert flat(drain(spark, archive, partition="0")) == places(0, 0, 50) + places(0, 100, 100)
 
 
+@pytest.mark.long
 def test_it_starts_where_it_is_asked_to(spark: SparkSession, archive: Archive) -> None:
     at = "2023-11-14T22:16:00Z"  # of offset 160
     assert flat(drain(spark, archive, partition="0", startingTimestamp=at)) == places(0, 160, 40)

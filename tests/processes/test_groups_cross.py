@@ -130,6 +130,7 @@ def crossed(site: Site) -> Iterator[Crossed]:
         site.stop(egress, ingress)
 
 
+@pytest.mark.long
 def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
     with crossed(site) as found:
         for group in found.groups:
@@ -173,6 +174,7 @@ def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> No
         assert {one["outcome"] for some in entry["sync"]["groups"].values() for one in some} == {"same"}
 
 
+@pytest.mark.long
 def test_a_group_that_an_operator_moved_is_held_until_it_is_released(site: Site) -> None:
     with crossed(site) as found:
         group, other, end = f"{site.name}.at-4", f"{site.name}.at-0", max(found.copies) + 1

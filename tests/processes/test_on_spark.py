@@ -105,6 +105,7 @@ def is_command(pid: int, worker: Worker) -> bool:
     return any(word.endswith(f"/{worker.name}.toml") for word in command_of(pid))
 
 
+@pytest.mark.long
 def test_in_this_process_and_drained_by_a_signal(site: Site) -> None:
     seed = secrets.randbelow(2**32)
     print(f"seed {seed}")

@@ -68,6 +68,7 @@ def test_offsets_and_groups_are_those_of_the_source(site: Site) -> None:
         site.stop(egress, ingress)
 
 
+@pytest.mark.long
 def test_a_foreign_record_stops_it_and_map_mode_goes_on(site: Site) -> None:
     with Flow(site, partitions=1) as flow:
         egress = site.egress("egress", {flow.topic: {}}).start()
@@ -101,6 +102,7 @@ def test_a_foreign_record_stops_it_and_map_mode_goes_on(site: Site) -> None:
         site.stop(egress, ingress)
 
 
+@pytest.mark.long
 def test_a_log_that_begins_later_begins_there_here_too(site: Site) -> None:
     """The plan says how long that takes; above the limit the partition stops until the limit is raised."""
     with Flow(site, partitions=1) as flow:

@@ -177,6 +177,7 @@ def fed(runs: int, records: int, in_page: int) -> tuple[int, int, int]:
 class TestSizes:
     """A run of one record is what a source with one record in each transaction has."""
 
+    @pytest.mark.long
     def test_of_a_million_runs_of_one_record(self) -> None:
         growth, size, pages = fed(1_000_000, 1, 128)
         print(f"{growth:,} bytes resident, {size:,} in the topic, {pages:,} pages")

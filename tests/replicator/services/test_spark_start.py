@@ -175,6 +175,7 @@ def readiness(port: int) -> Mapping[str, Any]:
         return {}
 
 
+@pytest.mark.long
 def test_a_cluster_too_small_and_a_broker_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     (port,) = free_ports(1)
@@ -267,6 +268,7 @@ def submitted(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             java.kill()
 
 
+@pytest.mark.long
 def test_by_spark_submit(tmp_path: Path) -> None:
     with submitted(tmp_path) as (java, driver):
         os.kill(driver, signal.SIGTERM)

@@ -91,6 +91,7 @@ def test_a_group_with_members_is_left_alone(
         assert found.offset == 9
 
 
+@pytest.mark.long
 def test_no_answer_is_an_error_within_the_limit(cluster: Cluster, unique: Callable[[str], str]) -> None:
     group, partition = unique("group"), TopicPartition(unique("topic"), 0)
     hasty = KafkaGroupCommits(
