@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from formats.control.archive_begin import ArchiveBegin
+from formats.errors import MalformedEvent
 from formats.segment import SourcePartition
 from infra.archive.begins import BeginStore
 
@@ -24,12 +26,16 @@ class SeenBegin:
         return self.first is not None and self.first == self.committed
 
 
-def recorded_begins(
-    begins: BeginStore, seen: Mapping[SourcePartition, SeenBegin], pool: Executor
-) -> Mapping[SourcePartition, int]:
+@dataclass(frozen=True, slots=True)
+class RecordedBegins:
+    offsets: Mapping[SourcePartition, int]
+    problems: Mapping[SourcePartition, str]  # of those whose begin cannot be decoded
+
+
+def recorded_begins(begins: BeginStore, seen: Mapping[SourcePartition, SeenBegin], pool: Executor) -> RecordedBegins:
     """The recorded begins of those that may begin earlier than `seen`. One listing for each archive path whose
     partitions do not all begin at 0, and one or two requests for each partition that begins elsewhere than its commit
-    says, or for which a backfill recorded an earlier begin. Raises StoreUnavailable, MalformedEvent."""
+    says, or for which a backfill recorded an earlier begin. Raises StoreUnavailable."""
     open_ones = [source for source, one in seen.items() if one.first != 0]
     paths = list(dict.fromkeys((source.region, source.path) for source in open_ones))
     listed = dict(zip(paths, pool.map(lambda path: begins.of_path(*path), paths), strict=True))
@@ -39,5 +45,19 @@ def recorded_begins(
         is_recorded = source.partition in there.partitions and not seen[source].is_certain
         if is_recorded or source.partition in there.lowered:
             wanted.append(source)
-    found = zip(wanted, pool.map(begins.of, wanted), strict=True)
-    return {source: begin.offset for source, begin in found if begin is not None}
+
+    def read(source: SourcePartition) -> ArchiveBegin | MalformedEvent | None:
+        try:
+            return begins.of(source)
+        except MalformedEvent as error:  # of this partition alone
+            return error
+
+    found = dict(zip(wanted, pool.map(read, wanted), strict=True))
+    return RecordedBegins(
+        {source: begin.offset for source, begin in found.items() if isinstance(begin, ArchiveBegin)},
+        {
+            source: f"where its archive begins is not known: {error}"
+            for source, error in found.items()
+            if isinstance(error, MalformedEvent)
+        },
+    )

@@ -39,7 +39,7 @@ from replicator.absent_topics import absent_from_cluster
 from replicator.config import EgressSettings
 from replicator.egress_topics import archived_as, egress_topics
 from replicator.status.archive import archived as archived_partitions
-from replicator.status.begins import SeenBegin, recorded_begins
+from replicator.status.begins import RecordedBegins, SeenBegin, recorded_begins
 from replicator.status.members import missing_members
 from replicator.status.stalled import explained, silent, stalled
 
@@ -104,6 +104,14 @@ class _Gaps:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Forks:
+    """Of one partition. `waiting` for an operator; empty where `problem` says that one of them cannot be decoded."""
+
+    waiting: Sequence[LogFork]
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSources:
     """What the state is read from."""
@@ -121,7 +129,7 @@ class EgressSources:
 
     def read(self, now: datetime, pool: Executor) -> EgressStatus:
         """Read the state: one request for each recorded gap, and those of `recorded_begins`, beside others. Raises
-        StoreUnavailable, BrokerUnavailable, TargetError, MalformedEvent."""
+        StoreUnavailable, BrokerUnavailable, TargetError, MalformedEvent (of a claim)."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         gap_sources = pool.submit(lambda: frozenset(self.control.gaps.sources(self.region)))
         fork_sources = pool.submit(self.control.forks.sources, self.region)
@@ -158,11 +166,11 @@ class EgressSources:
         ends = self.probe.ends(partitions)
         since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
-        forks = {
-            source: waiting
+        known_forks = {
+            source: self._forks(source, seen.get(source, _Gaps((), ())), archived.get(source, Extent()))
             for source in fork_sources.result()
-            if (waiting := self._waiting(source, seen.get(source, _Gaps((), ())), archived.get(source, Extent())))
         }
+        forks = {source: one.waiting for source, one in known_forks.items() if one.waiting}
         lost = {
             source: losses(one.recorded, forks.get(source, ()), archived.get(source, Extent()))
             for source, one in seen.items()
@@ -199,7 +207,7 @@ class EgressSources:
                 settled = settled_below(commit, is_worked_on=members > 0)
                 extent = archived.get(source, Extent())
                 known: Sequence[OffsetRange] = gaps.get(source, ())
-                if settled is not None and unrecorded_gaps(extent, known, settled, begins.get(source)):
+                if settled is not None and unrecorded_gaps(extent, known, settled, begins.offsets.get(source)):
                     extent, known = self._again(source)  # merged or removed by retention since the listing?
                 rows.append(
                     partition_status(
@@ -215,7 +223,7 @@ class EgressSources:
                         stuck_after=self.settings.stuck_transaction_after,
                         settled=settled,
                         proof=proven.proofs.get(source),
-                        begin=begins.get(source),
+                        begin=begins.offsets.get(source),
                     )
                 )
         newest = {source: found.newest for source, found in stored.items() if found.newest is not None}
@@ -235,7 +243,11 @@ class EgressSources:
             replace(
                 row,
                 losses=len(lost.get(row.source, ())),
-                problems=(*row.problems, *_gap_problems(row.source, seen, lost)),
+                problems=(
+                    *row.problems,
+                    *_gap_problems(row.source, seen, lost),
+                    *_not_decoded(row.source, known_forks, begins),
+                ),
             )
             for row in rows
         ]
@@ -266,8 +278,11 @@ class EgressSources:
                 what = absent_from_cluster(name, listed)
                 yield f"{dotted(['egress', 'topics', name])}: {what}: correct the name, or create the topic"
 
-    def _waiting(self, source: SourcePartition, gaps: _Gaps, archived: Extent) -> Sequence[LogFork]:
-        return unresolved(self.control.forks.of(source), gaps.recorded, archived.runs)
+    def _forks(self, source: SourcePartition, gaps: _Gaps, archived: Extent) -> _Forks:
+        try:
+            return _Forks(unresolved(self.control.forks.of(source), gaps.recorded, archived.runs))
+        except MalformedEvent as error:  # of this partition alone
+            return _Forks((), f"a fork of its log is recorded, and where is not known: {error}")
 
     def _gaps(self, source: SourcePartition) -> _Gaps:
         try:
@@ -292,6 +307,15 @@ def _gap_problems(
         yield explain_losses(source, ranges)
     if source in seen and seen[source].problem:
         yield seen[source].problem
+
+
+def _not_decoded(
+    source: SourcePartition, forks: Mapping[SourcePartition, _Forks], begins: RecordedBegins
+) -> Iterator[str]:
+    if source in forks and forks[source].problem:
+        yield forks[source].problem
+    if source in begins.problems:
+        yield begins.problems[source]
 
 
 def explain_losses(source: SourcePartition, lost: Sequence[OffsetRange]) -> str:

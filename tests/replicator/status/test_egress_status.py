@@ -12,7 +12,7 @@ from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
-from formats.control.keys import fork_key, gap_key
+from formats.control.keys import begin_key, fork_key, gap_key
 from formats.coverage import joined
 from formats.errors import BrokerUnavailable
 from formats.forks import explain
@@ -335,6 +335,28 @@ def test_a_gap_that_cannot_be_decoded_is_a_problem_of_its_partition_alone() -> N
     assert SOURCE in [one.source for one in status.partitions]
     (problem,) = status.problems
     assert problem.startswith("a/t/0: what is missing is not known: ")
+
+
+def test_a_begin_that_cannot_be_decoded_is_a_problem_of_its_partition_alone() -> None:
+    cluster = headless(begin=0)
+    cluster.world.objects.memory.replace(begin_key("data", SOURCE), b"{")
+    status = cluster.status()
+    assert SourcePartition("a", "u", 1) in [one.source for one in status.partitions]
+    (problem,) = status.problems
+    assert problem.startswith("a/t/0: where its archive begins is not known: data/a/_control/v1/begins/t/0: ")
+
+
+def test_a_fork_that_cannot_be_decoded_is_a_problem_of_its_partition_alone() -> None:
+    cluster, fork = forked()
+    objects = cluster.world.objects.memory
+    key = fork_key("data", fork)
+    objects.replace(key, b"{")
+    elsewhere = SourcePartition("a", "gone", 3)
+    objects.put_new(fork_key("data", replace(fork, source=elsewhere)), io.BytesIO(b"{"), 1)
+    status = cluster.status()
+    assert SourcePartition("a", "u", 1) in [one.source for one in status.partitions]
+    (problem,) = status.problems
+    assert problem.startswith(f"a/t/0: a fork of its log is recorded, and where is not known: {key}: ")
 
 
 def test_proofs_that_cannot_be_decoded_hide_no_partition() -> None:
