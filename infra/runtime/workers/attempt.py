@@ -168,6 +168,7 @@ class TaskAttempt:
         self._moved = ""  # why this is to be begun on another executor
         self._nonce = ""
         self._settings: bytes | None = None  # the latest ones that came
+        self._changing = threading.Lock()  # of the settings and what they are passed on to: older ones never follow
         self._lost = ""  # why the driver counts as gone, or which signal came
         self._heard = Deadline(SILENCE)
         self._watched: WatchedService | None = None
@@ -200,9 +201,11 @@ class TaskAttempt:
 
     def _serve(self, build: Callable[[bytes | None], WatchedService]) -> None:
         settings = self._settings
-        self._watched = watched = build(settings)
-        if self._settings is not None and self._settings is not settings:  # came meanwhile
-            watched.change(self._settings)
+        watched = build(settings)
+        with self._changing:
+            self._watched = watched
+            if self._settings is not None and self._settings is not settings:  # came meanwhile
+                watched.change(self._settings)
         watched.service.start()
         if self._is_ordered or self._moved or self._lost:
             watched.service.stop()
@@ -242,9 +245,11 @@ class TaskAttempt:
             case Order(what="metrics", accept=accept):
                 self._send(packed_metrics(accept, self._metrics_text(accept)))
             case ChangedSettings():
-                self._settings = pickled_settings(self._secret, self._nonce, message)
-                if self._watched is not None:
-                    self._watched.change(self._settings)
+                settings = pickled_settings(self._secret, self._nonce, message)
+                with self._changing:
+                    self._settings = settings
+                    if self._watched is not None:
+                        self._watched.change(settings)
             case Order(what="move", reason=reason):
                 log.info("stopping", extra={log_fields.REASON: reason})
                 self._moved = reason

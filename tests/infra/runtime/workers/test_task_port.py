@@ -45,6 +45,8 @@ class Attempt:
     left: list[int] = field(default_factory=list)
     built_with: list[bytes | None] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
+    on_build: Callable[[Attempt], None] = lambda _: None
+    on_change: Callable[[bytes], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.connection = socket.create_connection((HOST, self.port.port))
@@ -65,6 +67,7 @@ class Attempt:
 
     def _build(self, settings: bytes | None) -> WatchedService:
         self.built_with.append(settings)
+        self.on_build(self)
         service = ThreadedService({"work": self._work}, self.stop, ExitStack(), timedelta(seconds=5))
         return WatchedService(
             service=service,
@@ -76,6 +79,7 @@ class Attempt:
     def _change(self, settings: bytes) -> None:
         if settings == BROKEN:
             raise ValueError("as a defect would")
+        self.on_change(settings)
         self.changed.append(settings)
 
     def _work(self) -> None:
@@ -149,6 +153,26 @@ def test_changed_settings_reach_each_task_and_each_later_attempt_before_it_begin
     first.fails.set()
     assert copy.works()
     assert (copy.built_with, copy.changed) == ([b"newer"], [])
+
+
+def test_the_newest_settings_hold_that_came_while_the_service_was_built(port: TaskPort) -> None:
+    taken = threading.Event()  # the thread of orders has passed on the newer ones
+
+    def first_ones_come(one: Attempt) -> None:
+        port.change_settings(b"first")
+        eventually(lambda: one.attempt._settings == b"first")
+
+    def newer_ones_come(settings: bytes) -> None:
+        if settings == b"first":
+            port.change_settings(b"newer")
+            taken.wait(0.3)  # what has to wait for this thread is not seen from here
+        else:
+            taken.set()
+
+    worker = Attempt(port, 1, on_build=first_ones_come, on_change=newer_ones_come)
+    assert worker.works()
+    eventually(lambda: len(worker.changed) == 2)
+    assert worker.changed == [b"first", b"newer"]
 
 
 def test_an_order_that_fails_in_an_unexpected_way_ends_the_attempt(port: TaskPort) -> None:
