@@ -299,7 +299,9 @@ class KafkaSourceConsumer:
             return self._truncated(partition, state, found, error)
         if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < state.next_offset:
             if state.point is not None and state.point.next_offset == offset:
-                state.point = None  # retention deleted the log there: the broker can no longer confirm the point
+                state.out_of_range += 1  # a log that lost its tail may answer so, too: see below
+                if state.out_of_range > OUT_OF_RANGE_ASKED:
+                    state.point = None  # retention deleted the log there: the broker can no longer confirm the point
             state.mode = Mode.STARTING  # the error is about an obsolete offset, but it has stopped the fetcher
             return ()
         is_out_of_range = error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -25,11 +25,15 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
+from formats.log_point import LogPoint
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Run, SourceConsumer
+from infra.kafka.client.epochs import epoch_of
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.kafka.consumer.fetching import Fetching, NativeFetching, PlainFetching, fetching
+from infra.kafka.consumer.decode import Event, Item
+from infra.kafka.consumer.fetching import Fetch, Fetching, NativeFetching, PlainFetching, fetching
 from infra.kafka.consumer.group_member import Membership
+from infra.kafka.consumer.partition_state import PartitionStates
 from infra.kafka.consumer.source_consumer import OUT_OF_RANGE_ASKED, KafkaSourceConsumer
 from infra.local.broker import Broker
 from infra.local.stack import LocalStack
@@ -699,6 +703,54 @@ def test_the_client_accepts_any_memory_budget(memory_bytes: int, brokers: int) -
         {}, group_id="g", isolation_level="read_committed", memory_bytes=memory_bytes, brokers=brokers
     )
     consumer.close(timedelta(seconds=5))
+
+
+class GivenFetching:
+    """Fetches what a test gives it."""
+
+    def __init__(self, _: Membership) -> None:
+        self.items: list[tuple[TopicPartition, Item]] = []
+
+    @contextmanager
+    def fetch(
+        self,
+        count: int,
+        timeout: timedelta = timedelta(),
+        linger: timedelta = timedelta(),
+    ) -> Iterator[Fetch]:
+        items, self.items = self.items, []
+        yield Fetch(len(items), iter(items))
+
+    def seeking(self, partition: TopicPartition) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def test_a_point_before_a_hole_is_given_up_only_when_it_is_out_of_range_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log that lost its tail may answer so once before the client has noticed the new leader. Without the point, what
+    the log has behind the hole by then would be read as if it were the archived one."""
+    given: list[GivenFetching] = []
+
+    def fetch_by(member: Membership) -> Fetching:
+        given.append(GivenFetching(member))
+        return given[0]
+
+    consumer = KafkaSourceConsumer(
+        {}, group_id="g", isolation_level="read_committed", memory_bytes=1 << 20, fetch_by=fetch_by
+    )
+    (p, point), sought = (TopicPartition("t", 0), LogPoint(3, 2)), list[tuple[int, int | None]]()
+    monkeypatch.setattr(consumer, "_seek", lambda to: sought.append((to.offset, epoch_of(to.leader_epoch))))
+    try:
+        PartitionStates(Listener(consumer), consumer._states).assigned([p])
+        consumer.start(p, 5, point)
+        for _ in range(OUT_OF_RANGE_ASKED + 1):
+            assert sought[-1] == (3, 2)
+            given[0].items = [(p, Event(3, KafkaError(KafkaError._AUTO_OFFSET_RESET, "planned")))]
+            assert consumer.poll(timedelta()) == []
+        assert sought[-1] == (5, None), "retention took it"
+    finally:
+        consumer.close(timedelta(seconds=5))
 
 
 def test_closing_a_member_that_never_reached_a_broker_is_quick(unused_port: int) -> None:
