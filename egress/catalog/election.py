@@ -6,7 +6,7 @@
     WRITER <──────────────────────────────────────────────────────────────────────────┘
        ├─ every `interval`: put the next number ── stored ──> WRITER
        │                                        └─ another process's ──> STANDBY
-       └─ none stored for `patience` ──> STANDBY, since another may have taken over
+       └─ none stored for `patience`, and a failure or a newer one ──> STANDBY: another may have taken over
 
 A heartbeat is a generation (`infra.archive.generations`): of two processes one gets the number. No clock of another
 process is compared: a standby waits `patience` from the moment at which it saw a number first. The election only saves

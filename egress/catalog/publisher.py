@@ -96,6 +96,9 @@ class ControlPublisher:
         return True
 
     def _beat(self, now: datetime) -> bool:
+        # frozen for long: what a successor put may be thinned by now, so that a free number proves nothing
+        if self.election.is_stale(now) and self.heartbeats.newest(self.election.number) != self.election.number:
+            self._step_down()
         if not self.election.is_writer:
             number = self.heartbeats.newest(self.election.number)
             is_read = self.election.must_read(number)

@@ -616,6 +616,23 @@ def test_a_frozen_writer_does_not_put_an_older_truth_over_a_newer_one(region: Re
     assert [found.writer for found in region.watermarks()] == ["one", "two"]
 
 
+def test_a_writer_that_was_frozen_for_long_is_none_though_heartbeats_of_its_successor_were_thinned(
+    region: Region,
+) -> None:
+    """Of those that are older than an hour `gc` leaves the newest only: the number that the frozen one would put next
+    is free again."""
+    one, two = region.process("one"), region.process("two")
+    region.turn(one, two)
+    region.later(LEAST_PATIENCE)
+    region.turn(two, times=20)
+    assert two.is_writer
+    heartbeats = sorted(info.key for info in region.store.memory.list("heartbeat/"))
+    region.store.memory.delete_many(heartbeats[:-1])
+    region.turn(one, two, times=7)
+    assert (one.is_writer, two.is_writer) == (False, True)
+    assert region.heartbeat().writer == "two"
+
+
 @pytest.mark.parametrize("kind", ["catalog", "watermarks"])
 def test_a_generation_that_cannot_be_decoded_is_followed_by_the_next(region: Region, kind: str) -> None:
     newest = Generations(region.store.memory, f"{kind}/")
