@@ -12,7 +12,7 @@ from formats.control.keys import claim_key, claims_prefix
 from formats.errors import MalformedKey, SegmentExists, SegmentNotFound
 from formats.incarnation import Incarnation, later_paths, parse_incarnation
 from formats.segment import region_prefix
-from infra.archive.control_objects import read_object
+from infra.archive.control_objects import naming, read_object
 from infra.contracts.storage import ObjectStore
 
 
@@ -26,10 +26,9 @@ class ClaimStore:
     def of(self, region: str, path: str) -> TopicClaim | None:
         """The claim of an archive path; None when, and only when, it is not claimed."""
         try:
-            data = read_object(self.objects, claim_key(self.prefix, region, path))
+            return self._at(claim_key(self.prefix, region, path))
         except SegmentNotFound:
             return None
-        return decode_topic_claim(data)
 
     def record(self, region: str, path: str, claim: TopicClaim) -> TopicClaim:
         """Claim a path. Returns the claim that holds: `claim`, or the one that was there before."""
@@ -37,8 +36,12 @@ class ClaimStore:
         try:
             self.objects.put_new(key, io.BytesIO(data), len(data))
         except SegmentExists:
-            return decode_topic_claim(read_object(self.objects, key))
+            return self._at(key)
         return claim
+
+    def _at(self, key: str) -> TopicClaim:
+        with naming(key):
+            return decode_topic_claim(read_object(self.objects, key))
 
     def paths(self, region: str) -> Sequence[str]:
         """Every claimed archive path, by one listing."""

@@ -12,7 +12,7 @@ from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.keys import accepted_gap_key, control_prefix, gap_key, gaps_prefix, parse_gap_name
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from formats.segment import OffsetRange, SourcePartition, partition_number
-from infra.archive.control_objects import few_sources, read_object, sources_of
+from infra.archive.control_objects import few_sources, naming, read_object, sources_of
 from infra.contracts.storage import ObjectStore
 
 LIST_ATTEMPTS = 5  # listings of gaps that another process joins or removes meanwhile
@@ -40,10 +40,13 @@ class GapStore:
     def _is_accepted(self, gap: RecordedGap) -> bool:
         """Whether the first record of this range is of an acceptance."""
         try:
-            data = read_object(self.objects, gap_key(self.prefix, gap.source, gap.offsets))
+            return self._at(gap.source, gap.offsets, gap_key(self.prefix, gap.source, gap.offsets)).is_accepted
         except SegmentNotFound:  # joined with adjoining gaps since
             return False
-        return decode_gap(gap.source, gap.offsets, data).is_accepted
+
+    def _at(self, source: SourcePartition, offsets: OffsetRange, key: str) -> RecordedGap:
+        with naming(key):
+            return decode_gap(source, offsets, read_object(self.objects, key))
 
     def ranges(self, source: SourcePartition) -> Sequence[OffsetRange]:
         """Ranges of the gaps of one partition, by one listing, in order of start; foreign keys are left out."""
@@ -81,9 +84,7 @@ class GapStore:
         return self._read(source)
 
     def _read(self, source: SourcePartition) -> Sequence[RecordedGap]:
-        return [
-            decode_gap(source, offsets, read_object(self.objects, key)) for offsets, key in self._keys(source).items()
-        ]
+        return [self._at(source, offsets, key) for offsets, key in self._keys(source).items()]
 
     def adjoining(self, source: SourcePartition, reason: str) -> Sequence[Sequence[RecordedGap]]:
         """Recorded gaps with this reason that adjoin or overlap each other, in groups of two or more. Gaps that an
@@ -94,7 +95,7 @@ class GapStore:
         for group in coverage.adjoining(keys):
             for offsets in group if len(group) > 1 else ():
                 with contextlib.suppress(MalformedEvent, SegmentNotFound):
-                    gap = decode_gap(source, offsets, read_object(self.objects, keys[offsets]))
+                    gap = self._at(source, offsets, keys[offsets])
                     if gap.reason == reason and not gap.is_accepted:
                         found[offsets] = gap
         return [[found[offsets] for offsets in group] for group in coverage.adjoining(found) if len(group) > 1]
