@@ -181,14 +181,9 @@ class TaskAttempt:
         self._may_run.wait()
         if self._lost:
             raise ServiceInterrupted(f"the service was stopped: {self._lost}")
-        if self._is_ordered:
-            self._over.set()
-            return
-        if self._moved:
-            self._over.set()
-            raise ServiceMoved(self._moved)
         try:
-            self._serve(build)
+            if not self._is_ordered and not self._moved:
+                self._serve(build)
         except Exception as error:
             log.error("service_failed", extra={log_fields.ERROR: str(error) or repr(error)})
             self._over.set()

@@ -90,7 +90,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDrained:
-    """The last message of an attempt that has drained its service, as ordered."""
+    """The last message of an attempt that ends as ordered: its service was drained, or had not begun."""
 
 
 Message = Welcome | Hello | Order | ChangedSettings | State | PackedMetrics | AttemptFailed | AttemptDrained

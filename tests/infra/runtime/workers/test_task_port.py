@@ -47,6 +47,7 @@ class Attempt:
     changed: list[bytes] = field(default_factory=list)
     on_build: Callable[[Attempt], None] = lambda _: None
     on_change: Callable[[bytes], None] = lambda _: None
+    hears_before_it_works: Callable[[Attempt], bool] = lambda _: True  # what its thread waits for, once it may work
 
     def __post_init__(self) -> None:
         self.connection = socket.create_connection((HOST, self.port.port))
@@ -54,6 +55,7 @@ class Attempt:
         self.attempt = TaskAttempt(
             self.connection, self.secret or self.port.secret, hello, SystemClock(), self.left.append
         )
+        self.attempt._may_run = _Late(lambda: self.hears_before_it_works(self))
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -97,6 +99,17 @@ class Attempt:
         return not self.thread.is_alive()
 
 
+class _Late(threading.Event):
+    """A thread that waits for it is late: it goes on once something else has happened, too."""
+
+    def __init__(self, happened: Callable[[], bool]) -> None:
+        super().__init__()
+        self._happened = happened
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(timeout) and wait_until(self._happened, PATIENCE)
+
+
 @pytest.fixture
 def port() -> Iterator[TaskPort]:
     port = TaskPort(Roster(2), host=HOST, port=0, clock=SystemClock())
@@ -120,6 +133,20 @@ def test_works_reports_and_drains(port: TaskPort) -> None:
     assert first.raised + second.raised == []
     eventually(lambda: all(state.hello is None for state in port.states()))
     assert port.lost == 0
+
+
+@pytest.mark.parametrize("order", ["end", "move"])
+def test_an_attempt_that_is_ordered_to_end_just_as_it_may_begin_is_not_lost(port: TaskPort, order: str) -> None:
+    worker = Attempt(port, 1, hears_before_it_works=lambda one: one.attempt._is_ordered or bool(one.attempt._moved))
+    eventually(lambda: port.states()[0].hello is not None)
+    if order == "end":
+        port.drain("SIGTERM")
+    else:
+        port.move({1}, "its executor is decommissioned")
+    assert worker.ended()
+    eventually(lambda: port.states()[0].hello is None)
+    assert not worker.begun.is_set()
+    assert (port.lost, port.states()[0].error) == (0, "")
 
 
 def test_a_copy_waits_until_the_worker_is_gone(port: TaskPort) -> None:
