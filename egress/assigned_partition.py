@@ -2,7 +2,7 @@
 
     assigned ──> Locating ──begin──> Reading ──end, give_up──> Draining ──begin──> Reading
 
-    Locating   the start offset is unknown and is looked up
+    Locating   the start offset is unknown and is looked up, once no upload of an earlier assignment is in flight
     Reading    records are read, or will be after the pending seek
     Draining   reading has ended; the records read are stored first, then the start offset is looked up
     Stopped    like Draining, for a reason that an operator has to resolve: the start offset is looked up at intervals
@@ -18,7 +18,7 @@
     postpone    ask then    seek then             ask then              ask then
     seek        -           seek pending          -                     -
     seek_done   -           no seek pending       -                     -
-    set_uploads -           -                     of what is Abandoned  of what is Abandoned
+    set_uploads of earlier  -                     of what is Abandoned  of what is Abandoned
 
 `-`: the event does not occur, or changes nothing. `Ask` means looking up the start offset. Records that were read but
 are not all stored are a `Remainder`, until `reopen` or `begin`:
@@ -73,6 +73,7 @@ Remainder = Storing | Abandoned | Contested
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locating:
     ask_at: datetime | None = None  # None: at once
+    is_uploading: bool = False  # uploads of an earlier assignment are in flight: the lookup waits for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,7 @@ class AssignedPartition:
     def is_due(self, now: datetime) -> bool:
         """Whether the start offset may be looked up now."""
         match self.state:
-            case Reading():
+            case Reading() | Locating(is_uploading=True):
                 return False
             case Locating(ask_at=ask_at) | Draining(ask_at=ask_at) | Stopped(ask_at=ask_at):
                 return not self.is_storing and (ask_at is None or now >= ask_at)
@@ -250,8 +251,10 @@ class AssignedPartition:
             self.state = replace(self.state, seek=None, seek_at=None)
 
     def set_uploads(self, *, are_under_way: bool) -> None:
-        """Whether uploads of an abandoned remainder are still in flight."""
+        """Whether uploads of an abandoned remainder, or of an earlier assignment, are still in flight."""
         match self.state:
+            case Locating(is_uploading=True):
+                self.state = replace(self.state, is_uploading=are_under_way)
             case Draining(remainder=Abandoned() as remainder) | Stopped(remainder=Abandoned() as remainder):
                 self.state = replace(self.state, remainder=replace(remainder, is_uploading=are_under_way))
             case _:

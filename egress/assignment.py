@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import AssignedPartition, Remainder
+from egress.assigned_partition import AssignedPartition, Locating, Remainder
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.read_session import ReadSession
@@ -75,7 +75,9 @@ class Assignment:
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            assigned = AssignedPartition(partition, source)
+            # what is still uploaded of it, read in an earlier assignment, has to be in the listing of the start
+            locating = Locating(is_uploading=self.builder.is_uploading_of(partition))
+            assigned = AssignedPartition(partition, source, locating)
             self._assigned.put(partition, assigned)
             # from 0 on: an alert sees the step of the first event then
             self.metrics.count("egress_recorded_gap_offsets", 0, **assigned.labels)

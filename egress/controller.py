@@ -347,8 +347,9 @@ class EgressController:
                     self._apply(assigned, session, effects, now)
             case Draining() | Stopped():
                 self._storing(assigned)
-            case Locating():
-                pass
+            case Locating(is_uploading=is_uploading):
+                if is_uploading:
+                    assigned.set_uploads(are_under_way=self.parts.builder.is_uploading_of(assigned.partition))
             case _:
                 assert_never(assigned.state)
 

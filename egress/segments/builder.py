@@ -38,6 +38,7 @@ from formats.records.statistics import first_timestamp_ms
 from formats.registry import SegmentFormat, SegmentWriter
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
 from infra.archive.upload import Uploader
+from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Run
 
 if TYPE_CHECKING:
@@ -201,6 +202,11 @@ class SegmentBuilder:
         """Whether an upload of `source` is in flight, even of a discarded segment."""
         with self._mutex:
             return self._uploading[source] > 0
+
+    def is_uploading_of(self, partition: TopicPartition) -> bool:
+        """As `uploading`, in any archive path of the partition."""
+        with self._mutex:
+            return any((s.topic, s.partition) == (partition.topic, partition.partition) for s in self._uploading)
 
     def outcomes(self, timeout_seconds: float = 0) -> list[UploadOutcome]:
         """Outcomes since the last call; waits at most `timeout_seconds` for the first."""

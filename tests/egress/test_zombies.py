@@ -134,6 +134,35 @@ def test_records_that_a_zombie_read_of_another_log_change_nothing(world: World) 
     world.expect(P)
 
 
+def test_an_upload_of_an_earlier_assignment_does_not_count_for_what_was_read_since(world: World) -> None:
+    """The partition was revoked and came back while a segment of it was uploaded, and meanwhile an unclean leader
+    discarded these records. Counted as stored, those of the log as it is now would never be archived."""
+    process = joined(world)
+    world.produce(P, 5)
+    process.turn(2)
+    assert world.position(P) == 5
+    process.uploads.holding = True
+    world.produce(P, 5)
+    process.turn(2)
+
+    def comes_back(_: str) -> None:
+        process.consumer.revoke(P)
+        process.turn()
+        world.broker.truncate(P, 5)
+        world.broker.append(P, *[b"other"] * 5)
+        process.consumer.assign(P)
+        process.turn(4)
+
+    world.objects.before["put_new"] = comes_back
+    process.uploads.run_next()
+    process.uploads.holding = False
+    process.uploads.run_all()
+    process.later(turns=9)
+    assert world.position(P) == 5
+    assert [(fork.end_offset, fork.next_offset) for fork in world.control_peek.forks.of(source(P))] == [(5, 10)]
+    assert "has forked" in process.stopped[str(source(P))]
+
+
 def test_a_compacted_copy_stays_where_the_log_may_have_dropped_records(world: World) -> None:
     zombie = frozen(world, 5, source_compacted=True)
     world.broker.compact(P, 1, 3)

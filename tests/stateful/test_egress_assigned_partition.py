@@ -210,6 +210,16 @@ TestAssignedPartition = AssignedPartitionMachine.TestCase
 TestAssignedPartition.settings = machine(100)
 
 
+def test_uploads_of_an_earlier_assignment_are_waited_for_before_the_start_is_looked_up() -> None:
+    assigned = AssignedPartition(P, source(P), Locating(is_uploading=True))
+    assert not assigned.is_due(T0)
+    assert not assigned.is_storing, "a revocation does not wait for them"
+    assigned.set_uploads(are_under_way=True)
+    assert not assigned.is_due(T0)
+    assigned.set_uploads(are_under_way=False)
+    assert assigned.is_due(T0)
+
+
 def test_a_seek_that_was_put_off_gives_way_to_the_next_and_keeps_its_time() -> None:
     assigned = AssignedPartition(P, source(P))
     session = assigned.begin(StartAt(TOPIC, source(P), Start(0, CommitMetadata(0, 1), "")), settings())
