@@ -77,7 +77,7 @@ class SegmentBuilder:
         self._mutex = threading.Lock()
         self._idle = threading.Condition(self._mutex)
         self._uploading: Counter[SourcePartition] = Counter()
-        self._outcomes: Queue[UploadOutcome] = Queue()  # see Delivery.reports
+        self._outcomes: Queue[tuple[OpenSegment, UploadOutcome]] = Queue()  # see Delivery.reports
 
     @property
     def is_empty(self) -> bool:
@@ -209,8 +209,10 @@ class SegmentBuilder:
             return any((s.topic, s.partition) == (partition.topic, partition.partition) for s in self._uploading)
 
     def outcomes(self, timeout_seconds: float = 0) -> list[UploadOutcome]:
-        """Outcomes since the last call; waits at most `timeout_seconds` for the first."""
-        found: list[UploadOutcome] = []
+        """Outcomes since the last call; waits at most `timeout_seconds` for the first. Left out is that of a segment
+        which was stored after it had been discarded, if one of the same offsets was built since: the upload of that one
+        finds out whether their records are the same."""
+        found: list[tuple[OpenSegment, UploadOutcome]] = []
         try:
             found.append(
                 self._outcomes.get(timeout=timeout_seconds) if timeout_seconds else self._outcomes.get_nowait()
@@ -219,10 +221,16 @@ class SegmentBuilder:
                 found.append(self._outcomes.get_nowait())
         except Empty:
             pass
-        for outcome in found:
-            if isinstance(outcome, SegmentStored):
-                self._sealed.pop((outcome.source, outcome.seal.offsets), None)
-        return found
+        return [outcome for open_segment, outcome in found if self._counts(open_segment, outcome)]
+
+    def _counts(self, open_segment: OpenSegment, outcome: UploadOutcome) -> bool:
+        if not isinstance(outcome, SegmentStored):
+            return True
+        key = outcome.source, outcome.seal.offsets
+        if self._sealed.get(key, open_segment) is not open_segment:
+            return False
+        self._sealed.pop(key, None)
+        return True
 
     def close(self, timeout: timedelta = timedelta(seconds=30)) -> None:
         """Shut the pools down. Uploads that have not started are dropped. Those in flight are awaited until `timeout`
@@ -258,7 +266,7 @@ class SegmentBuilder:
                 self._writer(open_segment).write(batches)
                 open_segment.file.spill_if_needed()
         except Exception as error:  # whatever the cause, these records must be read again
-            self._outcomes.put(self._failed(open_segment, error))
+            self._outcomes.put((open_segment, self._failed(open_segment, error)))
         finally:
             batches.clear()
             with self._mutex:
@@ -273,7 +281,7 @@ class SegmentBuilder:
             footer = self._writer(open_segment).close(segment, origin)
             open_segment.file.spill_if_needed()
         except Exception as error:
-            self._outcomes.put(self._failed(open_segment, error))
+            self._outcomes.put((open_segment, self._failed(open_segment, error)))
             return
 
         def on_confirmed(same: bool) -> None:
@@ -299,7 +307,7 @@ class SegmentBuilder:
             return
         if not same:
             open_segment.remove()
-            self._outcomes.put(TopicRecreated(open_segment.source, seal.offsets))
+            self._outcomes.put((open_segment, TopicRecreated(open_segment.source, seal.offsets)))
             return
 
         def upload() -> None:
@@ -334,7 +342,7 @@ class SegmentBuilder:
             if not open_segment.dropped:  # checked after counting: a segment dropped earlier is never uploaded
                 outcome = self._uploaded(open_segment, segment, seal, footer, sealed_at)
                 open_segment.file.remove()  # before the outcome, so that its reader finds the space freed
-                self._outcomes.put(outcome)
+                self._outcomes.put((open_segment, outcome))
                 if isinstance(outcome, SegmentStored):
                     self._release(open_segment)
         finally:

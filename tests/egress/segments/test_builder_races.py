@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from egress.partition import Reason, Seal
-from egress.segments.outcomes import SegmentStored
+from egress.segments.outcomes import SegmentStored, UploadConflict
 from egress.segments.spool import Spool
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
@@ -80,3 +80,37 @@ def test_discarded_in_the_middle_and_built_again(tmp_path: Path) -> None:
         assert [o.new for o in built.outcomes() if isinstance(o, SegmentStored)] == [True]
         assert built.oldest_ms(SOURCE) is None
         assert spool.size_bytes == 0
+
+
+def test_the_outcome_of_what_was_discarded_in_mid_upload_does_not_count_for_what_was_built_since(
+    tmp_path: Path,
+) -> None:
+    """The log may have forked in between: only the later segment's own upload compares the two."""
+    objects = FailingStore(HandClock())
+    uploads = HandExecutor(holding=True)
+    with Spool(tmp_path, 1 << 20) as spool:
+        built = make_builder(
+            SegmentStore(objects, "data"),
+            FORMAT,
+            spool,
+            memory_bytes=1 << 20,
+            encoders=HandExecutor(),
+            uploads=uploads,
+        )
+
+        def build(value: bytes) -> None:
+            built.append(SOURCE, 0, run(0, 10, value=value))
+            built.seal(SOURCE, Seal(SEGMENT.offsets, 10, Reason.SIZE), ORIGIN)
+
+        def again(_: str) -> None:
+            built.discard(SOURCE)
+            build(b"other")
+
+        build(b"value")
+        objects.before["put_new"] = again
+        uploads.run_next()
+        assert built.outcomes() == []
+        assert built.oldest_ms(SOURCE) is not None, "what was built since is not stored"
+        uploads.run_next()
+        (found,) = built.outcomes()
+        assert isinstance(found, UploadConflict)
