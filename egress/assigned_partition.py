@@ -25,7 +25,8 @@ are not all stored are a `Remainder`, until `reopen` or `begin`:
 
     Storing     sealed segments are stored and committed as usual; the lookup waits until none is in flight
     Abandoned   only uploads in flight finish, since the rest may be of another log; the lookup waits for them
-    Contested   the archive holds segments that contradict the records; the lookup asks at once whether they are gone
+    Contested   the archive holds segments that contradict the records, or are damaged; the lookup asks at once whether
+                they are gone, or can be decoded now
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Abandoned:
 class Contested:
     session: ReadSession
     segments: tuple[Segment, ...]  # stored segments that differ from what was read
+    are_damaged: bool = False  # one of them cannot be decoded: a good copy in its place is as good as none
 
 
 Remainder = Storing | Abandoned | Contested

@@ -55,7 +55,7 @@ from egress.topics.claims import Blocked, another_cluster, is_last
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.log_identity import ForkEvidence, from_contradiction, from_truncation
 from egress.topics.watcher import Selected, TopicWatcher
-from formats.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
+from formats.errors import BrokerUnavailable, CorruptSegment, OwnershipLost, SegmentsDiffer, TargetError
 from formats.footer import SegmentOrigin
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment
 from infra.contracts.cluster import LogTruncated, TopicPartition
@@ -435,9 +435,9 @@ class EgressController:
                     assigned.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
                     remainder: Remainder = Abandoned(session)
                 else:
-                    # the conflicting segment overlaps it, or else has its key: stop until that one is gone
+                    # the conflicting segment overlaps it, or else has its key: stop until that one is gone, or sound
                     overlapping = session.overlapping(offsets) or (Segment(assigned.source, LEVEL_STREAMING, offsets),)
-                    remainder = Contested(session, overlapping)
+                    remainder = Contested(session, overlapping, isinstance(error, CorruptSegment))
                 self.parts.builder.discard(assigned.source)
                 self._assignment.stop_with_remainder(assigned, remainder, str(error), now)
             case TopicRecreated(offsets=offsets):

@@ -125,8 +125,8 @@ def _question(partition: AssignedPartition, topics: Mapping[str, Selected], now:
         return None
     query = StartQuery(partition.partition, selected.settings, selected.appeared)
     match partition.remainder:
-        case Contested(segments=segments):
-            return replace(query, contested=segments, contest=partition.stopped)
+        case Contested(segments=segments, are_damaged=are_damaged):
+            return replace(query, contested=segments, are_damaged=are_damaged, contest=partition.stopped)
         case Abandoned(evidence=ForkEvidence() as evidence):
             return replace(query, forked=partition.source, evidence=evidence)
         case _:

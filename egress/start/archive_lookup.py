@@ -149,6 +149,19 @@ class ArchiveLookup:
     def has_all(self, segments: Iterable[Segment]) -> bool:
         return all(self.archive.segments.stat(segment) is not None for segment in segments)
 
+    def are_sound(self, segments: Iterable[Segment]) -> bool:
+        """Whether all records of these segments can be decoded, which are read for it; also when one is gone by now."""
+        try:
+            for segment in segments:
+                with self.archive.open(segment) as reader:
+                    for _ in reader.batches():
+                        pass
+        except CorruptSegment:
+            return False
+        except SegmentNotFound:
+            pass
+        return True
+
     def last_record(
         self, source: SourcePartition, known: ArchivedSegments, next_offset: int
     ) -> LastRecord | Blocked | None:

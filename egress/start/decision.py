@@ -59,7 +59,7 @@ class StartDecision:
             return Blocked(f"{query.partition} is not in the cluster any more")
         source = self._source(query, topic)
         here = known.archived[source]
-        if query.contested and self.archive.has_all(query.contested):
+        if query.contested and self.archive.has_all(query.contested) and not self._are_repaired(query):
             return Blocked(query.contest)  # continuing after them would accept them unchecked
         found_now = query.evidence if query.forked == source else None
         # the deepest loss first: it contests all that the others contest, and one of those may be accepted by now
@@ -90,6 +90,10 @@ class StartDecision:
         for offsets in start.lost:
             self._record(source, offsets, start, known.marks[query.partition])
         return StartAt(topic, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+
+    def _are_repaired(self, query: StartQuery) -> bool:
+        """Whether the contested segments were damaged, and are not any more: they are compared again then."""
+        return query.are_damaged and self.archive.are_sound(query.contested)
 
     def agreed(self, query: StartQuery, topic: ClaimedTopic, known: KnownFacts) -> LogPoint | None:
         """The point that the brokers have to confirm for a log whose fork was accepted: the archive up to the fork has

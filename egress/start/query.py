@@ -21,6 +21,7 @@ class StartQuery:
     settings: EgressTopicSettings
     appeared: bool  # its topic was created while this process ran: everything in it is new
     contested: Collection[Segment] = ()  # stored segments that differ from what was read
+    are_damaged: bool = False  # one of them could not be decoded
     contest: str = ""  # how they differ
     forked: SourcePartition | None = None  # whose log `evidence` is about: the topic may be another one by now
     evidence: ForkEvidence | None = None  # that its log has forked, found just now

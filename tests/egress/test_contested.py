@@ -49,6 +49,27 @@ def test_an_overlapping_corrupt_segment_stops_the_partition_until_it_is_removed(
     world.expect(P)
 
 
+def test_a_corrupt_segment_stops_the_partition_until_a_good_copy_stands_in_its_place(world: World) -> None:
+    """As `repair-segment` puts it."""
+    stored_beyond_the_commit(world)  # [0,2]
+    [stored] = world.segments(P)
+    with world.peek.open(stored) as body:
+        good = body.read()
+    world.peek.delete_many([stored])
+    world.peek.store(stored, BytesIO(b"PAR1 not really PAR1"), 20)
+    world.produce(P, 1)
+    process = joined(world)
+    settle(process)
+    assert "corrupt segment" in stop_reason(process)
+    assert later(process, 300) == 0
+    world.peek.delete_many([stored])
+    world.peek.store(stored, BytesIO(good), len(good))
+    later(process, 330)
+    assert process.stopped == {}
+    world.agree(P)
+    assert world.position(P) == 4
+
+
 def test_an_overlapping_segment_of_another_topic_stops_the_partition_until_it_is_removed(world: World) -> None:
     stored_beyond_the_commit(world)
     [stored] = world.segments(P)
