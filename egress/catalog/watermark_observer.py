@@ -17,8 +17,10 @@ from datetime import datetime
 
 from egress.catalog.observer import SelectedTopics, first_of
 from egress.catalog.settlement import may_be_settled, settled_partitions
+from egress.start.commit_metadata import read_commit_metadata
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks
 from formats.errors import ReplicatorError, TargetError
+from formats.incarnation import Incarnation
 from infra.contracts.catalog import LogEndReader, TopicShape
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.runtime.lifecycle import Clock
@@ -42,7 +44,8 @@ class WatermarkObserver:
         cluster_id = self.topics.admin.cluster_id()
         shapes = self.topics.shapes()
         partitions = [TopicPartition(name, n) for name, shape in shapes.items() for n in range(shape.partitions)]
-        positions, no_positions = self._positions(partitions)  # first, so that none is beyond a high watermark
+        committed, no_positions = self._positions(partitions)  # first, so that none is beyond a high watermark
+        positions = {p: one for p, one in committed.items() if _is_of(one, shapes[p.topic])}
         answers = dict(self.ends.log_ends(partitions))
         settled_at = self.clock.now()  # after the first collection, and before the second
         settled = self._settled(answers, shapes)
@@ -81,6 +84,14 @@ class WatermarkObserver:
             return self.committed(partitions), ""
         except TargetError as error:
             return {}, str(error)
+
+
+def _is_of(committed: Committed, shape: TopicShape) -> bool:
+    """Whether the commit is for this topic, as far as it says: not for an earlier one of this name."""
+    metadata = read_commit_metadata(committed)
+    if metadata is None or not metadata.incarnation_id or not shape.topic_id:
+        return True
+    return Incarnation(shape.name, metadata.incarnation_id).topic_id == shape.topic_id
 
 
 def _columns(

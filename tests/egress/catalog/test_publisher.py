@@ -242,6 +242,21 @@ def test_watermarks_say_how_far_logs_go_and_what_is_archived(region: Region) -> 
     assert second not in region.broker.committed("group")
 
 
+@pytest.mark.parametrize(
+    ("of", "position"), [("id-t", 2), ("id-t-fork1", 2), ("id-before", None)], ids=["this topic", "its fork", "another"]
+)
+def test_a_commit_for_an_earlier_topic_of_this_name_says_nothing_of_what_is_archived(
+    region: Region, of: str, position: int | None
+) -> None:
+    """It stays until egress begins the topic as it is now: after a while, or once an operator has decided."""
+    partition = TopicPartition("t", 0)
+    region.broker.append(partition, b"1", b"2", b"3")
+    region.broker.committed("group")[partition] = Committed(2, f"start=0 partitions=1 topic={of}")
+    region.turn(region.process("one"))
+    (found,) = region.watermarks()
+    assert found.topics["t"].position == (position,)
+
+
 def test_heartbeats_name_the_newest_generations(region: Region) -> None:
     one = region.process("one")
     region.turn(one)
