@@ -22,7 +22,7 @@ from egress.start.log_lookup import check_points
 from egress.topics.claims import Blocked, TopicClaims
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
-from formats.errors import ReplicatorError, TargetError
+from formats.errors import TargetError
 from formats.log_point import LogPoint
 from formats.segment import SourcePartition
 from infra.archive.forward_listing import covered
@@ -235,10 +235,7 @@ class Backfill(Closing):
         def run(task: RangeTask) -> RangeOutcome:
             if self.stop.is_set():
                 return failed(task, BackfillStopped("stopped before it began"))
-            try:
-                return self._worker.write(task)
-            except ReplicatorError as error:
-                return failed(task, error)
+            return self._worker.attempt(task)
 
         with ThreadPoolExecutor(self.request.parallelism, "range") as pool:
             futures = [pool.submit(run, task) for task in tasks]

@@ -3,6 +3,9 @@
 Spark may run a task twice, even at the same time. Both attempts cut the range at the same offsets, so they put the same
 keys, and the store takes each once; the later one compares its segment with the stored one. An attempt that begins when
 another has stored some segments goes on after them.
+
+A range that fails is an outcome, not an exception: Spark would end the job with it, and the outcomes of the other
+ranges would be lost.
 """
 
 from __future__ import annotations
@@ -11,11 +14,10 @@ import json
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from formats.errors import DataError, TargetError
 from formats.segment import OffsetRange, parse_source
 from infra.runtime.lifecycle import Stop
 from replicator.backfill.request import RangeOutcome, RangeTask
-from replicator.backfill.worker import BackfillWorker, failed
+from replicator.backfill.worker import BackfillWorker
 from replicator.config import Config
 
 
@@ -36,11 +38,7 @@ class BackfillTask:
             **(fields | {"source": parse_source(fields["source"]), "offsets": OffsetRange(*fields["offsets"])})
         )
         with ExitStack() as opened:
-            worker = BackfillWorker.open(self.config, Stop(), opened)
-            try:
-                outcome = worker.write(task)
-            except (DataError, TargetError) as error:  # another attempt would fail of the same
-                outcome = failed(task, error)
+            outcome = BackfillWorker.open(self.config, Stop(), opened).attempt(task)
         return json.dumps(asdict(outcome))
 
     def outcome(self, answer: str) -> RangeOutcome:

@@ -103,6 +103,14 @@ class BackfillWorker:
         )
         return outcome
 
+    def attempt(self, task: RangeTask) -> RangeOutcome:
+        """An outcome, whatever made it fail: a range whose broker or bucket has no answer does not take the outcomes of
+        the others with it."""
+        try:
+            return self.write(task)
+        except ReplicatorError as error:
+            return failed(task, error)
+
 
 def failed(task: RangeTask, error: ReplicatorError) -> RangeOutcome:
     return RangeOutcome(source=str(task.source), start=task.offsets.start, end=task.offsets.end, failed=str(error))
