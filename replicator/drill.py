@@ -286,4 +286,8 @@ def write_metrics(file: Path, drilled: Drilled) -> None:
 def _differences(outcomes: Sequence[RestoreOutcome]) -> Sequence[str]:
     found = [f"{o.source}: {o.failed}" for o in outcomes if o.failed]
     found += [f"corrupt: {what}" for o in outcomes for what in o.corrupt]
-    return found + [f"{o.source}: missing [{start},{end}]" for o in outcomes for start, end in o.missing]
+    found += [
+        f"{o.source}: removed by retention meanwhile: [{low},{high}]" for o in outcomes for low, high in o.expired
+    ]
+    # given up by an earlier attempt of a Spark task: no other process restores with the id of this drill
+    return found + [f"{o.source}: missing [{low},{high}]" for o in outcomes for low, high in (*o.missing, *o.given_up)]

@@ -283,13 +283,18 @@ def test_whatever_was_not_restored_is_a_difference() -> None:
         outcome(1, failed="no segment holds [3,4]"),
         outcome(2, corrupt=("a/t/2/segment: its digest differs",)),
         outcome(3, missing=((5, 6), (8, 8))),
+        outcome(4, expired=((0, 4), (7, 8))),
+        outcome(5, given_up=((2, 3),)),
     ]
     assert _differences(outcomes[:1]) == []
     assert _differences(outcomes) == [
         "a/t/1: no segment holds [3,4]",
         "corrupt: a/t/2/segment: its digest differs",
+        "a/t/4: removed by retention meanwhile: [0,4]",
+        "a/t/4: removed by retention meanwhile: [7,8]",
         "a/t/3: missing [5,6]",
         "a/t/3: missing [8,8]",
+        "a/t/5: missing [2,3]",
     ]
 
 
@@ -309,8 +314,10 @@ class OldestRecord(Drill):
         (outcome(1), 3.0, ""),
         (outcome(1, missing=((5, 6),)), None, "1 partitions would not be back, or not as they were"),
         (outcome(1, failed="no segment holds [3,4]"), None, "1 partitions would not be back, or not as they were"),
+        (outcome(1, expired=((0, 4),)), None, "1 partitions would not be back, or not as they were"),
+        (outcome(1, given_up=((2, 3),)), None, "1 partitions would not be back, or not as they were"),
     ],
-    ids=["whole", "missing", "failed"],
+    ids=["whole", "missing", "failed", "expired", "given up"],
 )
 def test_there_is_no_rpo_where_a_partition_is_not_back(
     monkeypatch: pytest.MonkeyPatch, second: RestoreOutcome, behind: float | None, unknown: str
