@@ -110,12 +110,17 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Offsets that an operator gave up: they may be in the archive, but will never be in the destination."""
+    """Offsets that an operator gave up: they may be in the archive, but will never be in the destination.
+
+    With a `level`, a corrupt segment of these offsets, whose records a restore found in others: nothing is given up.
+    """
 
     key: CheckpointKey
     offsets: OffsetRange
     reason: str
     at: datetime  # UTC
+    level: int | None = None
+    stored_at: datetime | None = None  # of the corrupt object, by the object store's clock
 
 
 def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
@@ -216,13 +221,14 @@ def encode_waiting_key(key: CheckpointKey) -> bytes:
     return dump(_key(key) | {"kind": WAITING})
 
 
-_SKIPPED = Codec(Skipped, "skipped offsets", outside=("key", "offsets"))
+_SKIPPED = Codec(Skipped, "skipped offsets", outside=("key", "offsets", "level"), omitted=("stored_at",))
 encode_skipped = _SKIPPED.encode
 
 
 def encode_skipped_key(skipped: Skipped) -> bytes:
-    offsets = skipped.offsets
-    return dump(_key(skipped.key) | {"end": offsets.end, "kind": SKIPPED, "start": offsets.start})
+    offsets, level = skipped.offsets, skipped.level
+    fields = _key(skipped.key) | {"end": offsets.end, "kind": SKIPPED, "start": offsets.start}
+    return dump(fields if level is None else fields | {"level": level})
 
 
 def decode_skipped(key: bytes, data: bytes) -> Skipped:
@@ -230,7 +236,8 @@ def decode_skipped(key: bytes, data: bytes) -> Skipped:
     with malformed("skipped offsets", data):
         fields = json.loads(key)
         where, offsets = decode_key(key), OffsetRange(int(fields["start"]), int(fields["end"]))
-    return _SKIPPED.decode(data, key=where, offsets=offsets)
+        level = int(fields["level"]) if "level" in fields else None
+    return _SKIPPED.decode(data, key=where, offsets=offsets, level=level)
 
 
 def encode_owner_key(transactional_id: str) -> bytes:

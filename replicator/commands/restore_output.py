@@ -122,8 +122,7 @@ def print_result(
     for outcome in outcomes:
         if outcome.is_partial:
             print_text(
-                f"an earlier attempt of its Spark task restored a part: {outcome.source}: its records are not counted, "
-                "and a corrupt segment that it replaced by others is named in its executor's log only"
+                f"an earlier attempt of its Spark task restored a part: {outcome.source}: its records are not counted"
             )
         for what in outcome.corrupt:
             print_text(f"corrupt: {what}")

@@ -48,6 +48,7 @@ from ingress.sequencer import (
 )
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import EXPIRED, GIVEN_UP, PartitionPlan
+from replicator.restore.passed_over import PassedOver
 from replicator.restore.progress import (
     Asking,
     AskLater,
@@ -98,7 +99,7 @@ class Restorer:
         begun: Checkpoint | None,
         skipped: Sequence[Skipped] = (),
     ) -> RestoringPartition:
-        """Add a partition. `begun`: its checkpoint; `skipped`: what earlier runs passed over, of any partition.
+        """Add a partition. `begun`: its checkpoint; `skipped`: the notes of earlier runs, of any partition.
         Partitions are delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
@@ -114,14 +115,15 @@ class Restorer:
             filled=Filled.by(begun),
         )
         now = self.clock.now()
-        passed = [one for one in skipped if one.key == plan.key]
+        passed = PassedOver.of(plan.key, skipped)
         partition = RestoringPartition(
             plan,
             delivery_target,
             self._sequencer(plan, begun),
             now,
-            given_up=[one.offsets for one in passed if one.reason != EXPIRED],
-            expired_before=[one.offsets for one in passed if one.reason == EXPIRED],
+            given_up=passed.given_up,
+            expired_before=passed.expired,
+            corrupt_segments=dict(passed.still_corrupt([*plan.infos, *plan.others])),
             resumed_at=None if begun is None else begun.next_offset,
         )
         partition.dropped = 0 if begun is None else begun.dropped
@@ -403,7 +405,7 @@ class Restorer:
                 self._apply(partition, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 partition.work, partition.is_outdated = Idle(), True
-                partition.corrupt_segments[segment] = error  # perhaps a repeated failure: a listing decides
+                partition.note_corrupt(segment, error, now)  # perhaps a repeated failure: a listing decides
                 self._apply(partition, sequencer.corrupt(segment, now))
                 if isinstance(partition.work, WaitingForTurn):
                     pass  # another segment holds its records

@@ -33,7 +33,8 @@ from replicator.restore.cut_lookup import ArchivedCut
 from replicator.restore.destination import ControlArchive, DestinationPlanner
 from replicator.restore.incarnations_at import IncarnationsAt
 from replicator.restore.kept_offsets import against_holes, fill_warnings
-from replicator.restore.partition_plan import EXPIRED, PartitionCut, PartitionPlan, plan_partition
+from replicator.restore.partition_plan import PartitionCut, PartitionPlan, plan_partition
+from replicator.restore.passed_over import PassedOver
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.sources import selected_sources
 from replicator.restore.target_options import TargetOptions
@@ -136,7 +137,7 @@ class RestorePlanner:
     ) -> PartitionPlan:
         target, key = TopicPartition(destination, source.partition), CheckpointKey(source, destination)
         checkpoint = before.positions.get(key)
-        skipped = [one for one in before.skipped if one.key == key]
+        passed = PassedOver.of(key, before.skipped)
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
         return listed_plan(
@@ -146,8 +147,8 @@ class RestorePlanner:
             wanted=selection.offsets,
             clock=self.clock,
             checkpoint=checkpoint,
-            given_up=[one.offsets for one in skipped if one.reason != EXPIRED],
-            expired=[one.offsets for one in skipped if one.reason == EXPIRED],
+            given_up=passed.given_up,
+            expired=passed.expired,
             cut=self._cut(source),
         )
 

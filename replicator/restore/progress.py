@@ -111,13 +111,13 @@ class RestoringPartition:
     ending: Ending | None = None
     next_listing_at: datetime | None = None  # time of the next listing; None: the partition is not followed
     unknowns: int = 0  # consecutive unknown outcomes and positions
-    corrupt_segments: dict[Segment, CorruptSegment] = field(default_factory=dict)
+    corrupt_segments: dict[Segment, str] = field(default_factory=dict)  # what was found, now or by an earlier run
     is_outdated: bool = False  # the listing is out of date: a segment was missing or damaged
     damaged: Segment | None = None  # segment without a known alternative; the next listing decides
     undelivered: Undelivered | None = None  # selected offsets before the begin, which may be stored late
     recorded: list[OffsetRange] = field(default_factory=list)  # recorded gaps that were passed over
     missing: list[OffsetRange] = field(default_factory=list)  # unrecorded gaps passed over, late segments
-    unwritten: list[Skipped] = field(default_factory=list)  # those not yet written to the checkpoint topic
+    unwritten: list[Skipped] = field(default_factory=list)  # notes that are not yet in the checkpoint topic
     given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
     expired_before: Sequence[OffsetRange] = ()  # likewise, because retention had removed them
     resumed_at: int | None = None  # position of its checkpoint when this process began
@@ -133,7 +133,7 @@ class RestoringPartition:
 
     @property
     def corrupt(self) -> list[str]:
-        return [f"{segment}: {error.what}" for segment, error in self.corrupt_segments.items()]
+        return [f"{segment}: {what}" for segment, what in self.corrupt_segments.items()]
 
     @property
     def expired(self) -> Sequence[OffsetRange]:
@@ -178,6 +178,21 @@ class RestoringPartition:
 
     def void(self, reason: str) -> None:
         self.ending = Void(reason, was_done=self.is_done)
+
+    def note_corrupt(self, segment: Segment, error: CorruptSegment, now: datetime) -> None:
+        """For a later run, too: it begins behind the segment once others have replaced its records."""
+        self.corrupt_segments[segment] = error.what
+        for info in self.sequencer.view.infos:
+            if info.segment == segment:
+                note = Skipped(
+                    key=self.plan.key,
+                    offsets=segment.offsets,
+                    reason=error.what,
+                    at=now,
+                    level=segment.level,
+                    stored_at=info.stored_at,
+                )
+                self.unwritten.append(note)
 
     @property
     def share(self) -> float:

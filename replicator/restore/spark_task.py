@@ -114,8 +114,7 @@ class RestoreTask:
 
 
 def outcome_of(row: str, partition: RestoringPartition) -> RestoreOutcome:
-    """Says whether an earlier attempt delivered a part of the row: its counts, and the damaged segments that it read,
-    ended with it."""
+    """Says whether an earlier attempt delivered a part of the row: its counts ended with it."""
     planned, resumed_at = json.loads(row)["position"], partition.resumed_at
     outcome = RestoreOutcome.of(partition)
     return replace(outcome, is_partial=resumed_at is not None and resumed_at > (planned or 0))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -65,6 +66,15 @@ def test_skipped_ranges_are_kept_apart_and_in_order() -> None:
     assert notes.skipped == [skipped(3, 5), skipped(9, 9), skipped(0, 0, partition=1)]
     notes.put(encode_skipped_key(skipped(9, 9)), None)
     assert notes.skipped == [skipped(3, 5), skipped(0, 0, partition=1)]
+
+
+def test_corrupt_segments_of_the_same_offsets_are_kept_apart() -> None:
+    notes = CheckpointNotes()
+    gap, merged = skipped(3, 5), replace(skipped(3, 5), level=1, stored_at=AT)
+    known = [gap, merged, replace(merged, level=0)]
+    for one in known:
+        assert notes.put(encode_skipped_key(one), encode_skipped(one))
+    assert notes.skipped == known
 
 
 @pytest.mark.parametrize(
