@@ -14,6 +14,7 @@ from typing import Any
 
 from formats.codec import VERSION, dump, load, malformed, parse_time
 from formats.control.keys import compaction_runs_prefix
+from formats.control.lease import SKEW
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
@@ -38,11 +39,14 @@ class CompletedRuns:
     region: str
 
     def record(self, job: str, run: CompletedRun) -> None:
-        """The run that began last is kept."""
+        """The run that began last is kept; but not one that ended after `run`, which has just ended: its clock was
+        ahead, and it would hide every later run until then."""
 
         def change(before: bytes | None) -> bytes:
             known = {} if before is None else dict(decode(before))
-            return encode({**known, job: max(run, known.get(job, run), key=lambda one: one.began_at)})
+            last = known.get(job, run)
+            is_later = last.began_at > run.began_at and last.ended_at <= run.ended_at + SKEW
+            return encode({**known, job: last if is_later else run})
 
         with durable(Step.RECORD_RUN):
             self._numbered.replace(change)

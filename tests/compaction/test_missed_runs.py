@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
@@ -187,9 +188,20 @@ def test_the_count_has_an_end() -> None:
 def test_the_run_that_began_last_is_kept_of_each_job() -> None:
     world = World()
     world.runs.record("nightly", run(FIRST + DAY))
-    world.runs.record("nightly", run(FIRST, failed_plans=3))
+    slow = replace(run(FIRST, failed_plans=3), ended_at=FIRST + DAY + timedelta(hours=3))
+    world.runs.record("nightly", slow)
     world.runs.record("a/b ü", run(FIRST))
     assert world.runs.all() == {"nightly": run(FIRST + DAY), "a/b ü": run(FIRST)}
+
+
+def test_a_run_by_a_clock_that_was_ahead_hides_no_later_one() -> None:
+    """It counted as the last one until its time had come, so no time seemed to be missed."""
+    world = World()
+    world.runs.record("nightly", run(FIRST + 400 * DAY))
+    assert world.shown(3 * DAY) == 0
+    world.runs.record("nightly", run(FIRST + 3 * DAY))
+    assert world.runs.all() == {"nightly": run(FIRST + 3 * DAY)}
+    assert world.shown(5 * DAY) == 2
 
 
 def test_status_names_a_job_whose_times_pass() -> None:
