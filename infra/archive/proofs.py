@@ -16,6 +16,7 @@ from typing import Any
 
 from formats.codec import VERSION, dump, load, malformed, parse_time
 from formats.control.keys import control_prefix
+from formats.control.lease import SKEW
 from formats.errors import MalformedEvent
 from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
@@ -42,13 +43,16 @@ class ProofStore:
     prefix: str
     region: str  # the region below whose prefix this writes
 
-    def record(self, found: Mapping[SourcePartition, Proof]) -> None:
-        """Merge `found` into the stored proofs; the later proof of a partition wins."""
+    def record(self, found: Mapping[SourcePartition, Proof], now: datetime) -> None:
+        """Merge `found` into the stored proofs; the later proof of a partition wins. One of a time after `now`, the end
+        of this verification, is of a clock that was ahead: it would hide what is found until then."""
         for (region, path), proofs in _by_path(found).items():
 
             def change(before: bytes | None, proofs: Mapping[int, Proof] = proofs) -> bytes:
                 known = {} if before is None else dict(decode(before))
-                later = {p: one for p, one in proofs.items() if p not in known or known[p].at <= one.at}
+                later = {
+                    p: one for p, one in proofs.items() if p not in known or not one.at < known[p].at <= now + SKEW
+                }
                 return encode({**known, **later})
 
             with durable(Step.RECORD_PROOF):

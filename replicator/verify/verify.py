@@ -138,7 +138,8 @@ class Verification(Closing):
             for entry in found.entries
             if entry["kind"] == ARCHIVE
         }
-        ProofStore(self._objects, self._config.s3.prefix, self._config.region).record(proofs)
+        store = ProofStore(self._objects, self._config.s3.prefix, self._config.region)
+        store.record(proofs, self._clock.now())
 
     def _found(
         self, scope: VerifyScope, proven: Mapping[Segment, Proven], elsewhere: Elsewhere | None, progress: Progress

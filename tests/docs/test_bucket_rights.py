@@ -228,7 +228,7 @@ def test_verify() -> None:
     assert Verifier(stored=stored, clock=world.clock).archive(source, {}, read_again_after=DAY).is_whole
     for number in range(2):
         proof = Proof(at=world.clock.at + number * DAY, next_offset=10, is_whole=True)
-        ProofStore(store, "data", REGION).record({source: proof})
+        ProofStore(store, "data", REGION).record({source: proof}, proof.at)
     assert store.found == of_store("verify")
 
 

@@ -16,6 +16,7 @@ from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.fakes.executors import HandExecutor
 
 T0 = datetime(2026, 3, 5, tzinfo=UTC)
+NOW = T0 + timedelta(minutes=100)
 
 
 def source(partition: int, topic: str = "t", incarnation: str = "", region: str = "a") -> SourcePartition:
@@ -29,7 +30,7 @@ def proof(minutes: int, *, is_whole: bool = True) -> Proof:
 def test_proofs_are_stored_below_the_region_of_the_file() -> None:
     """A prefix has one owner, and a proof of this copy does not hold for its original."""
     objects = MemoryObjectStore()
-    ProofStore(objects, "data", "b").record({source(0): proof(1)})
+    ProofStore(objects, "data", "b").record({source(0): proof(1)}, NOW)
     assert [item.key for item in objects.list("")] == ["data/b/_control/v1/proven/a/t/00000000000000000001"]
     assert read_each(ProofStore(objects, "data", "a"), [("a", "t")], HandExecutor()).proofs == {}
     assert read_each(ProofStore(objects, "data", "b"), [("a", "t")], HandExecutor()).proofs == {source(0): proof(1)}
@@ -37,7 +38,7 @@ def test_proofs_are_stored_below_the_region_of_the_file() -> None:
 
 def test_only_requested_paths_are_read() -> None:
     store = ProofStore(MemoryObjectStore(), "data", "a")
-    store.record({source(0): proof(1), source(0, "u"): proof(2), source(1, "t", "id"): proof(3)})
+    store.record({source(0): proof(1), source(0, "u"): proof(2), source(1, "t", "id"): proof(3)}, NOW)
     assert read_each(store, [("a", "t"), ("a", "t@id"), ("a", "never")], HandExecutor()).proofs == {
         source(0): proof(1),
         source(1, "t", "id"): proof(3),
@@ -48,7 +49,7 @@ def test_proofs_that_cannot_be_decoded_are_unknown_and_named() -> None:
     """Those of other archive paths are read all the same."""
     objects, key = MemoryObjectStore(), f"data/a/_control/v1/proven/a/t/{7:020d}"
     store = ProofStore(objects, "data", "a")
-    store.record({source(0): proof(1), source(0, "u"): proof(2)})
+    store.record({source(0): proof(1), source(0, "u"): proof(2)}, NOW)
     objects.put_new(key, io.BytesIO(b"damaged"), 7)
     found = read_each(store, [("a", "t"), ("a", "u")], HandExecutor())
     assert found.proofs == {source(0, "u"): proof(2)}
@@ -58,7 +59,18 @@ def test_proofs_that_cannot_be_decoded_are_unknown_and_named() -> None:
     with pytest.raises(MalformedEvent, match=f"^{key}: not proofs"):
         store.proofs("a", "t")
     with pytest.raises(MalformedEvent, match=f"^{key}: not proofs"):
-        store.record({source(0): proof(1)})
+        store.record({source(0): proof(1)}, NOW)
+
+
+def test_a_proof_by_a_clock_that_was_ahead_hides_no_later_one() -> None:
+    """`status` went on saying that the partition was whole."""
+    store = ProofStore(MemoryObjectStore(), "data", "a")
+    ahead = proof(60 * 24 * 365)
+    store.record({source(0): ahead, source(1): ahead}, ahead.at)
+    store.record({source(0): proof(90, is_whole=False)}, NOW)
+    assert store.proofs("a", "t") == {0: proof(90, is_whole=False), 1: ahead}
+    store.record({source(0): proof(80)}, NOW)
+    assert store.proofs("a", "t")[0] == proof(90, is_whole=False), "it began before"
 
 
 RECORDS = st.lists(
@@ -73,7 +85,7 @@ def test_each_partition_keeps_its_latest_proof(records: list[dict[int, Proof]]) 
     objects = MemoryObjectStore()
     store, wanted = ProofStore(objects, "data", "a"), dict[int, Proof]()
     for record in records:
-        store.record({source(p): one for p, one in record.items()})
+        store.record({source(p): one for p, one in record.items()}, NOW)
         for p, one in record.items():
             if p not in wanted or wanted[p].at <= one.at:
                 wanted[p] = one

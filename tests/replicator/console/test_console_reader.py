@@ -35,7 +35,8 @@ def test_both_flows() -> None:
     world = ConsoleWorld()
     world.archived("mine", partitions=2, stored=90, end=100)
     world.delivered("theirs", stored=90, at=60)
-    ProofStore(world.objects, "data", HERE).record({MINE: Proof(at=world.clock.at, next_offset=90, is_whole=True)})
+    proof = Proof(at=world.clock.at, next_offset=90, is_whole=True)
+    ProofStore(world.objects, "data", HERE).record({MINE: proof}, world.clock.at)
     state = read(world)
     assert state.egress.value is not None
     assert state.ingress.value is not None

@@ -363,7 +363,7 @@ def test_proofs_that_cannot_be_decoded_hide_no_partition() -> None:
     cluster = Cluster()
     holed(cluster)
     objects = cluster.world.objects.memory
-    ProofStore(objects, "data", "a").record({SOURCE: Proof(at=NOW, next_offset=15, is_whole=True)})
+    ProofStore(objects, "data", "a").record({SOURCE: Proof(at=NOW, next_offset=15, is_whole=True)}, NOW)
     (key,) = (one.key for one in objects.list("data/a/_control/v1/proven/"))
     objects.replace(key, b"rubbish")
     status = cluster.status()
