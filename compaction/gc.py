@@ -228,6 +228,7 @@ class Collector:
             why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans again"
             report.refused[str(plan.source)] = why
             return
+        self._end_losses(plan)
         for offsets in plan.unexplained(self.control.gaps.ranges(plan.source)):
             self._record(plan, offsets)
         self._join_gaps(plan)
@@ -244,6 +245,14 @@ class Collector:
             log_fields.END: plan.deletions[-1].segment.offsets.end,
         }
         log.info("segments_expired", extra=fields)
+
+    def _end_losses(self, plan: Expiry) -> None:
+        """Remove the record of a loss that segments cover, so that it was archived after all: once they are gone, it
+        would count as lost again. Until then they are there, and need no record."""
+        removed = (segment.offsets for segment in plan.segments)
+        if ended := self.control.gaps.losses_within(plan.source, [*removed, *plan.remaining.runs]):
+            with durable(Step.REMOVE_GAPS):
+                self.control.gaps.remove(ended)
 
     def _record(self, plan: Expiry, offsets: OffsetRange, *parts: RecordedGap) -> None:
         """`parts`: earlier records of the same offsets, whose watermarks are included."""

@@ -100,8 +100,18 @@ class GapStore:
                         found[offsets] = gap
         return [[found[offsets] for offsets in group] for group in coverage.adjoining(found) if len(group) > 1]
 
+    def losses_within(self, source: SourcePartition, covered: Collection[OffsetRange]) -> Sequence[RecordedGap]:
+        """Recorded losses of which `covered` contains every offset. Gaps that cannot be decoded are left out. One
+        listing, and one request for each gap within."""
+        found = []
+        for offsets, key in self._keys(source).items():
+            if not coverage.uncovered(covered, offsets):
+                with contextlib.suppress(MalformedEvent, SegmentNotFound):
+                    found.append(decode_gap(source, offsets, read_object(self.objects, key)))
+        return [gap for gap in found if gap.is_loss]
+
     def remove(self, gaps: Collection[RecordedGap]) -> None:
-        """Remove records that a wider one replaces."""
+        """Remove records that a wider one replaces, or that are not true any more."""
         self.objects.delete_many([gap_key(self.prefix, gap.source, gap.offsets) for gap in gaps])
 
     def sources(self, region: str, path: str | None = None) -> Sequence[SourcePartition]:

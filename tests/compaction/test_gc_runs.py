@@ -20,8 +20,9 @@ from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.keys import gap_key, lease_prefix, quarantine_key
 from formats.control.quarantine import Quarantined
-from formats.coverage import Gap, explained_until, steps
+from formats.coverage import Gap, explained_until, joined, steps
 from formats.errors import StoreUnavailable
+from formats.gap_acceptance import losses
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, region_prefix
 from infra.archive.lease import NAME
 from infra.archive.segments import SegmentStore
@@ -156,6 +157,27 @@ def test_records_of_earlier_runs_become_one_and_those_of_other_reasons_stay() ->
     assert [gap.offsets for gap in gaps] == ranges((0, 9), (10, 14), (15, 19), (20, 39))
     assert gaps[:3] == [retained, lost, accepted]
     assert (gaps[3].reason, gaps[3].low, gaps[3].high) == (RETENTION, 0, 100)
+
+
+@pytest.mark.parametrize("daily", [False, True], ids=["with others", "alone"])
+def test_a_loss_that_was_archived_later_is_none_once_retention_removes_it(daily: bool) -> None:
+    """`status`, `gaps` and the RPO of a drill counted it as lost at the source again."""
+    archive = filled(*(segment(10 * n, 10 * n + 9) for n in range(8 if daily else 10)))
+    filled_later, lost = (
+        RecordedGap(source=SOURCE, offsets=one, reason="late", low=20, high=30, recorded_at=T0)
+        for one in ranges((10, 19), (200, 209))
+    )
+    for gap in (filled_later, lost):
+        archive.control.gaps.record(gap)
+    for _ in range(3 if daily else 1):
+        collected(archive)
+        stored = joined(one.offsets for one in archive.segments())
+        assert losses(archive.control.gaps.of(SOURCE), (), stored) == [lost.offsets]
+        archive.time += DAY
+    assert archive.segments()[0] == segment(30, 39)
+    assert explained_until(archive.control.gaps.ranges(SOURCE), 0) == 30
+    removed = [gap.offsets for gap in archive.control.gaps.of(SOURCE) if gap.reason == RETENTION]
+    assert removed == ranges((0, 29)), "one record of all that was removed"
 
 
 def test_an_unreadable_gap_record_is_left_unchanged() -> None:
