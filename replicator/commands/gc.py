@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from formats.errors import ReplicatorError
 from replicator.commands.compact import print_report, report_json
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.output import (
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from replicator.config import Config, S3Settings
 
+COVERED = "--covered"
+
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, each with its reason.")]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", metavar="NAME", help="Clean up only this topic; may be repeated.")
 ]
 Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more of a topic than max_delete_percent.")]
-Covered = Annotated[bool, typer.Option("--covered", help="Also delete segments that larger ones provably contain.")]
+Covered = Annotated[bool, typer.Option(COVERED, help="Also delete segments that larger ones provably contain.")]
 
 
 def gc(  # noqa: PLR0917 -- options of a command
@@ -112,7 +115,11 @@ def _collect(
         ended_by_signal(retention.stop),
     ):
         report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)
-        return report, retention.clean(topics, dry_run=dry_run) if covered else None
+        try:
+            return report, retention.clean(topics, dry_run=dry_run) if covered else None
+        except ReplicatorError as error:  # what was removed before is reported all the same
+            report.failed[COVERED] = str(error)
+            return report, None
 
 
 # --- what is printed
