@@ -129,7 +129,7 @@ def print_report(report: CompactionReport, *, dry_run: bool) -> None:
         if rows:
             head = ["partition", "merged", "into", "deleted", "records", "read", "stored"]
             print_text(table(head, rows))
-        else:
+        elif not report.outcomes:
             print_text("  nothing to do")
     for outcome in report.failed:
         print_text(f"not done: {outcome.segment}: {outcome.error}")
