@@ -145,7 +145,7 @@ def print_result(
             print_text(f"! {reason}")
     elif plan.groups is not None and plan.groups.partitions:
         print_text("no group was set: that comes when every partition is done")
-    if not records and all(outcome.is_done for outcome in outcomes):
+    if not records and all(one.is_done and one.is_whole and not one.is_partial for one in outcomes):
         print_text("nothing was left to do")
 
 

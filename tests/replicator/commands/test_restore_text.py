@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,23 @@ def test_counts_without_those_of_an_earlier_attempt_are_at_least(capsys: pytest.
     _, _, total, why = capsys.readouterr().out.splitlines()
     assert total.startswith("at least 5 records, 2.0 KiB")
     assert why.startswith("an earlier attempt of its Spark task restored a part: a/t/0: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_none"),
+    [({}, True), ({"is_partial": True}, False), ({"expired": ((0, 9),)}, False), ({"missing": ((0, 9),)}, False)],
+    ids=["done before", "by an earlier attempt", "expired", "missing"],
+)
+def test_nothing_was_left_to_do_where_all_was_there_before(
+    capsys: pytest.CaptureFixture[str], changes: dict[str, Any], *, is_none: bool
+) -> None:
+    world = restorable()
+    world.put(0, 9)
+    outcome = RestoreOutcome(
+        source="a/t/0", target="copy/0", records=0, size_bytes=0, next_offset=10, is_done=True, **changes
+    )
+    print_result(Restoring(world).plan, [outcome], (), timedelta(seconds=2), {})
+    assert ("nothing was left to do" in capsys.readouterr().out) == is_none
 
 
 def test_what_a_plan_says_of_its_moment() -> None:
