@@ -31,6 +31,8 @@ def replica_check(config: Config, store: SegmentStore, stop: Stop, opened: ExitS
     there = SegmentStore(stored_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def is_synced(segment: Segment) -> bool:
+        if segment.source.region != config.region:  # a copy of another region's archive, which sync copies nowhere
+            return False
         by_level = not sync.levels or segment.level in sync.levels
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
