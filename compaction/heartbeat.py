@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from formats.errors import ReplicatorError
-from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
+from infra.archive.job_heartbeats import SPAN, Heartbeat, HeartbeatStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock
 
-SPAN = timedelta(minutes=10)
 BEATS = 3  # per span, so that one may fail
 
 log = logging.getLogger(__name__)

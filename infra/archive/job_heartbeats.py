@@ -2,14 +2,15 @@
 
     {prefix}/{region}/_control/v1/heartbeats/{owner}/{number:020d}
 
-A process removes its heartbeat when it ends; that of a dead process counts until `until`.
+A process removes its heartbeat when it ends; that of a dead process counts until `until`, and no longer than SPAN after
+it was written by the store's clock, as a lease does: its own may have been ahead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from formats.codec import Codec
@@ -18,6 +19,7 @@ from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
+SPAN = timedelta(minutes=10)  # that a heartbeat counts
 STALE_AFTER = timedelta(days=1)  # after this, others remove the heartbeat of a dead process
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.:-]")
 
@@ -47,9 +49,10 @@ class HeartbeatStore:
     def all(self) -> Sequence[Heartbeat]:
         """The latest heartbeat of each process, including dead processes."""
         folder = heartbeats_prefix(self.prefix, self.region)
-        owners = dict.fromkeys(item.key[: item.key.rindex("/") + 1] for item in self.objects.list(folder))
-        found = [Numbered(self.objects, prefix).decoded(decode) for prefix in owners]
-        return [one for one in found if one is not None]
+        # in key order: of each process the last one
+        written_at = {item.key[: item.key.rindex("/") + 1]: item.modified_at for item in self.objects.list(folder)}
+        found = [(Numbered(self.objects, prefix).decoded(decode), at) for prefix, at in written_at.items()]
+        return [replace(one, until=min(one.until, at + SPAN)) for one, at in found if one is not None]
 
     def sweep(self, now: datetime) -> None:
         """Remove heartbeats of processes that died long ago."""

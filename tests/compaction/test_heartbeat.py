@@ -74,6 +74,19 @@ def test_the_heartbeat_of_a_dead_process_counts_until_it_expires_unless_known_de
     assert seen(archive).processes == []
 
 
+def test_a_dead_process_whose_clock_was_ahead_counts_no_longer_than_others() -> None:
+    """`status` named it, and the next run of its jobs, until its time had come."""
+    archive = Archive()
+    ahead = timedelta(days=400)
+    heartbeats(archive).beat(Heartbeat(owner="ahead:1:word", jobs=("nightly",), until=T0 + ahead + SPAN))
+    assert [one.owner for one in seen(archive).processes] == ["ahead:1:word"]
+    archive.time += SPAN
+    assert (seen(archive).processes, next_runs(archive)["nightly"]) == ([], False)
+    archive.time += STALE_AFTER + timedelta(seconds=1)
+    heartbeats(archive).sweep(archive.time)
+    assert not list(archive.memory.list(""))
+
+
 def test_old_heartbeats_are_removed_by_the_next_process() -> None:
     archive = Archive()
     heartbeats(archive).beat(Heartbeat(owner="old:1:word", jobs=(), until=T0))
