@@ -35,6 +35,7 @@ from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_catalog import FakeCatalogAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.ingress.world import REGION, World
+from tests.replicator.restore.planned import plan as plan_of
 from tests.replicator.restore.restoring import without_clients
 
 CONFIG = from_mapping({"region": REGION, "s3": {"bucket": "b"}})
@@ -334,6 +335,40 @@ def test_there_is_no_rpo_where_a_partition_is_not_back(
     monkeypatch.setattr("replicator.drill.Restore", EndedRestore)
     drilled = OldestRecord(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop())
     assert (drilled.behind_seconds, drilled.behind_unknown, drilled.is_good) == (behind, unknown, behind is not None)
+
+
+@pytest.mark.parametrize("removed", ["", "before it was read", "since"])
+def test_what_retention_removed_after_it_was_restored_is_not_called_unequal(
+    monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """The topic rightly has more than the archive has by then."""
+    world = World()
+    for start in (0, 10):
+        world.put(start, start + 9)
+    unequal = {"kind": "target", "source": "a/t/0", "target": "t/0", "equal": False, "records": 0, "wanted": None}
+    unequal |= {"found": None, "difference": "offset 3 differs", "unreadable": ""}
+
+    class RemovingRestore(Restore):
+        def plan(self) -> RestorePlan:
+            return plan_of(world)
+
+        def run(self, *_: object) -> Sequence[RestoreOutcome]:
+            if removed:
+                world.record_gap(0, 9)
+            return [outcome(0, expired=((0, 9),) if removed == "before it was read" else ())]
+
+    class Unequal(OldestRecord):
+        def _compared(self, *_: object) -> Sequence[Mapping[str, Any]]:
+            return [unequal]
+
+    without_clients(world, monkeypatch)
+    monkeypatch.setattr("replicator.drill.open_archive", lambda *_: world.archive)
+    monkeypatch.setattr("replicator.drill.Restore", RemovingRestore)
+    *_, last = Unequal(config=CONFIG, scratch=SCRATCH, selection=SELECTION).run(Stop()).differences
+    if removed == "since":
+        assert last == "a/t/0: not compared: [0,9] was removed by retention since it was restored"
+    else:
+        assert last.endswith("offset 3 differs")
 
 
 def test_what_egress_reported_and_is_not_stored_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
