@@ -23,7 +23,7 @@ from compaction.retention_settings import RetentionSettings
 from compaction.thinning import GenerationThinner, ThinnedKind
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.lease import Lease
-from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
+from formats.errors import MalformedKey, ReplicatorError
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, parse_key, region_prefix
 from formats.topic_selection import select
 from infra.archive.control import ControlStore
@@ -124,11 +124,7 @@ class Collector:
     # --- planning: nothing is changed ---
 
     def _plan(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
-        try:
-            quarantined = self.control.quarantine.all(self.region)
-        except MalformedEvent as error:  # the quarantined object is unknown
-            report.refused[self.region] = f"a quarantine cannot be read: {error}"
-            return
+        quarantined = self.control.quarantine.all(self.region)
         horizon, expiries = SegmentHorizon(), list[Expiry]()
         for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
             stored = list(infos)

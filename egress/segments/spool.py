@@ -38,7 +38,7 @@ _USED = 0.75  # of the available space: records being encoded when reading stops
 
 
 class SpoolFile(RawIOBase):
-    """Written sequentially by one thread, then read by one. Not thread safe."""
+    """Written sequentially by one thread, then read by one. Not thread safe, but for `remove`."""
 
     def __init__(self, spool: Spool, number: int) -> None:
         super().__init__()
@@ -48,6 +48,7 @@ class SpoolFile(RawIOBase):
         self._in_memory = self._in_file = 0
         self._on_disk = False  # whether there may be a file
         self._append_at = _APPEND_BYTES  # bytes in memory
+        self._removing = threading.Lock()
 
     def writable(self) -> bool:
         return True
@@ -91,8 +92,9 @@ class SpoolFile(RawIOBase):
     def remove(self) -> None:
         """May be called more than once. A file that the disk does not let go stays until the spool is closed: what
         becomes of the segment does not depend on it."""
-        in_memory, in_file = self._in_memory, self._in_file
-        self._pieces, self._in_memory, self._in_file = [], 0, 0
+        with self._removing:  # a segment may be discarded while its upload ends
+            in_memory, in_file = self._in_memory, self._in_file
+            self._pieces, self._in_memory, self._in_file = [], 0, 0
         self._spool.account(-in_memory, on_disk=False)
         self._spool.account(-in_file, on_disk=True)
         was_on_disk, self._on_disk = self._on_disk, False

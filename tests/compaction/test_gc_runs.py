@@ -346,10 +346,13 @@ class TestRefused:
         archive.objects.meanwhile = six_minutes
         assert archive.collector(WEEK).run(lease).refused == {}
 
-    def test_a_quarantine_that_cannot_be_read(self) -> None:
+    def test_a_quarantine_that_cannot_be_decoded_keeps_its_segment_alone(self) -> None:
         archive = ten_days()
-        archive.memory.put_new(quarantine_key(PREFIX, OLD[0]), io.BytesIO(b"{"), 1)
-        assert "cannot be read" in self.refused(archive)
+        key = quarantine_key(PREFIX, OLD[0])
+        archive.memory.put_new(key, io.BytesIO(b"{"), 1)
+        assert "is quarantined" in self.refused(archive)
+        (found,) = archive.control.quarantine.all(SOURCE.region).values()
+        assert found.reason.startswith(f"{key}: ")
 
     def test_the_newest_kept_segment_is_gone(self) -> None:
         archive = ten_days()

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 
+from formats.control.keys import quarantine_key
 from formats.control.quarantine import Quarantined
 from formats.errors import MalformedEvent
 from formats.segment import format_key
@@ -118,6 +119,9 @@ def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
     archive.control.quarantine.record(name, later)
     assert archive.control.quarantine.all(REGION) == {name: later}
     assert archive.control.quarantine.all("elsewhere") == {}
+    archive.memory.replace(quarantine_key(PREFIX, name), b"{")
+    archive.control.quarantine.record(name, later)
+    assert archive.control.quarantine.of(name) == later, "one that cannot be decoded is replaced"
     archive.memory.delete_many([format_key(PREFIX, name)])
     assert archive.control.quarantine.all(REGION) == {}
 
