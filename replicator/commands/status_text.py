@@ -11,7 +11,8 @@ from infra.archive.proofs import Proof
 from infra.settings.units import format_age
 from replicator.commands.client_lag import lag_table
 from replicator.commands.status_remedies import release_command, seed_command, skip_command
-from replicator.status.egress import EgressPartitionStatus, EgressStatus
+from replicator.status.egress import EgressStatus
+from replicator.status.egress_partition import EgressPartitionStatus
 from replicator.status.ingress import IngressStatus
 from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag

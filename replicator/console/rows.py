@@ -15,7 +15,8 @@ from replicator.console.state import (
     PartitionRow,
     SourceRegion,
 )
-from replicator.status.egress import EgressPartitionStatus, EgressStatus
+from replicator.status.egress import EgressStatus
+from replicator.status.egress_partition import EgressPartitionStatus
 from replicator.status.ingress import IngressStatus
 from replicator.status.ingress_partition import IngressPartition
 from replicator.status.lag import PartitionLag

@@ -26,15 +26,9 @@ from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from replicator.commands.status_text import print_egress
 from replicator.config import EgressSettings, EgressTopicSettings
-from replicator.status.egress import (
-    NO_END,
-    EgressPartitionStatus,
-    EgressSources,
-    EgressStatus,
-    explain_losses,
-    partition_status,
-    settled_below,
-)
+from replicator.status.egress import EgressSources, EgressStatus
+from replicator.status.egress_partition import NO_END, EgressPartitionStatus, partition_status, settled_below
+from replicator.status.recorded import explain_losses
 from tests.fakes.cluster_facts import FakeGroups, FakeProbe
 from tests.fakes.executors import HandExecutor
 from tests.ingress.world import World

@@ -13,7 +13,8 @@ from formats.control.watermarks import TopicWatermarks
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
 from infra.contracts.cluster import LogEnds
-from replicator.status.egress import EgressPartitionStatus, EgressStatus
+from replicator.status.egress import EgressStatus
+from replicator.status.egress_partition import EgressPartitionStatus
 from replicator.top.frame import frame
 from replicator.top.snapshot import (
     FlowName,
