@@ -119,6 +119,7 @@ def test_what_is_missing_for_good_is_an_error_unless_it_may_be_lost(spark: Spark
     assert flat(lost) == places(0, 6 * ROWS, ROWS)
 
 
+@pytest.mark.long
 def test_a_recorded_gap_is_passed(spark: SparkSession, archive: Archive) -> None:
     source = archive.source(0)
     archive.store.delete_many([Segment(source, 0, OffsetRange(50, 99))])
@@ -137,6 +138,7 @@ def test_it_starts_where_it_is_asked_to(spark: SparkSession, archive: Archive) -
     assert flat(drain(spark, archive, partition="1", startingOffsets="latest")) == places(1, 0, 4 * ROWS)
 
 
+@pytest.mark.long
 def test_from_the_latest_on(spark: SparkSession, archive: Archive) -> None:
     assert drain(spark, archive, startingOffsets="latest") == []
     store(archive, archive.source(1), 4 * ROWS)
@@ -164,6 +166,7 @@ def test_new_incarnations_are_found_at_the_first_trigger_and_then_now_and_then(a
     assert len(batches[0]) == 2
 
 
+@pytest.mark.long
 def test_nothing_is_written(spark: SparkSession, archive: Archive) -> None:
     frame = spark.range(1)
     with pytest.raises(AnalysisException, match=r"one writer for each partition.*backfill"):
@@ -174,6 +177,7 @@ def test_nothing_is_written(spark: SparkSession, archive: Archive) -> None:
         refused.start().awaitTermination(60)
 
 
+@pytest.mark.long
 def test_options_of_the_other_kind_are_refused(spark: SparkSession, archive: Archive) -> None:
     with pytest.raises(PySparkException, match=r"maxBytesPerTrigger: an option of spark.readStream only"):
         archive.load(spark, maxBytesPerTrigger="1MiB").count()
@@ -181,6 +185,7 @@ def test_options_of_the_other_kind_are_refused(spark: SparkSession, archive: Arc
         drain(spark, archive, offsets="0-9")
 
 
+@pytest.mark.long
 def test_kafkas_columns(spark: SparkSession, archive: Archive) -> None:
     frame = archive.load(spark, columnNames="kafka")
     assert frame.schema == spark.createDataFrame([], KAFKA_COLUMNS).schema
@@ -194,6 +199,7 @@ def place(row: tuple[object, ...]) -> tuple[int, int]:
     return int(str(row[3])), int(str(row[4]))
 
 
+@pytest.mark.long
 def test_a_view_with_columns_of_its_own(spark: SparkSession, archive: Archive) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW few (partition INT, offset BIGINT) USING segments "

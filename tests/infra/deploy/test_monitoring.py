@@ -72,7 +72,7 @@ def test_every_panel_asks_for_metrics_that_exist() -> None:
 
 def test_every_series_of_a_panel_is_served() -> None:
     """By `/metrics` of a registry as a process has it."""
-    served = set(re.findall(r"^# TYPE (\S+)", PrometheusMetrics().page("").text, re.M))
+    served = set(re.findall(r"^# TYPE (\S+)", PrometheusMetrics().page("application/openmetrics-text").text, re.M))
     for title, expression in dashboards.expressions():
         for series in _NAME.findall(expression):
             assert f"replicator_{metric_of(series)}" in served, title
