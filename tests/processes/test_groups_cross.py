@@ -130,7 +130,6 @@ def crossed(site: Site) -> Iterator[Crossed]:
         site.stop(egress, ingress)
 
 
-@pytest.mark.long
 def test_m14_m17_a_group_at_any_offset_continues_at_its_record(site: Site) -> None:
     with crossed(site) as found:
         for group in found.groups:
