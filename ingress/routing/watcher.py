@@ -52,7 +52,10 @@ class DestinationWatcher:
     _stopped: Collection[SourcePartition] = ()  # as `found` has them
     _grown: set[tuple[str, str]] = field(default_factory=set)  # paths with a new partition, for the next refresh
     _asked: frozenset[tuple[str, str]] = frozenset()  # the same, of the refresh in flight
-    _confirming: Lookups[TopicPartition, Mapping[str, TopicFacts]] = field(init=False)
+    _confirming: Lookups[tuple[str, int], Mapping[str, TopicFacts]] = field(init=False)  # by topic and question
+    _questions: int = 0
+    _last_question: dict[str, int] = field(default_factory=dict)  # by topic
+    _unconfirmed: dict[str, set[TopicPartition]] = field(default_factory=dict)  # by topic: of its last question
 
     def __post_init__(self) -> None:
         self._refresh, self._confirming = Lookup(self.pool), Lookups(self.pool)
@@ -125,19 +128,30 @@ class DestinationWatcher:
         deleted and created again as if nothing had happened, so facts from before the assignment may be of the old
         topic."""
         asked = {p for p in partitions if p.topic in self.found.destinations}
-        if asked:
-            self._confirming.ask(asked, self.finder.facts, {p.topic for p in asked})
+        if not asked:
+            return
+        self._questions += 1
+        topics = {p.topic for p in asked}
+        for partition in asked:
+            self._unconfirmed.setdefault(partition.topic, set()).add(partition)
+        self._last_question |= dict.fromkeys(topics, self._questions)
+        self._confirming.ask({(topic, self._questions) for topic in topics}, self.finder.facts, topics)
 
     def confirmed(self, now: datetime) -> list[TopicPartition]:
-        """Partitions whose topics are confirmed, with their facts in `found`. The next refresh reports the others."""
+        """Partitions whose topics are confirmed, with their facts in `found`. The next refresh reports the others. Only
+        the last question about a topic counts: the answer to an earlier one may be of before a partition's last
+        assignment."""
         partitions: list[TopicPartition] = []
         for asked, outcome in self._confirming.collect():
+            last = {topic for topic, question in asked if self._last_question.get(topic) == question}
+            waiting = {topic: self._unconfirmed.pop(topic) for topic in last}
             match outcome:
                 case Answer(value=facts):
                     self._failures.succeeded(Attempt.DESTINATIONS)
-                    self.found = self.found.with_facts(facts)
+                    there = {topic: facts[topic] for topic in last if topic in facts}  # others are being deleted
+                    self.found = self.found.with_facts(there)
                     self._counts = _counts(self.found)
-                    partitions += sorted(p for p in asked if p.topic in facts)  # else it is being deleted
+                    partitions += sorted(partition for topic in there for partition in waiting[topic])
                 case Failed(error=error):
                     log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
                     self._failures.failed(Attempt.DESTINATIONS, str(error), now)

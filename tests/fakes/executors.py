@@ -3,6 +3,7 @@
 pool = HandExecutor()              runs everything inside `submit`
 pool.holding = True                from now on jobs wait,
 pool.run_next() / pool.run_all()   until they are run here, in order
+pool.run_last()                    the one submitted last, before those that wait: they take longer
 pool.drop_all()                    the process died: they never run
 """
 
@@ -33,8 +34,15 @@ class HandExecutor(Executor):
             self.run_all()
         return future
 
+    def run_last(self) -> None:
+        self._run(self._jobs.pop())
+
     def run_next(self) -> None:
-        future, job = self._jobs.popleft()
+        self._run(self._jobs.popleft())
+
+    @staticmethod
+    def _run(submitted: tuple[Future[Any], Callable[[], Any]]) -> None:
+        future, job = submitted
         try:
             answer = job()
         except Exception as error:  # as a thread pool: the future carries it

@@ -161,6 +161,32 @@ def test_destination_created_again_is_noticed_when_its_partitions_come_back(worl
     assert "created again" in process.stopped[str(SOURCE)]
 
 
+def test_facts_from_before_a_partition_came_back_do_not_count_for_its_new_assignment(world: World) -> None:
+    """The answer was on its way when the topic was created again, and the partition revoked and assigned again."""
+    world.put(0, 3)
+    process = joined(world)
+    process.placement.revoke(C)
+    process.turn()
+    process.pool.holding = True
+    process.placement.assign(C)
+    process.control()
+    process.pool.run_all()  # answered, and not collected yet
+    world.admin.ids["copy"] = "another"
+    world.put(4, 5)
+    process.placement.revoke(C)
+    process.placement.assign(C)
+    process.control(2)
+    while process.pool.waiting > 1:  # the question about the new assignment takes longer
+        process.pool.run_last()
+    process.turn(4)
+    assert world.offsets(C) == numbers((0, 3)), "the new topic gets nothing from the middle on"
+    process.pool.holding = False
+    process.pool.run_all()
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "created again" in process.stopped[str(SOURCE)]
+
+
 def test_assignment_that_cannot_be_confirmed_is_asked_about_again(world: World) -> None:
     world.put(0, 3)
     process = Process(world)
