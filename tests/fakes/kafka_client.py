@@ -7,6 +7,7 @@ cluster.log(P).visible                 what a consumer reads that skips what is 
 cluster.late = 3                       a marker is in the log only when its end was asked for so often
 cluster.unregistered = 1               the next transaction without a record ends before its partition is registered
 cluster.dies_after = 5                 the process ends once so many more records are in a log
+cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
 
 Of an aborted transaction a marker is written, after its answer: what is sent meanwhile may lie before it. A producer
@@ -21,9 +22,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from infra.contracts.cluster import LogEnds, TopicPartition
 
-Callback = Callable[[object, "Acknowledged"], None]
+Callback = Callable[[object, "Acknowledged | None"], None]
 
 
 class ProcessEnds(BaseException):
@@ -89,6 +92,7 @@ class MemoryCluster:
         self.logs = defaultdict[TopicPartition, MemoryLog](MemoryLog)
         self.late, self.unregistered = 0, 0
         self.dies_after: int | None = None
+        self.refuses: set[bytes] = set()
         self.open: dict[str, _Transaction] = {}
         self.ending: dict[str, _Transaction] = {}  # aborted, by id: their markers are to come
 
@@ -138,7 +142,8 @@ class MemoryCluster:
 
 
 class MemoryProducer:
-    """As a confluent_kafka.Producer. Without transactions a poll sends what is queued; with them a flush does."""
+    """As a confluent_kafka.Producer. Without transactions a poll sends what is queued; with them, or where
+    records are refused, a flush does."""
 
     def __init__(self, cluster: MemoryCluster, name: str) -> None:
         self._cluster, self._name = cluster, name
@@ -165,7 +170,7 @@ class MemoryProducer:
             self._transaction.partitions.add(TopicPartition(topic, partition))
 
     def poll(self, timeout: float) -> int:
-        return 0 if self._name else self._send()
+        return 0 if self._name or self._cluster.refuses else self._send()
 
     def flush(self, timeout: float) -> int:
         self._send()
@@ -206,6 +211,9 @@ class MemoryProducer:
                     raise ProcessEnds("while records are sent")
                 self._cluster.dies_after -= 1
             partition, entry, callback = self._queue.pop(0)
+            if entry.value in self._cluster.refuses:
+                self._refuse(callback)
+                return sent
             log = self._cluster.log(partition)
             if self._name:
                 self._transaction.entries.append(entry)
@@ -215,3 +223,13 @@ class MemoryProducer:
                 callback(None, Acknowledged(log.end - 1))
             sent += 1
         return sent
+
+    def _refuse(self, callback: Callback | None) -> None:
+        """As under `enable.gapless.guarantee`."""
+        behind, self._queue = [one for *_, one in self._queue], []
+        for reported, code in [
+            (callback, KafkaError.MSG_SIZE_TOO_LARGE),
+            *((b, KafkaError._PURGE_QUEUE) for b in behind),
+        ]:
+            if reported is not None:
+                reported(KafkaError(code), None)

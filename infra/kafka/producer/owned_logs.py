@@ -4,8 +4,9 @@
        │                                                        └─ no process has written to it before ───────> ready
        └─ ready: the end is read once in each call of `deliver`; it may have moved, and never backwards
 
-A log is forgotten when its partition's part of a call fails, unless the next attempt follows at once: records of this
-process may still arrive then, too, and the wait begins again.
+A log is forgotten when its partition's part of a call fails: records of this process may still arrive then, too, where
+it ends is not known, and the wait begins again. It is not where all that was sent is acknowledged and the next attempt
+follows at once.
 
 A log that its last owner has left for certain needs no wait, either: `handover` says where it ended then.
 
@@ -103,7 +104,7 @@ class OwnedLogs:
         found = [one for one in self._logs.values() if epochs is None or one.epoch in epochs]
         for one in found:
             del self._logs[one.partition]
-        return [one for one in found if one.is_taken and one.is_quiet and not one.lingers]
+        return [one for one in found if one.is_taken and one.is_quiet]
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
         """All that was sent to these is acknowledged."""
@@ -115,8 +116,7 @@ class OwnedLogs:
         target = self._logs.get(failure.partition)
         if target is None or not target.is_ready:
             return
-        target.lingers |= not target.is_quiet
-        if failure.kind is not FailureKind.RETRY_NOW:
+        if failure.kind is not FailureKind.RETRY_NOW or not target.is_quiet:
             del self._logs[failure.partition]
 
     def forget(self) -> None:

@@ -58,7 +58,6 @@ class PreservedLog:
     is_ready: bool = False
     is_taken: bool = False  # a record says so, before the first one of this owner
     is_quiet: bool = True  # all that this owner has sent is acknowledged
-    lingers: bool = False  # or a part of it was given up, and may still arrive
 
 
 @dataclass(slots=True)

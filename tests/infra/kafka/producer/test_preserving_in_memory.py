@@ -346,6 +346,19 @@ class TestWriter:
         assert found(cluster) == values([0, 2])
         assert positions(cluster) == [3]
 
+    def test_what_is_dropped_beside_a_refused_record_is_no_tail_that_was_lost(self, cluster: MemoryCluster) -> None:
+        writer = writer_of(cluster)
+        first = run_here([0, 1], position=0, next_offset=2, partition=OTHER)
+        assert deliver(writer, first) == []
+        runs = run_here([0, 1], position=0, next_offset=2), run_here([2], position=2, next_offset=3, partition=OTHER)
+        cluster.refuses = {b"1"}
+        failures = {failed.partition: failed.kind for failed in writer.deliver(runs, should_stop=never)}
+        assert failures == {HERE: FailureKind.RETRY_NOW, OTHER: FailureKind.RETRY_NOW}
+        cluster.refuses = set()
+        assert deliver(writer, *runs) == []
+        assert found(cluster) == values([0, 1])
+        assert found(cluster, OTHER) == values([0, 1, 2])
+
     def test_a_hole_of_the_limit_is_filled_and_a_larger_one_is_not(self, cluster: MemoryCluster) -> None:
         writer = writer_of(cluster, hole_limit=10)
         assert deliver(writer, run_here([10], position=0, next_offset=11)) == []
