@@ -187,7 +187,8 @@ class AssignedPartition:
         self.position = Delivering(sequencer)
 
     def forget_view(self) -> None:
-        """Drop the view, to be listed again: the position may have moved back to segments that the view has dropped."""
+        """Drop the view, to be listed again: the position may have moved back to segments that the view has dropped, or
+        events are missing."""
         self.view, self.listing = SegmentView(), NotListed()
 
     def refuse(self, ask_at: datetime, *, is_forgotten: bool) -> None:

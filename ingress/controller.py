@@ -370,8 +370,10 @@ class IngressController:
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
                 for assigned in self._assignment:
-                    if assigned.sequencer is not None:  # others are listed once their position is known
+                    if assigned.sequencer is not None:
                         self._lister.begin(assigned, assigned.sequencer, full=False, reason="reset")
+                    else:  # listed once its position is known
+                        assigned.forget_view()
                 continue
             if isinstance(event, Created):
                 self._undelivered.created(event.segment)

@@ -254,6 +254,19 @@ def test_reset_of_the_log_lists_again(world: World) -> None:
     assert process.metrics.by_label("relists", reason="reset") == 2
 
 
+def test_reset_of_the_log_lists_again_what_waits_for_its_position(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.target.stop_next()
+    world.put(2, 3)
+    process.turn(2)  # its outcome is unknown
+    world.put(4, 5)
+    world.log.lose()
+    process.turn()
+    process.later(2, turns=8)
+    assert world.offsets(C) == numbers((0, 5))
+
+
 def test_log_that_is_away_is_made_up_for(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
