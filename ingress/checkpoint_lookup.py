@@ -81,12 +81,19 @@ class CheckpointLookup:
             self._lookups.ask(waiting, self._read, targets)
 
     def position(
-        self, assigned: AssignedPartition, positions: Positions, sources: Sequence[SourcePartition]
+        self,
+        assigned: AssignedPartition,
+        positions: Positions,
+        sources: Sequence[SourcePartition],
+        *,
+        overtaken: str = "",
     ) -> Sequence[Effect]:
         """Begin the partition, or begin it again, at its checkpoint; or stop it. `sources`: of all incarnations with
-        the same target. Returns effects of its new sequencer, if it has one."""
+        the same target; `overtaken`: see IncarnationSwitch. Returns effects of its new sequencer, if it has one."""
         found = positions.get(assigned.delivery_target.key)
         checkpoint = usable(assigned, None if has_only_begun_elsewhere(assigned, found) else found)
+        if overtaken and not isinstance(checkpoint, Unusable):
+            checkpoint = Unusable(overtaken)
         if isinstance(checkpoint, Unusable):
             self.assignment.stop(assigned, checkpoint.reason)
             ask_at = self.clock.now() + assigned.policy.pause(0, refused=True)

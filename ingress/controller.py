@@ -305,7 +305,12 @@ class IngressController:
     def _read_positions(self, now: datetime) -> None:
         for assigned, positions in self._checkpoint_lookup.answers(now):
             chosen = self._incarnations.current(assigned, positions)
-            effects = self._checkpoint_lookup.position(chosen, positions, self._incarnations.sources(chosen))
+            effects = self._checkpoint_lookup.position(
+                chosen,
+                positions,
+                self._incarnations.sources(chosen),
+                overtaken=self._incarnations.overtaken(chosen, positions),
+            )
             if (sequencer := chosen.sequencer) is not None:
                 self._apply(chosen, sequencer, effects)
         self._lister.ask_started()

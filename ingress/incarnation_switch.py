@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.runtime import log_fields
 from ingress.assigned_partition import AssignedPartition, PendingListing
 from ingress.assignment import Assignment
-from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
+from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere, is_of_this_topic
 from ingress.delivery.rounds import Delivery
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import Succession, SuccessionStep, Switch, succession_step
@@ -23,10 +24,27 @@ from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
 from ingress.sequencer import Sequencer
 from ingress.target_partitions import SETTLE
+from ingress.undelivered import delivery_path
 
 log = logging.getLogger(__name__)
 
 NO_ROUND = timedelta()  # to wait for: none has the partition
+
+
+@dataclass(slots=True)
+class _BegunIncarnations:
+    """Of the last positions that were asked about: thousands of partitions begin with the same ones."""
+
+    _positions: Positions | None = None
+    _keys: dict[tuple[str, str, int, str], list[CheckpointKey]] = field(default_factory=dict)  # by delivery path
+
+    def beside(self, key: CheckpointKey, positions: Positions) -> Sequence[CheckpointKey]:
+        """The keys of all incarnations that are delivered there, with its own."""
+        if positions is not self._positions:
+            self._positions, self._keys = positions, {}
+            for each in positions:
+                self._keys.setdefault(delivery_path(each), []).append(each)
+        return self._keys.get(delivery_path(key), [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +55,7 @@ class IncarnationSwitch:
     assignment: Assignment
     lister: SegmentLister
     delivery: Delivery
+    _begun: _BegunIncarnations = field(default_factory=_BegunIncarnations)
 
     def route(self, assigned: AssignedPartition) -> ArchivedTopic:
         return self.watcher.found.route(assigned.delivery_target.source, assigned.delivery_target.target.topic)
@@ -56,6 +75,28 @@ class IncarnationSwitch:
         }
         switch = succession.switch_to_begun(delivery_target.source, known, delivery_target.target_topic_id)
         return assigned if switch is None else self._switch(assigned, switch, NO_ROUND)
+
+    def overtaken(self, assigned: AssignedPartition, positions: Positions) -> str:
+        """Why nothing more of it is delivered: a later incarnation that is not known now was begun in the same target
+        topic. Empty when there is none. Order says only what is known, and its records came after."""
+        delivery_target, route = assigned.delivery_target, self.route(assigned)
+        if route.settings.on_recreate != "follow":
+            return ""
+        known = self._succession(assigned).sources
+        begun = sorted(
+            key.source.path
+            for key in self._begun.beside(delivery_target.key, positions)
+            if key.source not in known
+            and (isinstance(positions[key], CheckpointConflict) or is_of_this_topic(assigned, positions[key]))
+        )
+        if not begun:
+            return ""
+        return (
+            f"delivery to {delivery_target.target.topic} had gone on to {', '.join(begun)}, whose order among the "
+            "incarnations is not known now: what is left of this one would come after its records. Copy the missing "
+            "objects below _control/v1/places/ from the source's bucket; or, if nothing of it is to follow any more, "
+            "set on_recreate to another value than 'follow'"
+        )
 
     def begin_again(self, assigned: AssignedPartition) -> None:
         """The same incarnation, from its position, although a round may be delivering it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
+from formats.control.keys import claim_key
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.copied import LABELS, SOURCE, C, D
@@ -166,6 +169,28 @@ def test_incarnation_of_unknown_order_is_refused_and_follows_once_it_is_known() 
     process.later(DELAY, turns=8)
     assert process.stopped == {}
     assert world.offsets(C) == numbers((0, 3), (0, 2))
+
+
+@pytest.mark.parametrize("damage", ["unreadable", "missing"])
+def test_nothing_of_an_earlier_incarnation_follows_a_later_one_whose_claim_is_not_known_any_more(damage: str) -> None:
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    joined(world).later(DELAY, turns=8)
+    world.put(4, 5, notify=False)
+    key = claim_key("data", "a", "t@second")
+    world.objects.memory.delete_many([key])
+    if damage == "unreadable":
+        world.objects.memory.put_new(key, io.BytesIO(b"?"), 1)
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 3), (0, 2))
+    assert "t@second" in process.stopped[str(SOURCE)]
+    world.objects.memory.delete_many([key])
+    world.claim(1, "second")
+    world.put(3, 4, incarnation="second")
+    process.later(31, turns=8)
+    process.later(31, turns=8)
+    assert world.offsets(C) == numbers((0, 3), (0, 4))
+    assert process.stopped == {}
 
 
 def test_later_incarnation_goes_to_a_separate_topic() -> None:
