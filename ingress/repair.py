@@ -156,7 +156,9 @@ class CheckpointRepair:
             )
         after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
         begun_at, dropped = (offsets.start, 0) if before is None else (before.begun_at, before.dropped)
-        return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at, dropped=dropped))
+        kept = before is not None and before.keeps_offsets
+        after = replace(after, begun_at=begun_at, dropped=dropped, keeps_offsets=kept)
+        return Skip(skipped=skipped, before=before, after=after)
 
     def _archive_end(self, source: SourcePartition, stored: Iterable[OffsetRange]) -> int:
         """Next offset after all that is `stored`, or recorded as a gap."""
@@ -288,7 +290,10 @@ def _seeded(before: Checkpoint | CheckpointConflict | None, after: Checkpoint) -
     if not isinstance(before, Checkpoint) or before.begun_at is None or after.next_offset < before.begun_at:
         return after
     same = before.destination_topic_id == after.destination_topic_id
-    return replace(after, begun_at=before.begun_at) if same else after
+    if not same:
+        return after
+    is_empty = before.next_offset == before.begun_at and before.author is not Author.SEED  # no record is at any offset
+    return replace(after, begun_at=before.begun_at, keeps_offsets=before.keeps_offsets or is_empty)
 
 
 def _is_left_behind(

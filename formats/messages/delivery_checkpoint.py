@@ -50,18 +50,26 @@ class Checkpoint:
     dropped: int = 0  # records that the source's transform left out since then, or since an operator's seed
     keeps_offsets: bool = False  # the records before it have the source's offsets at the destination
 
+    @property
+    def follows_mapped_records(self) -> bool:
+        """Of an operator's: whether a delivery that had begun before has left records at offsets that the target
+        gave."""
+        return self.begun_at is not None and self.given_at != self.begun_at and not self.keeps_offsets
+
 
 @dataclass(frozen=True, slots=True)
 class Filled:
     """How far a destination was filled, as its writer's checkpoint says."""
 
-    next_offset: int = 0  # at the source; 0: nothing, or an operator set the position
+    next_offset: int = 0  # at the source, at least; 0: nothing, or an operator set the position
     is_mapped: bool = False  # at offsets that the target gave
 
     @classmethod
     def by(cls, checkpoint: Checkpoint | None) -> Filled:
-        if checkpoint is None or checkpoint.author is Author.SEED:
+        if checkpoint is None:
             return cls()
+        if checkpoint.author is Author.SEED:
+            return cls(checkpoint.next_offset, is_mapped=True) if checkpoint.follows_mapped_records else cls()
         if checkpoint.keeps_offsets:
             return cls(checkpoint.next_offset)
         if checkpoint.next_offset in (0, checkpoint.begun_at):  # it says only where delivery begins

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from formats.errors import BrokerUnavailable, CheckpointConflict, OtherGroup, TargetError
-from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
+from formats.messages.delivery_checkpoint import Author, Checkpoint, Filled, Parked, Skipped, still_parked
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import TopicPartition
@@ -364,6 +365,21 @@ class TestLeftBehind:
         desk.target.parked[key()] = Parked(4, "too large", NOW)
         desk.operator().skip(desk.operator().plan_skip(key(), ONE, "poison", NOW))
         assert desk.target.checkpoints[key()].begun_at == 1
+
+    @pytest.mark.parametrize("preserved", [False, True])
+    def test_both_keep_at_which_offsets_it_was_delivered(self, *, preserved: bool) -> None:
+        desk = self.begun(1, 4)
+        desk.target.checkpoints[key()] = replace(desk.target.checkpoints[key()], keeps_offsets=preserved)
+        desk.target.parked[key()] = Parked(4, "too large", NOW)
+        desk.operator().skip(desk.operator().plan_skip(key(), ONE, "poison", NOW))
+        assert Filled.by(desk.target.checkpoints[key()]).is_mapped is not preserved
+        desk.operator().seed(desk.operator().plan_seeds(sources(2), "copy", NOW, force=True))
+        assert Filled.by(desk.target.checkpoints[key()]).is_mapped is not preserved
+
+    def test_a_seed_after_the_first_checkpoint_follows_no_record(self) -> None:
+        desk = self.begun(100, 100)
+        desk.operator().seed(desk.operator().plan_seeds(sources(200), "copy", NOW, force=True))
+        assert Filled.by(desk.target.checkpoints[key()]) == Filled()
 
 
 class TestGroups:

@@ -16,7 +16,7 @@ from pyarrow import RecordBatch
 
 from formats.errors import BrokerUnavailable
 from formats.messages.checkpoint_notes import CheckpointNotes
-from formats.messages.delivery_checkpoint import POSITION, Filled, Skipped, decode, kind_of
+from formats.messages.delivery_checkpoint import POSITION, Author, Checkpoint, Filled, Skipped, decode, kind_of
 from formats.messages.offset_map import decode_page
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
@@ -406,6 +406,17 @@ class TestWriter:
             "preserve broken at 0: what lies there up to the source's offset 20 was delivered at other offsets"
         )
         assert cluster.log(HERE).end == 20, "nothing follows it"
+
+    def test_nor_is_one_emptied_whose_last_record_an_operator_skipped(self, cluster: MemoryCluster) -> None:
+        """Its position is an operator's then, but below it lies what map mode has delivered."""
+        for value in range(10, 15):
+            cluster.log(HERE).entries.append(Entry(value=b"%d" % value, key=b"k"))
+        skip = Checkpoint(16, "id", AT, Author.SEED, given_at=15, begun_at=10)
+        run = run_here([16], position=16, next_offset=17)
+        run = replace(run, checkpoint=replace(run.checkpoint, begun_at=10), filled=Filled.by(skip))
+        [failed] = deliver(writer_of(cluster), run)
+        assert failed.code == "PRESERVE_BROKEN"
+        assert list(found(cluster).values()) == [b"%d" % value for value in range(10, 15)]
 
     def test_an_owner_waits_until_the_end_stands_still(self, cluster: MemoryCluster) -> None:
         now = 100.0
