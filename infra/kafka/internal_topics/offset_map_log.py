@@ -1,13 +1,12 @@
 """The offset map's topic: pages are read as they are written, and kept on disk.
 
 A page is written again with each transaction until it is full, so of the versions that one fetch returns only the last
-is decoded.
+is decoded, in the order of these: as after a compaction.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -65,9 +64,12 @@ class KafkaOffsetMapLog:
         log.warning("offset_map_read_again", extra={TOPIC: self._topic, REASON: reason})
 
     def _apply(self, messages: Sequence[Message]) -> None:
-        versions = defaultdict[bytes, list[Message]](list)
+        versions: dict[bytes, list[Message]] = {}
         for message in messages:
-            versions[message.key() or b""].append(message)
+            key = message.key() or b""
+            some = versions.pop(key, [])  # a page counts after those that were written since its earlier versions
+            some.append(message)
+            versions[key] = some
         malformed = [one for some in versions.values() for one in self._put_last(some)]
         if malformed:
             log.warning("malformed_offset_map", extra=malformed_fields(self._topic, malformed))

@@ -185,7 +185,21 @@ class TestOnWhatTheClientHandsOver:
         versions = [page(0, [(0, 0, count)]) for count in range(1, 9)]
         self.hand_over(client, *versions, SECOND, (encode_page_key(SECOND), None), *versions[-1:])
         assert pages_of(maps.read()) == {KEY: versions[-1:]}
-        assert decoded == [encode_page_key(FIRST), encode_page_key(SECOND)]
+        assert decoded == [encode_page_key(SECOND), encode_page_key(FIRST)]
+
+    def test_pages_of_one_fetch_count_in_the_order_in_which_they_were_written_last(
+        self, client: Client, maps: KafkaOffsetMapLog
+    ) -> None:
+        """The target lost both pages, and what was delivered again began where the first one had."""
+        again = page(0, [(0, 0, 20)])
+        for one in (FIRST, SECOND, again):  # as they come
+            self.hand_over(client, one)
+            maps.read()
+        assert pages_of(maps.read()) == {KEY: [again]}
+        with closing(KafkaOffsetMapLog(NOWHERE, "t", read_within=timedelta(seconds=2))) as restarted:
+            self._end = 0
+            self.hand_over(client, FIRST, SECOND, again)
+            assert pages_of(restarted.read()) == {KEY: [again]}
 
     def test_malformed_records_are_skipped_and_logged_once(
         self, client: Client, maps: KafkaOffsetMapLog, caplog: pytest.LogCaptureFixture
@@ -202,7 +216,7 @@ class TestOnWhatTheClientHandsOver:
             assert pages_of(maps.read()) == {KEY: [FIRST, SECOND]}
         (line,) = caplog.records
         assert (line.getMessage(), line.__dict__["count"]) == ("malformed_offset_map", 4)
-        assert "not a page of the offset map" in line.__dict__["error"]
+        assert "not a key of the offset map: b'x'" in line.__dict__["error"]
 
     def test_a_full_disk_has_the_topic_read_from_its_start(
         self, client: Client, maps: KafkaOffsetMapLog, monkeypatch: pytest.MonkeyPatch
