@@ -65,7 +65,7 @@ class GroupVerdict(StrEnum):
     REPEATED = "repeated"
     UNKNOWN = "unknown"
     AHEAD = "ahead"  # further here than at the source, and not moved back, or held where an operator put it
-    ACTIVE = "active"  # it has members here, or that is not known, and commits for itself
+    ACTIVE = "active"  # it has members here, or had some a moment ago, or that is not known: it commits for itself
 
     @property
     def is_exact(self) -> bool:
@@ -75,7 +75,8 @@ class GroupVerdict(StrEnum):
 def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVerdict:
     """`state`: of the partition that the position is in; None: not known."""
     position = decision.position
-    if decision.outcome in (SyncOutcome.ACTIVE, SyncOutcome.UNKNOWN_STATE):
+    # moved: it was used in the moment of its commit, since a failover rewinds nothing
+    if decision.outcome in (SyncOutcome.ACTIVE, SyncOutcome.UNKNOWN_STATE, SyncOutcome.MOVED):
         return GroupVerdict.ACTIVE
     can_arrive = state is not None and state.to_deliver > 0
     if position.downstream is None:
@@ -88,7 +89,7 @@ def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVer
         if state is not None and can_arrive and position.upstream <= state.reach:
             return GroupVerdict.WAITING
         return GroupVerdict.BEYOND
-    if decision.outcome in (SyncOutcome.AHEAD, SyncOutcome.MOVED, SyncOutcome.HELD):
+    if decision.outcome in (SyncOutcome.AHEAD, SyncOutcome.HELD):
         return GroupVerdict.AHEAD
     match position.exactness:
         case Exactness.TRIMMED:

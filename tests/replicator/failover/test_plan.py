@@ -14,7 +14,8 @@ from formats.messages.ledger import Failover, FailoverPhase
 from formats.segment import SourcePartition
 from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
-from ingress.groups.sync_plan import sync_plan
+from ingress.groups.sync_plan import SyncOutcome, sync_plan
+from ingress.groups.target_groups import USED
 from ingress.groups.translation import Exactness
 from replicator.failover.execute import Executed
 from replicator.failover.plan import (
@@ -117,6 +118,15 @@ def test_a_group_in_use_is_left(facts: GroupFacts | None) -> None:
     assert not found.is_exact
     active = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
     assert replace(found, state=active).is_exact  # it is used here, as it should be
+
+
+def test_a_group_that_is_used_in_the_moment_of_its_commit_is_left() -> None:
+    """Nothing was committed for it, and where it stands by now is not known: it may be behind."""
+    state = partition(5, 5, 5)
+    decided = sync_plan([position("g", 3, 5)], facts=EMPTY, committed={}, written={}, allow_rewind=False)
+    found = planned_groups({"g": [replace(one, outcome=SyncOutcome.MOVED, reason=USED) for one in decided]}, [state])
+    assert [one.verdict for one in found["g"]] == [GroupVerdict.ACTIVE]
+    assert left_over(found) == ("g",)
 
 
 def test_a_group_whose_place_a_broker_did_not_say_is_left() -> None:
