@@ -92,18 +92,24 @@ class CatalogObserver:
             acls=acls,
             problems={**_problems(configs, no_acls), **no_lineage},
         )
-        return with_removals(found, before, existing=names | self._unlisted(before, names))
+        return with_removals(found, before, existing=self._existing(before, names, shapes))
 
-    def _unlisted(self, before: Catalog | None, names: frozenset[str]) -> frozenset[str]:
-        """Topics of `before` that no listing has, and that are not known to be gone: a cluster lists no topic that this
-        principal may not describe, and refuses to say whether there is one."""
-        missing = sorted(before.topics.keys() - names) if before is not None else ()
-        if not missing:
-            return frozenset()
-        found, refused = describe_each(self.topics.admin, missing)
+    def _existing(
+        self, before: Catalog | None, names: frozenset[str], shapes: Mapping[str, TopicShape]
+    ) -> frozenset[str]:
+        """Topics of `names`, and of `before` those that are not known to be gone: a cluster lists no topic that this
+        principal may not describe, and refuses to say whether there is one. One that was deleted after it was listed
+        is gone, and so is one of which another incarnation is there."""
+        if before is None:
+            return names
+        unseen = before.topics.keys() - shapes.keys()
+        asked = (unseen - names) | set(self.topics.select(unseen & names))
+        found, refused = describe_each(self.topics.admin, sorted(asked)) if asked else ({}, {})
         if refused:
             log.warning("topics_not_listed", extra={REASON: first_of(refused, "topics")})
-        return frozenset({*found, *refused})
+        ids = {name: one.topic_id for name, one in shapes.items()} | {name: one.topic_id for name, one in found.items()}
+        others = {name for name, one in before.topics.items() if ids.get(name, one.topic_id) != one.topic_id}
+        return ((names - asked) | found.keys() | refused.keys()) - others
 
     def _lineages(
         self, topics: Mapping[tuple[str, str], Configs], before: Catalog | None, now: datetime
