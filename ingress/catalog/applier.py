@@ -105,8 +105,8 @@ class CatalogApplier:
         desired = desired_topics(destinations, catalogs, self.settings.value)
         facts, refused = describe_each(self.admin, [one.name for one in desired])
         problems |= {name: str(error) for name, error in refused.items()}
-        configs = self._configs((one for one in desired if one.name in facts), problems)
         self.ledger.refresh({(one.name, one.topic_id) for one in facts.values()})
+        configs = self._configs(desired, facts, problems)
         owned = self._with_configs(self._owned(kept, facts, configs, catalogs), desired, configs)
         keep = {
             name: self._not_compared(kept[name], owned.get(name), configs.get(name, {}), positions) for name in facts
@@ -174,9 +174,18 @@ class CatalogApplier:
         return self.removals.obstacles(gone, kept, owned, catalogs=catalogs, positions=positions, now=self.clock.now())
 
     def _configs(
-        self, desired: Iterable[DesiredTopic], problems: dict[str, str]
+        self, desired: Iterable[DesiredTopic], facts: Mapping[str, TopicFacts], problems: dict[str, str]
     ) -> Mapping[str, Mapping[str, ConfigValue]]:
-        names = [one.name for one in desired if one.configs is not None]
+        """Of the topics that are there and compared, or are ours only if they have what we create topics with."""
+        names = [
+            one.name
+            for one in desired
+            if (here := facts.get(one.name)) is not None
+            and (
+                one.configs is not None
+                or self.ledger.table.is_unfinished(one.name, here.topic_id, None, self.clock.now())
+            )
+        ]
         if not names:
             return {}
         found: dict[str, Mapping[str, ConfigValue]] = {}

@@ -128,3 +128,20 @@ def publish(world: World, state: State) -> None:
         *(source_topic(name, partitions=partitions, configs=settings, defaults=DEFAULTS) for name in KEPT),
         acls=[replace(FOREIGN, principal=one) for one in principals],
     )
+
+
+@pytest.mark.parametrize("are_known", [True, False])
+def test_a_topic_is_ours_where_no_configs_cross(*, are_known: bool) -> None:
+    """Its creator died before that was written down; configs are not mirrored, or the source does not show them."""
+    for death in range(12):
+        world = World()
+        if are_known:
+            world.settings = replace(world.settings, configs="off")
+        topics = [source_topic(name) for name in KEPT]
+        world.publish_catalog(*(one if are_known else replace(one, configs=None) for one in topics))
+        world.broker.create("foreign", partitions=2)
+        with dies_at(death):
+            run(world)
+        run(world)
+        assert world.ledger.read().topic("mine", "id-mine") is not None, death
+        assert world.ledger.read().topic("foreign", "id-foreign") is None
