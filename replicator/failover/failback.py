@@ -27,6 +27,7 @@ from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, T
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
+from infra.archive.generation_history import group_history
 from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
@@ -50,7 +51,7 @@ class HandoverPlan:
     groups: Mapping[str, Sequence[TranslatedOffset]] = field(default_factory=dict)
     active: Mapping[str, str] = field(default_factory=dict)  # groups that are in use here, and how
     unseen: Mapping[str, str] = field(default_factory=dict)  # groups that moved here and are not listed, and why
-    listing_problem: str = ""  # why groups may be missing
+    listing_problem: str = ""  # why groups may be missing, here or in what is known of the failover
     kinds: Mapping[str, str] = field(default_factory=dict)  # by group
     topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the other region's topics, by archive path
     superseded: Collection[str] = ()  # archive paths of topics that were created again in the other region
@@ -127,7 +128,7 @@ class Handover:
         partitions = [one for one in translated.lookup.ends if one.topic in translated.routes]
         listing = clients.groups.listing()
         kinds = listing.kinds
-        moved = kinds.keys() if state is None else self._moved(owned, state, translated.routes.keys())
+        moved, not_known = (kinds.keys(), "") if state is None else self._moved(owned, state, translated.routes.keys())
         groups: dict[str, Sequence[TranslatedOffset]] = {}
         active: dict[str, str] = {}
         for group in sorted((kinds.keys() & set(moved)) - set(_own_groups(clients))):
@@ -151,7 +152,7 @@ class Handover:
             groups=groups,
             active=active,
             unseen={} if state is None else self._unseen(set(moved) - kinds.keys() - set(_own_groups(clients))),
-            listing_problem=listing.problem,
+            listing_problem="; ".join(filter(None, (listing.problem, not_known))),
             kinds=kinds,
             topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
             superseded=_superseded(route for some in translated.routes.values() for route in some),
@@ -198,15 +199,27 @@ class Handover:
                     found[group] = f"it is {facts.state}, and not among the groups that the cluster lists"
         return found
 
-    def _moved(self, owned: Ownership, state: Failover, topics: Collection[str]) -> Collection[str]:
+    def _moved(self, owned: Ownership, state: Failover, topics: Collection[str]) -> tuple[Collection[str], str]:
         """Groups that the failover was about, or that were ever written here for the other region: others that read its
-        topics are this region's own, and stay."""
+        topics are this region's own, and stay. And why some may be missing."""
         written = {group for group, topic in owned.groups if topic in topics}
-        generations = Generations(self.clients.objects, groups_prefix(self.clients.config.s3.prefix, self.to))
+        if not state.snapshot:
+            return written, ""
+        objects, prefix = self.clients.objects, self.clients.config.s3.prefix
         try:
-            return written | decode_group_snapshot(generations.read(state.snapshot)).groups.keys()
-        except (SegmentNotFound, MalformedEvent):  # thinned since
-            return written
+            chosen = Generations(objects, groups_prefix(prefix, self.to)).read(state.snapshot)
+            return written | decode_group_snapshot(chosen).groups.keys(), ""
+        except (SegmentNotFound, MalformedEvent) as error:
+            # thinned since, most likely: those beside it have the same groups
+            history = group_history(objects, prefix, self.to)
+            beside = [next(some, None) for some in (history.earlier(state.snapshot), history.later(state.snapshot))]
+            found = [snapshot.groups.keys() for _, snapshot in filter(None, beside)]
+            if found:
+                return written.union(*found), ""
+            return written, (
+                f"the group snapshot {state.snapshot} of the failover cannot be read any more ({error}), and groups "
+                f"that were further here than in {self.to} by then are in no other record"
+            )
 
     def execute(self, plan: HandoverPlan) -> int:
         """Store where the groups are, and end the failover; the generation of the handover. Active groups are left

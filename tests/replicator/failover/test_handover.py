@@ -10,11 +10,21 @@ import pytest
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.control.claim import TopicClaim
+from formats.control.group_snapshot import (
+    CommittedOffset,
+    GroupSnapshot,
+    SnapshotGroup,
+    TopicCommits,
+    encode_group_snapshot,
+)
+from formats.control.keys import groups_prefix
 from formats.errors import TargetError
 from formats.incarnation import parse_incarnation
-from formats.messages.ledger import Failover, FailoverPhase
+from formats.messages.ledger import Failover, FailoverPhase, GroupWrite, Ownership
 from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.generations import Generations
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
+from infra.storage.memory_and_folder import MemoryObjectStore
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
@@ -164,3 +174,40 @@ def test_what_groups_have_read_and_egress_has_not_archived_is_named() -> None:
     assert problem.startswith(
         "whether groups have read what egress has not archived is not known of clicks (clicks: TO"
     )
+
+
+def stored_groups(objects: MemoryObjectStore, *numbers: int) -> None:
+    commits = TopicCommits.of("id", {0: CommittedOffset(next_offset=5)})
+    group = SnapshotGroup(kind="classic", state="empty", members=0, topics={"orders": commits})
+    found = GroupSnapshot(cluster_id="c", writer="w", observed_at=NOW, groups={"billing": group})
+    for number in numbers:
+        assert Generations(objects, groups_prefix("data", "us")).put(number, encode_group_snapshot(found))
+
+
+@pytest.mark.parametrize(("stored", "is_known"), [((2,), True), ((1,), True), ((4,), True), ((), False)])
+def test_groups_of_a_failover_are_known_where_its_snapshot_was_thinned(
+    stored: tuple[int, ...], *, is_known: bool
+) -> None:
+    """One that stood further here by then was not written here, and only a snapshot names it."""
+    objects = MemoryObjectStore()
+    stored_groups(objects, *stored)
+    clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
+    written = GroupWrite(group="search", topic="us.orders", partitions=(0,), offsets=(1,), at=NOW)
+    owned = Ownership(groups={("search", "us.orders"): written})
+    ledger: Any = None
+    state = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW, snapshot=2)
+    moved, problem = Handover(clients=clients, to="us", ledger=ledger)._moved(owned, state, ["us.orders"])
+    assert set(moved) == ({"billing", "search"} if is_known else {"search"})
+    plan = handover(translated("us/orders/0", 0, 5), listing_problem=problem)
+    assert len(plan.problems) == (not is_known)
+    if not is_known:
+        assert "group snapshot 2 of the failover" in problem
+
+
+def test_a_failover_without_a_snapshot_was_about_the_groups_that_it_wrote() -> None:
+    clients: Any = SimpleNamespace(
+        objects=MemoryObjectStore(), config=SimpleNamespace(s3=SimpleNamespace(prefix="data"))
+    )
+    ledger: Any = None
+    state = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
+    assert Handover(clients=clients, to="us", ledger=ledger)._moved(Ownership(), state, ["us.orders"]) == (set(), "")
