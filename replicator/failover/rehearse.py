@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 RECORD = ("key", "value", "headers", "timestamp")
+REHEARSAL_OF = "rehearsal of "  # in the ledger, with the topic: the source of a copy; a destination has region/topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,9 @@ class Rehearsal:
         table = self.ledger.read()
         found = self._clients.admin.describe([self.prefix + name for name in topics])
         for name, facts in found.items():
-            if table.topic(name, facts.topic_id) is None and table.open_intent(name) is None:
+            owned = table.topic(name, facts.topic_id)
+            is_copy = owned.source.startswith(REHEARSAL_OF) if owned else table.open_intent(name) is not None
+            if not is_copy:
                 raise TargetError(f"{name} exists and was not made by a rehearsal: choose another --prefix")
         admin = KafkaCatalogAdmin(self._clients.admin.connection)
         for name in found:
@@ -149,7 +152,7 @@ class Rehearsal:
         """The offsets that were copied of each partition that a group reads."""
         creator = TopicCreator(self._clients.admin, self.ledger, self.clock, BROKERS_DEFAULT)
         for name, count in sorted(topics.items()):
-            creator.create(self.prefix + name, count, {}, source=f"rehearsal of {name}", lineage=())
+            creator.create(self.prefix + name, count, {}, source=f"{REHEARSAL_OF}{name}", lineage=())
         starts: dict[TopicPartition, int] = {}
         for one in positions:
             starts[one.target] = min(one.downstream or 0, starts.get(one.target, one.downstream or 0))
