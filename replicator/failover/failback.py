@@ -282,6 +282,7 @@ def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | Non
 def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
     """Offsets of the other region, by its topics and their ids."""
     groups = {}
+    unreadable = {group: f"it was {how} in {plan.here}" for group, how in plan.active.items()} | dict(plan.unseen)
     for group, some in plan.groups.items():
         topics: dict[tuple[str, str], dict[int, CommittedOffset]] = {}
         for one in some:
@@ -303,12 +304,15 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
                 members=0,
                 topics={topic: TopicCommits.of(topic_id, some) for (topic, topic_id), some in topics.items()},
             )
+        elif group not in unreadable:
+            why = next((one.reason for one in some if one.reason), f"its topics were created again in {plan.to}")
+            unreadable[group] = f"where it continues is not known: {why}"
     return GroupSnapshot(
         cluster_id=cluster_id,
         writer=f"{plan.here}, failover {0 if plan.state is None else plan.state.epoch}",
         observed_at=plan.now,
         groups=groups,
-        unreadable={**{group: f"it was {how} in {plan.here}" for group, how in plan.active.items()}, **plan.unseen},
+        unreadable=unreadable,
     )
 
 

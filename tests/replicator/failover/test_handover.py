@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -119,6 +120,22 @@ def test_groups_that_the_cluster_does_not_list_are_named_and_handed_over_as_unre
         "groups may be missing: 1 of 3 brokers did not answer",
     ]
     assert _snapshot(plan, "c").unreadable == {"search": "no answer"}
+
+
+def test_a_group_of_which_no_offset_is_known_there_is_named_in_the_handover() -> None:
+    """By --give-up: the region that takes the groups back would say that all are there."""
+    unknown = replace(
+        translated("us/orders/0", 0, 5), source_offset=None, exactness=Exactness.UNKNOWN, reason="before the offset map"
+    )
+    found = _snapshot(handover(unknown), "c")
+    assert (found.groups, found.unreadable) == (
+        {},
+        {"billing": "where it continues is not known: before the offset map"},
+    )
+    found = _snapshot(handover(unknown, translated("us/orders/1", 1, 5)), "c")
+    assert (set(found.groups), found.unreadable) == ({"billing"}, {})
+    found = _snapshot(handover(unknown, active={"billing": "stable, with 1 members,"}), "c")
+    assert found.unreadable == {"billing": "it was stable, with 1 members, in eu"}
 
 
 def test_a_group_that_is_not_listed_is_asked_for() -> None:
