@@ -27,6 +27,7 @@ from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, T
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
+from infra.archive.control_objects import naming
 from infra.archive.generation_history import group_history
 from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
@@ -269,12 +270,13 @@ def _superseded(routes: Iterable[ArchivedTopic]) -> Collection[str]:
 
 def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | None]:
     """What the region `of` handed over to this one, as far as it arrived: its generation; 0 and None: nothing. Raises
-    StoreUnavailable, and MalformedEvent for what a newer program wrote."""
+    StoreUnavailable, and MalformedEvent, which names the object, for what is damaged or of a newer program."""
     config = clients.config
     generations = Generations(clients.objects, handovers_prefix(config.s3.prefix, of, config.region))
     number = generations.newest()
     try:
-        return number, decode_group_snapshot(generations.read(number)) if number else None
+        with naming(generations.key(number)):
+            return number, decode_group_snapshot(generations.read(number)) if number else None
     except SegmentNotFound:
         return 0, None
 
@@ -320,7 +322,10 @@ def _stored(generations: Generations, snapshot: GroupSnapshot) -> int:
     """A handover of the same failover with the same offsets is the same: it was stored by a run that died then."""
     while True:
         number = generations.newest()
-        before = decode_group_snapshot(generations.read(number)) if number else None
+        try:
+            before = decode_group_snapshot(generations.read(number)) if number else None
+        except MalformedEvent:
+            before = None  # the next one counts instead of it
         if before is not None and before.writer == snapshot.writer and before.has_same_content(snapshot):
             return number
         if generations.put(number + 1, encode_group_snapshot(snapshot)):

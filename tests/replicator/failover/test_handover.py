@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -18,8 +19,8 @@ from formats.control.group_snapshot import (
     TopicCommits,
     encode_group_snapshot,
 )
-from formats.control.keys import groups_prefix
-from formats.errors import TargetError
+from formats.control.keys import groups_prefix, handovers_prefix
+from formats.errors import MalformedEvent, TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, GroupWrite, Ownership
 from formats.topic_selection import TopicPattern, TopicRule
@@ -29,7 +30,14 @@ from infra.storage.memory_and_folder import MemoryObjectStore
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
-from replicator.failover.failback import Handover, HandoverPlan, _snapshot, _superseded
+from replicator.failover.failback import (
+    Handover,
+    HandoverPlan,
+    _snapshot,
+    _stored,
+    _superseded,
+    newest_handover,
+)
 from replicator.offsets import TranslatedOffset
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -228,3 +236,16 @@ def test_a_failover_without_a_snapshot_was_about_the_groups_that_it_wrote() -> N
     ledger: Any = None
     state = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
     assert Handover(clients=clients, to="us", ledger=ledger)._moved(Ownership(), state, ["us.orders"]) == (set(), "")
+
+
+def test_a_damaged_handover_is_followed_by_a_whole_one_and_named_until_then() -> None:
+    objects = MemoryObjectStore()
+    generations = Generations(objects, handovers_prefix("data", "eu", "us"))
+    assert generations.put(1, b"cut")
+    config = SimpleNamespace(s3=SimpleNamespace(prefix="data"), region="us")
+    clients: Any = SimpleNamespace(objects=objects, config=config)
+    with pytest.raises(MalformedEvent, match=re.escape(generations.key(1))):
+        newest_handover(clients, "eu")
+    found = _snapshot(handover(translated("us/orders/0", 0, 5)), "c")
+    assert [_stored(generations, found) for _ in range(2)] == [2, 2]
+    assert newest_handover(clients, "eu") == (2, found)
