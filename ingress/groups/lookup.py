@@ -48,6 +48,7 @@ class MapLookup:
     ends: Mapping[TopicPartition, LogEnds | ReplicatorError]
     topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
     preserved: Collection[str] = frozenset()  # destinations that keep the source's offsets
+    hidden: Mapping[str, str] = field(default_factory=dict)  # destinations that are not known to be there, and why
     _partitions: dict[CheckpointKey, PartitionMap | PreservedOffsets | str] = field(default_factory=dict)
 
     def target_of(self, key: CheckpointKey, source: int) -> Translation | str:
@@ -86,6 +87,8 @@ class MapLookup:
         return self.maps.get(MapKey(key, checkpoint.destination_topic_id))
 
     def _opened(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
+        if key.destination_topic in self.hidden:
+            return NotKnownNow(f"{key.destination_topic}: {self.hidden[key.destination_topic]}")
         checkpoint = self.positions.get(key)
         if checkpoint is None:
             return "nothing of the partition was delivered yet"
@@ -140,9 +143,12 @@ class MapReader:
         ends = log_ends_of(self.ends, here.keys())
         maps = self.offset_map.read()  # after the ends: it has all that they know of
         # last: what was read of a destination that was created again meanwhile is not taken for the new one's
-        facts, _ = describe_each(self.admin, sorted({key.destination_topic for key in here}))
+        names = {key.destination_topic for key in here}
+        facts, refused = describe_each(self.admin, sorted(names))
         known = {key: one for key, one in here.items() if key.destination_topic in facts}
-        return MapLookup(maps, known, ends, {name: one.topic_id for name, one in facts.items()}, frozenset(preserved))
+        ids = {name: one.topic_id for name, one in facts.items()}
+        hidden = {name: str(refused.get(name, "it does not exist now")) for name in names - facts.keys()}
+        return MapLookup(maps, known, ends, ids, frozenset(preserved), hidden)
 
 
 def log_ends_of(

@@ -76,4 +76,12 @@ def test_what_a_broker_does_not_answer_may_be_known_later(world: World) -> None:
 
 
 def test_a_destination_that_is_deleted_meanwhile_has_no_translation(world: World) -> None:
-    assert isinstance(world.translate(lambda: world.broker.delete(HERE.topic)), str)
+    found = world.translate(lambda: world.broker.delete(HERE.topic))
+    assert isinstance(found, NotKnownNow)
+    assert "does not exist" in found
+
+
+def test_a_destination_that_may_not_be_described_is_none_without_records(world: World) -> None:
+    found = world.translate(lambda: world.admin.hides.update({HERE.topic: "allow DESCRIBE"}))
+    assert isinstance(found, NotKnownNow)
+    assert "allow DESCRIBE" in found
