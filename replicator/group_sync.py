@@ -43,7 +43,8 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     config = clients.config
     if config.ingress is None or not config.groups.sync:
         return []
-    arrived = GroupReports(clients.objects, config.s3.prefix).refresh(list(config.ingress.regions))
+    reports = GroupReports(clients.objects, config.s3.prefix)
+    arrived = reports.refresh(list(config.ingress.regions))
     if not arrived:
         return []
     try:
@@ -54,7 +55,8 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     for region, report in sorted(arrived.items()):
         try:
             positions = TranslatedOffsets.open(clients, region).positions(report.snapshot)
-            groups = target.sync(by_group(positions), now, dry_run=True, region=region)
+            is_newest = region not in reports.problems
+            groups = target.sync(by_group(positions), now, dry_run=True, region=region, is_newest=is_newest)
         except TargetError as error:
             found.append(GroupDecisions(region=region, problem=str(error)))
         else:

@@ -20,9 +20,10 @@ def checkpoint_id(one: MirrorCheckpoint) -> CheckpointId:
 
 
 def due_checkpoints(
-    positions: Iterable[GroupPosition], written: Mapping[CheckpointId, MirrorCheckpoint]
+    positions: Iterable[GroupPosition], written: Mapping[CheckpointId, MirrorCheckpoint], *, is_newest: bool = True
 ) -> Iterator[MirrorCheckpoint]:
-    """`written`: the newest of each that is in the topic."""
+    """`written`: the newest of each that is in the topic. `is_newest`: False of positions by an older snapshot than
+    there is, whose lower offsets are no resets."""
     for position in positions:
         if position.downstream is None:
             continue
@@ -35,13 +36,13 @@ def due_checkpoints(
             metadata=position.metadata,
         )
         before = written.get(checkpoint_id(checkpoint))
-        if before is None or _is_news(before, checkpoint):
+        if before is None or _is_news(before, checkpoint, is_newest=is_newest):
             yield checkpoint
 
 
-def _is_news(before: MirrorCheckpoint, now: MirrorCheckpoint) -> bool:
+def _is_news(before: MirrorCheckpoint, now: MirrorCheckpoint, *, is_newest: bool) -> bool:
     if now.upstream_offset < before.upstream_offset:
-        return True
+        return is_newest
     return now.downstream_offset >= before.downstream_offset and now != before
 
 

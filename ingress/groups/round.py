@@ -109,17 +109,18 @@ class GroupRound:
     def _region(self, flow: GroupFlow, arrived: GroupReport, found: RoutingTable, lookup: MapLookup) -> RegionReport:
         routes = [one.routes for one in found.destinations.values()]
         delivered = DeliveredTopics.of(flow.region, routes, self.topic_ids.of)
-        snapshot = arrived.snapshot
+        snapshot, is_newest = arrived.snapshot, flow.region not in self.reports.problems
         positions = list(group_positions(snapshot, delivered, lookup.targets_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:
             if flow.checkpoints:
-                written = self._emit(flow, snapshot, positions, lookup)
+                written = self._emit(flow, snapshot, positions, lookup, is_newest=is_newest)
         except ReplicatorError as error:
             problems.append(str(error))
         try:
             if self.target is not None:
-                decisions = dict(self.target.sync(by_group(positions), self.now(), region=flow.region))
+                some = by_group(positions)
+                decisions = dict(self.target.sync(some, self.now(), region=flow.region, is_newest=is_newest))
         except ReplicatorError as error:
             problems.append(str(error))
         return RegionReport(
@@ -131,7 +132,13 @@ class GroupRound:
         )
 
     def _emit(
-        self, flow: GroupFlow, snapshot: GroupSnapshot, positions: Sequence[GroupPosition], lookup: MapLookup
+        self,
+        flow: GroupFlow,
+        snapshot: GroupSnapshot,
+        positions: Sequence[GroupPosition],
+        lookup: MapLookup,
+        *,
+        is_newest: bool,
     ) -> int:
         for topic in (flow.checkpoints, flow.offset_syncs):
             self.topics.ensure(topic, source=f"{flow.region}/{topic}", lineage=(snapshot.cluster_id,))
@@ -155,7 +162,7 @@ class GroupRound:
             for key, one in tables.checkpoints.read().items()
             if not lookup.ends_before(TopicPartition(one.topic, one.partition), one.downstream_offset)
         }
-        return tables.checkpoints.write(due_checkpoints(positions, written))
+        return tables.checkpoints.write(due_checkpoints(positions, written, is_newest=is_newest))
 
 
 def by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:

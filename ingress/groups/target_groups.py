@@ -58,22 +58,25 @@ class TargetGroups:
         *,
         dry_run: bool = False,
         region: str | None = None,
+        is_newest: bool = True,
     ) -> Mapping[str, Sequence[SyncDecision]]:
         """What was decided, by group. `dry_run`: nothing is written. `region`: of the source on whose behalf this is
-        done; None: an operator decides, also after a failover. Raises BrokerUnavailable, and TargetError when the
-        ledger may not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
+        done; None: an operator decides, also after a failover. `is_newest`: False of positions by an older snapshot
+        than there is, whose lower offsets are no resets. Raises BrokerUnavailable, and TargetError when the ledger may
+        not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
+        allow_rewind = self.allow_rewind and is_newest
         owned = self.ledger.read()
         if (failover := _in_force(owned, region)) is not None:
             return _failed_over(positions, failover)
         asked = {group: self.pool.submit(self._current, group, some) for group, some in sorted(positions.items())}
         found = {group: future.result() for group, future in asked.items()}
-        planned = self._planned(positions, found, owned)
+        planned = self._planned(positions, found, owned, allow_rewind=allow_rewind)
         if not dry_run and any(map(_to_write, planned.values())):
             # read again after the offsets were: a hold or a failover is recorded before the offsets that it is about
             owned = self.ledger.read()
             if (failover := _in_force(owned, region)) is not None:
                 return _failed_over(positions, failover)
-            planned = self._planned(positions, found, owned)
+            planned = self._planned(positions, found, owned, allow_rewind=allow_rewind)
             due = {group: some for group, some in planned.items() if _to_write(some)}
             # what is recorded and not written is taken for moved by somebody, and never moved back: the safe side
             self.ledger.write(
@@ -83,8 +86,13 @@ class TargetGroups:
             planned |= {group: future.result() for group, future in done.items()}
         return planned
 
+    @staticmethod
     def _planned(
-        self, positions: Mapping[str, Sequence[GroupPosition]], found: Mapping[str, _Found], owned: Ownership
+        positions: Mapping[str, Sequence[GroupPosition]],
+        found: Mapping[str, _Found],
+        owned: Ownership,
+        *,
+        allow_rewind: bool,
     ) -> dict[str, Sequence[SyncDecision]]:
         planned: dict[str, Sequence[SyncDecision]] = {}
         for group, one in found.items():
@@ -94,7 +102,7 @@ class TargetGroups:
                 committed={partition: each.next_offset for partition, each in one.committed.items()},
                 written=_written_before(group, positions[group], owned.groups),
                 held={topic for name, topic in owned.held if name == group},
-                allow_rewind=self.allow_rewind,
+                allow_rewind=allow_rewind,
             )
             planned[group] = [replace(each, reason=one.problem) for each in plan] if one.problem else plan
         return planned

@@ -118,7 +118,14 @@ class Regions:
         generations = Generations(self.objects, groups_prefix("data", region))
         assert generations.put(generations.newest() + 1, b"damaged")
 
-    def process(self, *, adopt: bool = False, sync: bool = True) -> GroupRound:
+    def damage_newest(self, region: str) -> None:
+        """A process that has read it knows nothing of that."""
+        generations = Generations(self.objects, groups_prefix("data", region))
+        newest = generations.newest()
+        self.objects.delete_many([generations.key(newest)])
+        assert generations.put(newest, b"damaged")
+
+    def process(self, *, adopt: bool = False, sync: bool = True, allow_rewind: bool = False) -> GroupRound:
         current = Current(self.settings)
         maps = MapReader(offset_map=self.offset_map, ends=FakeLogEnds(self.broker), admin=self.admin)
         return GroupRound(
@@ -137,7 +144,7 @@ class Regions:
             ),
             records=self.records,
             target=TargetGroups(
-                groups=self.groups, writer=self.groups, ledger=self.ledger, pool=self._pool, allow_rewind=False
+                groups=self.groups, writer=self.groups, ledger=self.ledger, pool=self._pool, allow_rewind=allow_rewind
             )
             if sync
             else None,

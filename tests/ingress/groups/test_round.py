@@ -95,6 +95,25 @@ def test_a_destination_that_was_created_again_is_no_step_back(world: Regions) ->
     assert world.syncs("us") == [("orders", 0, APPLIED - 1, 219), ("orders", 0, APPLIED - 1, RECORDS - 1)]
 
 
+def test_an_older_snapshot_than_the_one_that_was_followed_is_no_reset_at_the_source(world: Regions) -> None:
+    """The newest one cannot be read by the process that begins."""
+    for offset in (105, 107):
+        world.publish("us", billing=offset)
+    world.run(world.process(allow_rewind=True), "us")
+    where = TopicPartition("us.orders", 0)
+    assert world.committed() == {"billing": {where: Committed(7, "note")}}
+    world.damage_newest("us")
+    process = world.process(allow_rewind=True)
+    report = world.run(process, "us")["us"]
+    assert "cannot be read" in report.problem
+    assert world.committed() == {"billing": {where: Committed(7, "note")}}
+    assert world.checkpoints("us") == {"billing": (107, 7, "note")}
+    world.publish("us", billing=105)  # it was reset
+    world.run(process, "us")
+    assert world.committed() == {"billing": {where: Committed(5, "note")}}
+    assert world.checkpoints("us") == {"billing": (105, 5, "note")}
+
+
 def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
     world.publish("us", billing=107)
     process = world.process()
