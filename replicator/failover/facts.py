@@ -10,7 +10,7 @@ from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, decode_gro
 from formats.control.keys import groups_prefix
 from formats.errors import MalformedEvent, SegmentNotFound, TargetError
 from formats.incarnation import Incarnation
-from formats.messages.ledger import Failover, Ownership
+from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.policies.acls import DENY, TOPIC
 from formats.segment import SourcePartition
 from infra.archive.generations import Generations
@@ -151,21 +151,27 @@ class FailoverSources:
         return sorted(states, key=lambda one: (str(one.source.path), one.source.partition, one.target))
 
     def _snapshot(self, state: Failover | None) -> GroupReport | None:
-        """The one that a failover under way has chosen, else the newest. None: none has arrived. Raises TargetError
-        when the chosen one is gone."""
+        """The one that a failover in force has chosen, else the newest. None: none has arrived. Raises TargetError
+        when the chosen one is gone, and groups are still to be committed by it."""
         objects, prefix = self.clients.objects, self.clients.config.s3.prefix
         if state is None or not (state.snapshot and state.phase.holds):
-            return GroupReports(objects, prefix).refresh([self.region]).get(self.region)
+            return self._newest()
         generations = Generations(objects, groups_prefix(prefix, self.region))
         try:
             snapshot = decode_group_snapshot(generations.read(state.snapshot))
         except (SegmentNotFound, MalformedEvent) as error:
+            if state.phase is FailoverPhase.ACTIVE and not state.left:
+                return self._newest()
             raise TargetError(
                 f"the failover from {self.region} began with the group snapshot {state.snapshot}, which cannot be read "
                 f"any more ({error}): use `replicator offsets translate --apply` for each group that is left: "
                 + ", ".join(state.left)
             ) from error
         return GroupReport(snapshot, state.snapshot, snapshot.observed_at)
+
+    def _newest(self) -> GroupReport | None:
+        reports = GroupReports(self.clients.objects, self.clients.config.s3.prefix)
+        return reports.refresh([self.region]).get(self.region)
 
     def _positions(
         self, snapshot: GroupSnapshot, translated: TranslatedOffsets, partitions: Sequence[ArrivingPartition]

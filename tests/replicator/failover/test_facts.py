@@ -1,14 +1,27 @@
-"""What a failover knows of a source whose topic was created again, before anything of it has arrived."""
+"""What a failover knows of its source: of a topic that was created again, before anything of it has arrived, and of the
+groups."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from formats.control.keys import watermarks_prefix
+import pytest
+
+from formats.control.group_snapshot import (
+    CommittedOffset,
+    GroupSnapshot,
+    SnapshotGroup,
+    TopicCommits,
+    encode_group_snapshot,
+)
+from formats.control.keys import groups_prefix, watermarks_prefix
 from formats.control.watermarks import SourceWatermarks, TopicWatermarks, encode_watermarks
+from formats.errors import TargetError
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.ledger import Failover, FailoverPhase
 from formats.segment import SourcePartition
 from infra.archive.generations import Generations
 from infra.archive.source_reports import SourceReports
@@ -78,3 +91,30 @@ def test_a_topic_of_one_id_or_of_an_unknown_one_is_the_one_that_is_reported() ->
         found = partitions(claimed, reported)
         assert [(str(one.source), one.missing) for one in found] == [("us/orders/0", 0)]
         assert plan(found).problems == []
+
+
+def stored_snapshot(objects: FailingStore, number: int) -> None:
+    commits = TopicCommits.of("id", {0: CommittedOffset(next_offset=5)})
+    group = SnapshotGroup(kind="classic", state="empty", members=0, topics={"orders": commits})
+    found = GroupSnapshot(cluster_id="c", writer="w", observed_at=HandClock().at, groups={"g": group})
+    assert Generations(objects, groups_prefix("data", "us")).put(number, encode_group_snapshot(found))
+
+
+def test_a_failover_that_is_done_needs_its_snapshot_no_more() -> None:
+    """It is thinned once the source is back, and writes others: the plan and the failback go on."""
+    objects = FailingStore(HandClock())
+    clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
+    sources = FailoverSources(clients=clients, region="us", ledger=cast("Any", None))
+    done = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=HandClock().at, snapshot=1)
+    assert sources._snapshot(done) is None
+    stored_snapshot(objects, 2)
+    newest = sources._snapshot(done)
+    assert newest is not None
+    assert newest.generation == 2
+    for under_way in (replace(done, left=("g",)), replace(done, phase=FailoverPhase.GROUPS)):
+        with pytest.raises(TargetError, match="began with the group snapshot 1, which cannot be read any more"):
+            sources._snapshot(under_way)
+    stored_snapshot(objects, 1)
+    chosen = sources._snapshot(done)
+    assert chosen is not None
+    assert chosen.generation == 1
