@@ -88,8 +88,10 @@ class FailoverExecution:
                     return self._executed(committed)
                 case NextStep.RETRY:
                     left = {group: facts.positions[group] for group in _known(state).left if group in facts.positions}
+                    # of others without a position the plan says why they are not moved
+                    asked = [group for group in _known(state).left if group in left or group not in plan.not_known]
                     committed = self._commit(facts, left)
-                    self._record(_known(state), left=left_over(committed))
+                    self._record(_known(state), left=left_over(committed, asked))
                     return self._executed(committed)
                 case NextStep.NOTHING:
                     return self._executed({})

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -252,9 +252,10 @@ def next_step(state: Failover | None, *, to_deliver: int, give_up: bool, snapsho
             return NextStep.RETRY if state.left else NextStep.NOTHING
 
 
-def left_over(groups: Mapping[str, Sequence[PlannedPosition]]) -> tuple[str, ...]:
+def left_over(groups: Mapping[str, Sequence[PlannedPosition]], asked: Collection[str] = ()) -> tuple[str, ...]:
     """Groups for which another run may do more: they had members, records of theirs were not delivered yet, or a broker
-    did not answer."""
-    return tuple(
+    did not answer. `asked`: those that an earlier run had left; one without a position now may have one later."""
+    left = [
         group for group, some in groups.items() if any(one.verdict is GroupVerdict.ACTIVE or one.waits for one in some)
-    )
+    ]
+    return (*left, *(group for group in asked if group not in groups))

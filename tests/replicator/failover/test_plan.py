@@ -129,6 +129,13 @@ def test_a_group_that_is_used_in_the_moment_of_its_commit_is_left() -> None:
     assert left_over(found) == ("g",)
 
 
+def test_a_group_that_was_left_and_has_no_position_now_stays_left() -> None:
+    """A broker that does not know its destination for a moment would end the failover without it."""
+    found = plan(partition(5, 5, 5), {"g": 3}).groups
+    assert left_over(found, asked=("g", "h")) == ("h",)
+    assert left_over({}, asked=("h",)) == ("h",)
+
+
 def test_a_group_whose_place_a_broker_did_not_say_is_left() -> None:
     """And the step is no success, whatever a broker answers by the time that the plan is read again."""
     state = partition(5, 5, 5)
