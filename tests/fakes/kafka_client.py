@@ -8,6 +8,7 @@ cluster.late = 3                       a marker is in the log only when its end 
 cluster.unregistered = 1               the next transaction without a record ends before its partition is registered
 cluster.dies_after = 5                 the process ends once so many more records are in a log
 cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
+cluster.frozen_ms = 6_000              a process stands still before each abort: the client sends what has lingered
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
 
 Of an aborted transaction a marker is written, after its answer: what is sent meanwhile may lie before it. A producer
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from infra.contracts.cluster import LogEnds, TopicPartition
 
@@ -93,6 +94,7 @@ class MemoryCluster:
         self.late, self.unregistered = 0, 0
         self.dies_after: int | None = None
         self.refuses: set[bytes] = set()
+        self.frozen_ms = 0
         self.open: dict[str, _Transaction] = {}
         self.ending: dict[str, _Transaction] = {}  # aborted, by id: their markers are to come
 
@@ -100,7 +102,11 @@ class MemoryCluster:
         return self.logs[partition]
 
     def producer(self, properties: Mapping[str, object]) -> MemoryProducer:
-        return MemoryProducer(self, str(properties.get("transactional.id", "")))
+        linger_ms, expires_ms = (int(str(properties.get(name, 0))) for name in ("linger.ms", "message.timeout.ms"))
+        if 0 < expires_ms <= linger_ms:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        lingers = range(linger_ms, expires_ms)  # milliseconds after which a record is sent without a flush
+        return MemoryProducer(self, str(properties.get("transactional.id", "")), lingers)
 
     def write(self, partition: TopicPartition, value: bytes, *, aborts: bool = False) -> None:
         self.log(partition).entries.append(Entry(value, is_aborted=aborts))
@@ -145,8 +151,8 @@ class MemoryProducer:
     """As a confluent_kafka.Producer. Without transactions a poll sends what is queued; with them, or where
     records are refused, a flush does."""
 
-    def __init__(self, cluster: MemoryCluster, name: str) -> None:
-        self._cluster, self._name = cluster, name
+    def __init__(self, cluster: MemoryCluster, name: str, lingers: range) -> None:
+        self._cluster, self._name, self._lingers = cluster, name, lingers
         self._queue: list[tuple[TopicPartition, Entry, Callback | None]] = []
 
     def __len__(self) -> int:
@@ -185,6 +191,8 @@ class MemoryProducer:
         self._cluster.open[self._name] = _Transaction()
 
     def abort_transaction(self, timeout: float) -> None:
+        if self._cluster.frozen_ms in self._lingers:
+            self._send()
         ended = self._cluster.open.pop(self._name)
         if not ended.partitions:
             self._cluster.unregistered -= 1

@@ -34,7 +34,6 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
 FILLER_KEY = b""  # a compacted topic accepts no record without a key
-UNSENT = {"linger.ms": 5_000}  # longer than any step: a flush sends the fillers at once
 REGISTERED_AFTER, AT_MOST = timedelta(milliseconds=3), timedelta(seconds=1)  # for the client to register a partition
 MARKED_WITHIN = timedelta(milliseconds=500)  # the marker of an aborted transaction is in the log, else there is none
 VISIBLE_WITHIN = timedelta(seconds=20)  # the high watermark follows the replicas
@@ -43,6 +42,12 @@ SERVED_EVERY = timedelta(milliseconds=1)  # between two requests for the log's e
 
 class NotAsExpected(ReplicatorError):
     """The log has an offset that is not ours: others write to the partition."""
+
+
+def _unsent(properties: Mapping[str, object]) -> Mapping[str, object]:
+    """For as long as the client allows, what is queued is not sent without a flush: where the process stands still
+    within a step, the client's own thread sends what has lingered. At the timeout it expires instead."""
+    return {"linger.ms": int(str(properties["message.timeout.ms"])) - 1}
 
 
 class HoleFiller:
@@ -60,7 +65,7 @@ class HoleFiller:
         memory_bytes: int,
     ) -> None:
         """`properties`: the result of `transactional_properties`. `sample`: any run to the partition."""
-        self._properties = {**properties, **UNSENT, "transactional.id": transactional_id}
+        self._properties = {**properties, **_unsent(properties), "transactional.id": transactional_id}
         self._id, self._partition = transactional_id, sample.partition
         self._sample, self._stable_end, self._memory_bytes = sample.without_records, stable_end, memory_bytes
         self._pause = REGISTERED_AFTER

@@ -268,9 +268,9 @@ def test_others_that_write_are_noticed_or_make_no_difference(
 
 
 class TestHoleFiller:
-    def filler(self, cluster: MemoryCluster) -> HoleFiller:
+    def filler(self, cluster: MemoryCluster, timeout_ms: int = 10_000) -> HoleFiller:
         return HoleFiller(
-            {"transaction.timeout.ms": 10_000},
+            {"transaction.timeout.ms": timeout_ms, "message.timeout.ms": timeout_ms},
             transactional_id="ids.orders.0",
             sample=run_here([0], position=0, next_offset=1),
             stable_end=lambda: logs(cluster).stable_end(HERE),
@@ -298,6 +298,17 @@ class TestHoleFiller:
         cluster.unregistered = 3
         assert self.filler(cluster).fill(0, 1, never, most=1) == 1
         assert (cluster.log(HERE).end, cluster.unregistered) == (1, 0)
+
+    @pytest.mark.parametrize("frozen_ms", [0, 6_000, 9_900, 60_000])
+    def test_a_process_that_stands_still_sends_no_record_of_a_marker(
+        self, cluster: MemoryCluster, frozen_ms: int
+    ) -> None:
+        cluster.frozen_ms = frozen_ms
+        assert self.filler(cluster).fill(0, 1, never, most=1) == 1
+        assert cluster.log(HERE).end == 1
+
+    def test_any_timeout_of_transactions_will_do(self, cluster: MemoryCluster) -> None:
+        assert self.filler(cluster, timeout_ms=1_000).fill(0, 4, never, most=1000) == 4
 
     def test_a_log_that_is_further_is_not_filled(self, cluster: MemoryCluster) -> None:
         with pytest.raises(NotAsExpected, match="it ends at 8, and 7 is expected"):
