@@ -91,7 +91,7 @@ class CheckpointLookup:
         """Begin the partition, or begin it again, at its checkpoint; or stop it. `sources`: of all incarnations with
         the same target; `overtaken`: see IncarnationSwitch. Returns effects of its new sequencer, if it has one."""
         found = positions.get(assigned.delivery_target.key)
-        checkpoint = usable(assigned, None if has_only_begun_elsewhere(assigned, found) else found)
+        checkpoint = usable(assigned, None if has_only_begun_elsewhere(assigned, found) else found, sources[0])
         if overtaken and not isinstance(checkpoint, Unusable):
             checkpoint = Unusable(overtaken)
         if isinstance(checkpoint, Unusable):
@@ -157,15 +157,18 @@ class Unusable:
     is_forgotten: bool = False  # there was a position, and it is gone
 
 
-def usable(assigned: AssignedPartition, found: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
-    """The checkpoint to continue from; None: there is none, and delivery begins from the start."""
+def usable(
+    assigned: AssignedPartition, found: Checkpoint | CheckpointConflict | None, first: SourcePartition
+) -> Checkpoint | Unusable | None:
+    """The checkpoint to continue from; None: there is none, and delivery begins from the start. `first`: the first
+    incarnation with the same target."""
     match found:
         case None:
             return None if assigned.checkpointed is None else Unusable(_forgotten(assigned), is_forgotten=True)
         case CheckpointConflict():
             return Unusable(str(found))
         case Checkpoint():
-            return Unusable(_recreated(assigned, found)) if is_of_another_topic(assigned, found) else found
+            return Unusable(_recreated(assigned, found, first)) if is_of_another_topic(assigned, found) else found
         case _:
             assert_never(found)
 
@@ -178,14 +181,20 @@ def _forgotten(assigned: AssignedPartition) -> str:
     )
 
 
-def _recreated(assigned: AssignedPartition, checkpoint: Checkpoint) -> str:
+def _recreated(assigned: AssignedPartition, checkpoint: Checkpoint, first: SourcePartition) -> str:
     target = assigned.delivery_target
+    everything = "0 for everything that is archived"
+    if first != target.source:
+        everything = (
+            "0 for everything that is archived of this incarnation. For everything of the earlier ones, too, stop "
+            f"ingress, run `replicator checkpoints seed {first} --offset 0`, start ingress, and seed each later one "
+            "once it stops here"
+        )
     then, now = checkpoint.destination_topic_id, target.target_topic_id
     return (
         f"the checkpoint is of a topic {target.target.topic} with id {then}, the one there now has id "
         f"{now}: it was created again, and continuing would omit everything before offset {checkpoint.next_offset}. "
-        f"Seed its position: `replicator checkpoints seed {target.source} --offset N`, 0 for everything "
-        "that is archived"
+        f"Seed its position: `replicator checkpoints seed {target.source} --offset N`, {everything}"
     )
 
 

@@ -7,6 +7,7 @@ import io
 import pytest
 
 from formats.control.keys import claim_key
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from tests.ingress.copied import LABELS, SOURCE, C, D
@@ -169,6 +170,29 @@ def test_incarnation_of_unknown_order_is_refused_and_follows_once_it_is_known() 
     process.later(DELAY, turns=8)
     assert process.stopped == {}
     assert world.offsets(C) == numbers((0, 3), (0, 2))
+
+
+def test_a_destination_created_again_after_a_switch_names_the_way_to_everything() -> None:
+    """What is archived is of two incarnations, and a seed of the later one leaves out the first."""
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    process = joined(world)
+    process.later(DELAY, turns=8)
+    world.admin.ids["copy"] = "another"
+    process.later(30, turns=8)
+    second = SourcePartition("a", "t", 0, "second")
+    reason = process.stopped[str(second)]
+    assert f"`replicator checkpoints seed {SOURCE} --offset 0`" in reason
+    assert "0 for everything that is archived of this incarnation" in reason
+    process.stop()
+    for source, ranges in ((SOURCE, [(0, 3)]), (second, [(0, 3), (0, 2)])):
+        seed = Checkpoint(0, "another", world.clock.at, Author.SEED)
+        world.target.put_checkpoint(CheckpointKey(source, "copy"), seed)
+        process = joined(world)
+        process.later(DELAY, turns=8)
+        assert world.offsets(C) == numbers((0, 3), (0, 2), *ranges)
+        process.stop()
+    assert process.stopped == {}
 
 
 @pytest.mark.parametrize("damage", ["unreadable", "missing"])
