@@ -10,6 +10,8 @@ Rules
      with one listing, and never changes.
   6. A listing during which a removal event arrived is `disturbed`: it proves no absence, since the segment that the
      removed one was merged into may be missing in it, and its event may arrive later.
+  7. The view is `doubtful` from the removal of a segment that was not applied to the next listing that is not
+     disturbed: what it was merged into may not be known.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class SegmentView:
     begin: int | None = None  # recorded begin of the archive; None: none is known
     disturbed: bool = False  # whether the last listing was
     _known: dict[Segment, SegmentInfo] = field(default_factory=dict)
+    _removed_until: int = 0  # next offset of the removed segments that no listing has followed yet
     _tokens: int = 0
     _listing: int | None = None  # token of the listing in flight
     _created: dict[Segment, SegmentInfo] = field(default_factory=dict)  # events since it began
@@ -43,6 +46,11 @@ class SegmentView:
     @property
     def infos(self) -> Iterable[SegmentInfo]:
         return self._known.values()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether more may be stored from the position on than is known, by rule 7."""
+        return self._removed_until > self.next_offset
 
     def __contains__(self, segment: Segment) -> bool:
         return segment in self._known
@@ -68,7 +76,10 @@ class SegmentView:
         if self._listing is not None:
             self._removed.add(segment)
             self._created.pop(segment, None)
-        return self._known.pop(segment, None) is not None
+        if self._known.pop(segment, None) is None:
+            return False
+        self._removed_until = max(self._removed_until, segment.offsets.next_offset)
+        return True
 
     def listing_begun(self) -> int:
         """Call before the store is listed; pass the token to `listed`. The answer of a listing in flight is dropped."""
@@ -96,7 +107,13 @@ class SegmentView:
         self.disturbed = bool(self._removed)
         self.recorded = [r for r in recorded if r.end >= self.next_offset]
         self.begin = begin if begin is not None else self.begin
-        found = {i.segment: i for i in infos if i.segment not in self._removed}
+        listed = {i.segment: i for i in infos}
+        found = {segment: info for segment, info in listed.items() if segment not in self._removed}
+        if self.disturbed:
+            gone = (segment.offsets.next_offset for segment in listed.keys() - found.keys())
+            self._removed_until = max(self._removed_until, *gone, 0)
+        else:
+            self._removed_until = 0
         kept = {} if complete else self._known
         merged = {**kept, **found, **self._created}
         self._known = {s: i for s, i in merged.items() if s.offsets.end >= self.next_offset}

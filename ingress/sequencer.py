@@ -11,6 +11,7 @@ Rules
   6. Delivery begins at the recorded begin of the archive, and offsets missing there are a gap like any other. Without
      that record it begins with the first known segment, once none has appeared before it for a while.
   7. Nothing is delivered before the first checkpoint records where delivery began: `Begin`.
+  8. Where known segments end and one that was not delivered has gone, the rest is listed before it counts as delivered.
 
     view changed ──> Deliver ──> progressed* ──> delivered ──> Finished*, Deliver …
                  │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
@@ -137,7 +138,7 @@ class Sequencer:
     waited: Waiting | None = None  # what an earlier owner waited for
     delivering: tuple[SegmentSlice, ...] = ()  # slices that are not finished
     beginning: bool = False  # the first checkpoint is being written
-    listed_at: datetime | None = None  # when the last complete listing began
+    listed_at: datetime | None = None  # when the last complete listing began that nothing has put in doubt since
     wake_at: datetime | None = None  # call `tick` then; None: only new facts change anything
     _gap: _Gap | None = None
     _late_at: int | None = None  # start of the last gap that was reported late
@@ -168,8 +169,10 @@ class Sequencer:
         """Whether no known segment is left to deliver, and no request or wait is pending. O(n)."""
         if self.is_busy or self._gap is not None or self._listing or self._backing_off:
             return False
-        if self.next_offset is None or self.view.truncated:
-            return not len(self.view) and not self.view.truncated
+        if self.view.truncated or self.view.doubtful:
+            return False
+        if self.next_offset is None:
+            return not len(self.view)
         return next_step(self.view.segments, self.next_offset) is None
 
     @property
@@ -179,6 +182,7 @@ class Sequencer:
 
     def changed(self, now: datetime) -> list[Effect]:
         """The view has changed."""
+        self._forget_doubtful_listing()
         return self._advance(now)
 
     def progressed(self, next_offset: int) -> list[Effect]:
@@ -206,7 +210,7 @@ class Sequencer:
     def vanished(self, segment: Segment, now: datetime) -> list[Effect]:
         """The store holds no such object (a plain 404): merged away, or removed."""
         self.delivering = ()
-        self.view.removed(segment)
+        self._without(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), SegmentSlice):
             return self._advance(now)
         if segment == self._vanished:  # listed, but absent, again: an inconsistent store is given time
@@ -220,7 +224,7 @@ class Sequencer:
         """The object does not match its key. Another segment may cover its offsets; else it is read again after a
         listing, in case it was replaced."""
         self.delivering = ()
-        self.view.removed(segment)
+        self._without(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), SegmentSlice):
             return self._advance(now)
         self._wanted = Relist(False, "corrupt")
@@ -237,6 +241,7 @@ class Sequencer:
             full, self._settled = False, False
         if full:
             self.listed_at = begun_at
+        self._forget_doubtful_listing()
         if self.next_offset is None:
             self._take(self.view.begin)
         if self.next_offset is None:
@@ -302,7 +307,17 @@ class Sequencer:
                 return self._notice(offsets, now)
             case None:
                 self._gap = None
-                return self._relist(full=False, reason="truncated") if self.view.truncated else []
+                if self.view.truncated:
+                    return self._relist(full=False, reason="truncated")
+                return self._relist(full=False, reason="removed") if self.view.doubtful else []
+
+    def _without(self, segment: Segment) -> None:
+        self.view.removed(segment)
+        self._forget_doubtful_listing()
+
+    def _forget_doubtful_listing(self) -> None:
+        if self.view.doubtful:
+            self.listed_at = None
 
     def _chain(self, next_offset: int) -> tuple[SegmentSlice, ...]:
         """The slice at the position, and the adjacent ones up to the limits of one delivery."""

@@ -184,7 +184,8 @@ TABLE: dict[MetricName, Metric] = {
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
     "relists": Metric(
         ("reason",),
-        "listings made; label reason: start, timer, gap, late, reset, missing, corrupt, truncated, incarnation",
+        "listings made; label reason: start, timer, gap, late, reset, missing, removed, corrupt, truncated, or "
+        "incarnation",
     ),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),

@@ -119,6 +119,16 @@ def test_corrupt_segment_is_passed_where_another_covers_it(world: World) -> None
     assert process.stopped == {}
 
 
+def test_corrupt_segment_that_another_covers_in_part_is_reported_again_at_once(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.damage(world.put(2, 5, level=1))
+    world.put(2, 3)
+    process.turn(8)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "corrupt segment" in process.stopped[str(SOURCE)], "4 and 5 are in no other segment"
+
+
 def test_lost_segment_stops_its_partition_until_it_is_there(world: World) -> None:
     process = lose_one(world)
     assert world.offsets(C) == [0, 1]

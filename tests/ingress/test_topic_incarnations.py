@@ -82,6 +82,45 @@ def test_incarnation_does_not_follow_while_the_first_is_gapped_or_undelivered() 
     assert world.offsets(C) == numbers((0, 9), (0, 2))
 
 
+def test_incarnation_does_not_follow_while_a_corrupt_segment_holds_what_others_have_in_part() -> None:
+    world = reborn("follow")
+    process = joined(world)
+    second_life(world, (0, 2))
+    corrupt = world.put(4, 9, level=1, notify=False)
+    world.put(4, 5, notify=False)
+    good = world.objects.memory.open(f"data/{corrupt}").read()
+    world.damage(corrupt)
+    for _ in range(4):
+        process.later(DELAY, turns=8)
+        assert world.offsets(C) == numbers((0, 5)), "6 to 9 are stored"
+    assert str(SOURCE) in process.stopped
+    world.damage(corrupt, good)
+    for _ in range(12):
+        process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 9), (0, 2))
+    assert process.stopped == {}
+
+
+def test_incarnation_does_not_follow_what_a_removal_hides_until_it_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notification of the segment that it was merged into is lost."""
+    monkeypatch.setattr("ingress.sequencer.CHAIN_SLICES", 1)
+    world = reborn("follow")
+    process = joined(world)
+    second_life(world, (0, 2))
+    world.put(4, 5, notify=False)
+    merged = world.put(6, 7, notify=False)
+    process.reading.holding = True
+    process.later(DELAY, turns=8)  # a full listing shows both, and the first is being read
+    world.put(6, 7, level=1, notify=False)
+    world.remove(merged)
+    process.turn()
+    process.reading.holding = False
+    process.reading.run_all()
+    process.turn(12)
+    assert world.offsets(C) == numbers((0, 7), (0, 2))
+    assert process.problems == {}
+
+
 def test_no_incarnation_follows_after_a_failed_listing() -> None:
     world = reborn("follow")
     process = joined(world)
