@@ -106,7 +106,7 @@ class ReadAhead:
     changed: threading.Condition
     small_width: int = 0
     _waiting: deque[_Waiting] = field(default_factory=deque)
-    _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked
+    _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked since the last round
     _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
     _record_bytes: dict[int, float] = field(default_factory=dict)  # of an average record of the last run, by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
@@ -131,14 +131,9 @@ class ReadAhead:
     def members(self, batch_size_class: Callable[[DeliveryTarget], Hashable]) -> list[SegmentRead]:
         """The reads that share the next round: of one batch size class, and none that may make it fail for the others;
         groups take turns. Opens waiting slices. Call with `changed` acquired."""
-        for epoch in self._released.intersection(self._open):
-            self.drop(epoch)
-        for epoch in self._released.intersection(self._record_bytes):
-            del self._record_bytes[epoch]
+        self._drop_released()
         while self._waiting and (place := self._free_place(self._waiting[0])) is not None:
-            waiting = self._waiting.popleft()
-            if waiting.delivery_target.epoch not in self._released:
-                self._begin_reading(waiting, place)
+            self._begin_reading(self._waiting.popleft(), place)
         groups: dict[Hashable, list[SegmentRead]] = {}
         for reading in self._open.values():
             target = reading.delivery_target.target
@@ -153,6 +148,16 @@ class ReadAhead:
         self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
         first = self._rounds % len(groups[chosen])  # so that a full round does not always leave out the same one
         return groups[chosen][first:] + groups[chosen][:first]
+
+    def _drop_released(self) -> None:
+        """Between two rounds nothing of them is in flight, and nothing of them is begun any more."""
+        released, self._released = self._released, set()
+        if not released:
+            return
+        for epoch in released:
+            self.drop(epoch)
+            self._record_bytes.pop(epoch, None)
+        self._waiting = deque(one for one in self._waiting if one.delivery_target.epoch not in released)
 
     def set_apart(self, what: str | TopicPartition) -> None:
         """Give a topic or a partition separate rounds until `joins`; the partitions of a topic share them."""

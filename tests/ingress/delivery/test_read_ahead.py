@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -100,3 +101,16 @@ def bytes_of_a_record() -> int:
     world = World()
     (run,) = SegmentRunReader(world.archive, 100, 1 << 20).runs([SegmentSlice.rest(world.put(0, 3), 0)])
     return -(-run.size_bytes // run.count)
+
+
+def test_ownerships_that_are_over_take_no_memory() -> None:
+    world = World()
+    hand = Hand(world)
+    segment = world.put(0, 3)
+    for epoch in range(1, 101):
+        hand.begin(segment, epoch=epoch)
+        hand.delivery.release([epoch], timedelta())
+        assert not hand.delivery.run_round()
+    kept = hand.delivery._read_ahead
+    assert (kept._released, len(kept._waiting), kept._record_bytes) == (set(), 0, {})
+    assert world.offsets(C) == []
