@@ -109,7 +109,9 @@ class FailoverSources:
             path for path, topic in paths.items() if is_another(topic_id(self.region, path), report.topic_id(topic))
         }
         reached = {
-            (p.key.source.topic, p.key.source.partition): max(p.archive_end or 0, p.next_offset or 0)
+            (p.key.source.topic, p.key.source.partition): (
+                p.absent[0].start if p.absent else max(p.archive_end or 0, p.next_offset or 0)
+            )
             for p in delivered
             if p.key.source.path not in earlier
         }
@@ -131,6 +133,7 @@ class FailoverSources:
                 delivered=p.next_offset,
                 begins=p.archive_start,
                 arrived=p.archive_end,
+                absent=p.absent,
                 source_end=source_end,
                 complete_as_of=complete_as_of,
                 problem="; ".join(p.problems),

@@ -13,17 +13,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from formats.messages.ledger import Failover, FailoverPhase
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
 from ingress.groups.translation import Exactness
 from replicator.failover.streams import StreamsApplication
+from replicator.first_few import first_few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class ArrivingPartition:
     begins: int | None = None  # of what is stored; None: nothing is
     arrived: int | None = None  # up to which it is stored in this bucket; None: nothing is
     source_end: int | None = None  # last stable offset of its log, by the newest watermarks; None: not known
+    absent: Sequence[OffsetRange] = ()  # to be delivered, below `arrived`, and in no segment
     complete_as_of: datetime | None = None  # the bucket holds what the log held then, by the source's clock
     problem: str = ""  # why delivery does not go on
 
@@ -47,12 +49,18 @@ class ArrivingPartition:
     @property
     def to_deliver(self) -> int:
         begin = self.delivered if self.delivered is not None else self.begins or 0
-        return max((self.arrived or 0) - begin, 0)
+        return max((self.arrived or 0) - begin - _count(self.absent), 0)
 
     @property
     def missing(self) -> int | None:
         """Offsets that the source had and that did not arrive; None: not known."""
-        return None if self.source_end is None else max(self.source_end - self.reach, 0)
+        return None if self.source_end is None else _count(self.lost)
+
+    @property
+    def lost(self) -> Sequence[OffsetRange]:
+        """`missing`, as far as it is known."""
+        behind = () if (self.source_end or 0) <= self.reach else (OffsetRange(self.reach, (self.source_end or 0) - 1),)
+        return (*self.absent, *behind)
 
 
 class GroupVerdict(StrEnum):
@@ -179,7 +187,7 @@ class FailoverPlan:
             if one.missing is None and self.watermarks_at is not None:
                 yield f"{one.source}: how far the source was is not known: no watermarks of it arrived"
             elif one.missing:
-                yield f"{one.source}: {one.missing} offsets did not arrive: [{one.reach},{one.reach + one.missing - 1}]"
+                yield f"{one.source}: {one.missing} offsets did not arrive: {first_few([*map(str, one.lost)], 3)}"
         if self.to_deliver and not self.members:
             yield f"{self.to_deliver} offsets are to be delivered, and no ingress runs: start it, or give them up"
 
@@ -203,6 +211,10 @@ class FailoverPlan:
         for one in self.streams:
             for what in one.missing:
                 yield f"Kafka Streams application {one.group}: {what}"
+
+
+def _count(ranges: Iterable[OffsetRange]) -> int:
+    return sum(one.next_offset - one.start for one in ranges)
 
 
 def planned_groups(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from formats.coverage import Extent, end_of, joined
+from formats.coverage import Extent, end_of, joined, uncovered
 from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
@@ -41,6 +41,7 @@ class IngressPartition:
     waits_for: str = ""  # what delivery waits for: a decision or the previous incarnation; empty: nothing
     transform: str = ""  # name of the function that its records go through; empty: none
     has_ended: bool = False  # at the source: its topic was deleted, created again, or is no longer archived
+    absent: Sequence[OffsetRange] = ()  # below the archive's end, to be delivered, and neither stored nor explained
 
     @property
     def next_offset(self) -> int | None:
@@ -145,7 +146,17 @@ def partition_status(
         waits_for=waits_for,
         transform=transform if configured else "",
         has_ended=has_ended,
+        absent=_absent(checkpoint, extent, [*gaps, *(s.offsets for s in skipped)]),
     )
+
+
+def _absent(checkpoint: Checkpoint | None, extent: Extent, explained: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+    """`explained`: gaps and skipped offsets."""
+    if extent.start is None or extent.next_offset is None:
+        return ()
+    begin = extent.start if checkpoint is None else checkpoint.next_offset
+    end = extent.next_offset - 1
+    return uncovered([*extent.runs, *explained], OffsetRange(begin, end)) if begin <= end else ()
 
 
 def _undelivered(

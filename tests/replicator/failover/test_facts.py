@@ -22,7 +22,7 @@ from formats.errors import TargetError
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.ledger import Failover, FailoverPhase
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.generations import Generations
 from infra.archive.source_reports import SourceReports
 from ingress.routing.archived import ArchivedTopic
@@ -34,7 +34,7 @@ from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import source_settings
 
 
-def partitions(claimed: str | None, reported: str) -> list[ArrivingPartition]:
+def partitions(claimed: str | None, reported: str, absent: tuple[OffsetRange, ...] = ()) -> list[ArrivingPartition]:
     """Of a source that had 100 delivered offsets, and reports 60."""
     clock = HandClock()
     objects = FailingStore(clock)
@@ -61,6 +61,7 @@ def partitions(claimed: str | None, reported: str) -> list[ArrivingPartition]:
         is_over=False,
         proof=None,
         problems=(),
+        absent=absent,
     )
     sources = FailoverSources(clients=clients, region="us", ledger=cast("Any", None))
     return list(sources._partitions([delivered], report, found, lambda _region, _path: claimed))
@@ -91,6 +92,12 @@ def test_a_topic_of_one_id_or_of_an_unknown_one_is_the_one_that_is_reported() ->
         found = partitions(claimed, reported)
         assert [(str(one.source), one.missing) for one in found] == [("us/orders/0", 0)]
         assert plan(found).problems == []
+
+
+def test_what_lacks_a_segment_is_not_complete() -> None:
+    [whole], [broken] = partitions("old", "old"), partitions("old", "old", (OffsetRange(40, 49),))
+    assert (whole.missing, whole.complete_as_of) == (0, HandClock().at)
+    assert (broken.missing, broken.complete_as_of) == (10, None)
 
 
 def stored_snapshot(objects: FailingStore, number: int) -> None:

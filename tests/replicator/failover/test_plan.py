@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.messages.ledger import Failover, FailoverPhase
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncOutcome, sync_plan
@@ -108,6 +108,17 @@ def test_the_numbers_are_what_is_seen_later(log: list[int], at: Mapping[str, int
     assert set(left_over(after.groups)) == set()
     # one beyond what arrived goes on to its end, once that is delivered
     assert set(left_over(found.groups)) == {group for group, offset in at.items() if delivered < min(offset, arrived)}
+
+
+def test_what_is_missing_within_the_bucket_is_lost_as_what_is_missing_behind_it() -> None:
+    """One segment of several did not arrive: the last offset that did says nothing of it."""
+    state = replace(partition(20, 50, 60), absent=[OffsetRange(30, 39)])
+    found = plan(state, {})
+    assert (found.to_deliver, found.missing) == (20, 20)
+    assert "us/orders/0: 20 offsets did not arrive: [30,39], [50,59]" in found.problems
+    found = plan(replace(state, source_end=50), {})
+    assert (found.missing, found.is_exact) == (10, False)
+    assert "us/orders/0: 10 offsets did not arrive: [30,39]" in found.problems
 
 
 @pytest.mark.parametrize("facts", [STABLE, None])
