@@ -277,7 +277,7 @@ class IngressController:
             name: found.destinations[name] for name in self._targets.kept_topics & found.destinations.keys()
         }
         kept = kept_like_sources({name: one.routes for name, one in destinations.items()})
-        if self.parts.catalog.poll(kept, found.catalogs, self._checkpoints.positions, now):
+        if self.parts.catalog.poll(kept, found.catalogs, self._checkpoints.positions, now, stale=found.stale):
             self._watcher.find_again()
 
     # --- group membership: called inside placement.poll and placement.close ---

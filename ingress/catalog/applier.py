@@ -7,7 +7,8 @@
 Each topic is kept by the process that has its partition 0, so no two apply different generations for long. A process
 that dies leaves nothing half done: what it did not reach is a difference still, and the next one finds it.
 
-Destinations of a region that was failed over from stay as they are until the failback.
+Destinations of a region that was failed over from stay as they are until the failback, and those of a region whose
+newest catalogue cannot be read until it can.
 """
 
 from __future__ import annotations
@@ -96,11 +97,14 @@ class CatalogApplier:
         kept: Mapping[str, KeptTopic],
         catalogs: Mapping[str, Catalog],
         positions: Mapping[CheckpointKey, object],
+        *,
+        stale: Collection[str] = (),
     ) -> ClusterPlan:
-        """`positions`: checkpoints of all processes. Changes nothing but the ledger, which gets entries about what was
-        done before."""
+        """`positions`: checkpoints of all processes. `stale`: regions with a newer catalogue, which cannot be read: it
+        may have been applied, so the one before decides nothing. Changes nothing but the ledger, which gets entries
+        about what was done before."""
         problems: dict[str, str] = {}
-        kept = self._without_failed_over(kept)
+        kept = self._followed(kept, stale)
         destinations = {name: one.sources for name, one in kept.items()}
         desired = desired_topics(destinations, catalogs, self.settings.value)
         facts, refused = describe_each(self.admin, [one.name for one in desired])
@@ -135,7 +139,8 @@ class CatalogApplier:
         destinations = {name: sources for name, sources in destinations.items() if name not in deleted}
         owned = {name: one for name, one in owned.items() if name not in deleted}
         try:
-            acls = self.acls.plan(destinations, catalogs, owned.keys(), self.settings.value.regions)
+            deciding = {region: one for region, one in catalogs.items() if region not in stale}
+            acls = self.acls.plan(destinations, deciding, owned.keys(), self.settings.value.regions)
         except TargetError as error:
             acls, problems[ACLS] = AclPlan(), str(error)
         return ClusterPlan(self._permitted(topics), acls, problems)
@@ -155,9 +160,10 @@ class CatalogApplier:
             problems[ACLS] = refused
         return replace(plan, problems=problems)
 
-    def _without_failed_over(self, kept: Mapping[str, KeptTopic]) -> Mapping[str, KeptTopic]:
-        """What is used here since a failover is not made like a source that may have come back as anything."""
-        held = self.ledger.failed_over({source.region for one in kept.values() for source in one.sources})
+    def _followed(self, kept: Mapping[str, KeptTopic], stale: Collection[str]) -> Mapping[str, KeptTopic]:
+        """What is used here since a failover is not made like a source that may have come back as anything, nor any
+        like a source as it was once."""
+        held = {*self.ledger.failed_over({source.region for one in kept.values() for source in one.sources}), *stale}
         return {name: one for name, one in kept.items() if not any(source.region in held for source in one.sources)}
 
     def _obstacles(

@@ -7,7 +7,7 @@ settings replaced, another catalogue ──at once──────────
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -52,9 +52,11 @@ class CatalogSync:
         catalogs: Mapping[str, Catalog],
         positions: Mapping[CheckpointKey, object],
         now: datetime,
+        *,
+        stale: Collection[str] = (),
     ) -> bool:
-        """`kept`: by destination. `positions`: checkpoints of all processes. True when topics have changed: find them
-        again."""
+        """`kept`: by destination. `positions`: checkpoints of all processes. `stale`: regions with a newer catalogue,
+        which cannot be read. True when topics have changed: find them again."""
         if self.applier is None:
             return False
         outcome = self._lookup.collect()
@@ -66,7 +68,7 @@ class CatalogSync:
         is_replaced = (is_other or settings is not self._asked) and not self._lookup.is_under_way
         if (is_replaced or self._lookup.is_due(now)) and catalogs and kept:
             self._lookup.due_at, self._asked, self._planned = now + self.interval, settings, catalogs
-            self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions))
+            self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions), stale)
         match outcome:
             case Failed(error=error):
                 log.warning("catalog_not_applied", extra={log_fields.ERROR: str(error)})
@@ -100,5 +102,6 @@ def _sync(
     kept: Mapping[str, KeptTopic],
     catalogs: Mapping[str, Catalog],
     positions: Mapping[CheckpointKey, object],
+    stale: Collection[str],
 ) -> ClusterPlan:
-    return applier.apply(applier.plan(kept, catalogs, positions))
+    return applier.apply(applier.plan(kept, catalogs, positions, stale=stale))

@@ -74,6 +74,7 @@ class RoutingTable:
     # region and incarnation of all that is archived or in a catalogue, delivered or not; None: not read
     known: Collection[tuple[str, Incarnation]] | None = None
     problems: Mapping[str, str] = field(default_factory=dict)  # catalogues whose newest generation does not count
+    stale: Collection[str] = ()  # their regions
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
@@ -189,6 +190,7 @@ class DestinationFinder:
             is_unfinished=is_unfinished,
             known=plan.known,
             problems={f"catalogue of {region}": why for region, why in self.catalogs.problems.items()},
+            stale=frozenset(self.catalogs.problems),
         )
 
     def _searched_for(self, settings: IngressSettings, plan: RoutingPlan) -> Mapping[str, Sequence[ArchivedTopic]]:

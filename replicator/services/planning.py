@@ -50,6 +50,7 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
         kept_like_sources(routing.chosen),
         found,
         reach.checkpoints.read(),
+        stale=routed.unreadable.keys(),
     )
     unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
     existing = reach.admin.describe(unlisted) if unlisted else {}

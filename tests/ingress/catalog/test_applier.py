@@ -8,8 +8,9 @@ from typing import Literal
 
 import pytest
 
-from formats.control.keys import watermarks_prefix
+from formats.control.keys import catalog_prefix, watermarks_prefix
 from formats.messages.ledger import Failover, FailoverPhase
+from infra.archive.generations import Generations
 from infra.contracts.cluster import TopicPartition
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
@@ -80,6 +81,29 @@ def test_a_new_catalogue_is_applied_when_it_is_found() -> None:
     world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
     process.later(40, turns=2)  # asks for it; finds and applies it
     assert world.admin.settings["copy"]["segment.bytes"] == "2000"
+
+
+def test_a_catalogue_that_is_older_than_what_was_applied_changes_nothing() -> None:
+    """The next process cannot read the newest one: the one before it would shorten the retention again, and grant what
+    was revoked since."""
+    world = World()
+    world.settings = replace(world.settings, acls="dr-full", protect=False)
+    group = replace(READ, resource_type="GROUP", resource_name="billing")
+    world.publish_catalog(source_topic(configs={"segment.bytes": "1000"}), acls=[READ, group])
+    process = delivered(world)
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}), acls=[])
+    follow(process, 3)
+    assert (world.admin.settings["copy"]["segment.bytes"], world.catalog_admin.bindings) == ("2000", set())
+    generations = Generations(world.objects.memory, catalog_prefix("data", REGION))
+    newest = generations.newest()
+    world.objects.memory.delete_many([generations.key(newest)])
+    assert generations.put(newest, b"damaged")
+    process = joined(world, P0)
+    follow(process, 3)
+    assert (world.admin.settings["copy"]["segment.bytes"], world.catalog_admin.bindings) == ("2000", set())
+    world.publish_catalog(source_topic(configs={"segment.bytes": "3000"}), acls=[READ])
+    follow(process, 3)
+    assert (world.admin.settings["copy"]["segment.bytes"], world.catalog_admin.bindings) == ("3000", {COPY_READ})
 
 
 def test_a_source_changes_nothing_between_failover_and_failback() -> None:
