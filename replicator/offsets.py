@@ -21,6 +21,7 @@ from formats.messages.ledger import GroupHold, WrittenOffset
 from infra.archive.generation_history import group_history
 from infra.archive.group_reports import GroupReports
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
+from infra.contracts.groups import GroupIsActive
 from infra.contracts.internal_topics import Ledger
 from infra.kafka.client.properties import for_bounded_reads
 from infra.kafka.cluster.group_commits import KafkaGroupCommits
@@ -216,27 +217,35 @@ class TranslatedOffsets:
         )
         due = {one.position.target: one for one in plan if one.outcome is SyncOutcome.WRITE}
         chosen = {one.position.target: one for one in plan if one.outcome in (SyncOutcome.WRITE, SyncOutcome.SAME)}
+        held: Sequence[GroupHold] = ()
         if due or (chosen and hold):
             # before the commit: else a round in between would move the group again
-            self._record(group, list(chosen.values() if hold else due.values()), hold=hold)
+            held = self._record(group, list(chosen.values() if hold else due.values()), hold=hold)
         if due:
             offsets = {target: Committed(one.offset, one.position.metadata) for target, one in due.items()}
             before = {target: one.here for target, one in due.items()}
             again = partial(refuse_if_used, self.clients.groups, group, offsets, before)
-            writer.commit(group, offsets, before_again=again)
+            try:
+                writer.commit(group, offsets, before_again=again)
+            except GroupIsActive:
+                if held:  # it is where its consumers are, and not where it was put
+                    ledger_in(self.clients, create=True).write([replace(one, is_held=False) for one in held])
+                raise
         return {one.position.target: one.outcome.value for one in plan}
 
-    def _record(self, group: str, chosen: Sequence[SyncDecision], *, hold: bool) -> None:
+    def _record(self, group: str, chosen: Sequence[SyncDecision], *, hold: bool) -> Sequence[GroupHold]:
+        """The holds that are new."""
         ledger = ledger_in(self.clients, create=True)
         offsets = {
             one.position.target: (one.position.downstream, one.position.upstream)
             for one in chosen
             if one.position.downstream is not None
         }
-        now = datetime.now(UTC)
-        entries = group_writes(group, offsets, ledger.read().groups, now)
+        now, owned = datetime.now(UTC), ledger.read()
+        entries = group_writes(group, offsets, owned.groups, now)
         held = [GroupHold(group=group, topic=one.topic, is_held=True, at=now) for one in entries if hold]
         ledger.write([*held, *entries])
+        return [one for one in held if (group, one.topic) not in owned.held]
 
     def with_times(self, some: Sequence[TranslatedOffset]) -> Sequence[TranslatedOffset]:
         """The same with the timestamps of their records here. Raises BrokerUnavailable, TargetError."""
