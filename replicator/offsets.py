@@ -202,7 +202,7 @@ class TranslatedOffsets:
     ) -> Mapping[TopicPartition, str]:
         """Commit them for a group that is inactive here; what became of each, as `sync_plan` names it. `rewind`: also
         where it is further here. `hold`: the group is not synchronised on these topics, until `release`. Raises
-        BrokerUnavailable, and TargetError when it has members by then."""
+        BrokerUnavailable, and TargetError when it has members by then, or has had some since it was read."""
         writer = KafkaGroupCommits(self.clients.config.cluster.properties("consumer"))
         here = self.clients.groups.committed(group, [one.target for one in some])
         found = {partition: one.next_offset for partition, one in here.items()}
@@ -226,6 +226,7 @@ class TranslatedOffsets:
             before = {target: one.here for target, one in due.items()}
             again = partial(refuse_if_used, self.clients.groups, group, offsets, before)
             try:
+                again()  # the ledger was opened since the group was read
                 writer.commit(group, offsets, before_again=again)
             except GroupIsActive:
                 if held:  # it is where its consumers are, and not where it was put

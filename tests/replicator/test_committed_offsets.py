@@ -21,7 +21,7 @@ HERE, OTHER = TopicPartition("us.orders", 0), TopicPartition("us.clicks", 0)
 
 
 class Held:
-    """A group at 9 in two topics, which an operator moves back to 5."""
+    """A group at 9 in two topics, which an operator moves, back to 5 if nothing else is asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.groups, self.ledger = MemoryGroups(), FakeLedger()
@@ -29,18 +29,22 @@ class Held:
         monkeypatch.setattr(offsets, "KafkaGroupCommits", lambda _: self.groups)
         monkeypatch.setattr(offsets, "ledger_in", lambda *_, **__: self.ledger)
 
-    def commit(self) -> None:
+    def commit(self, offset: int = 5, *, rewind: bool = True) -> None:
         config = SimpleNamespace(cluster=SimpleNamespace(properties=lambda _: {}))
         clients: Any = SimpleNamespace(config=config, groups=self.groups)
         nothing: Any = None
         translated = TranslatedOffsets(clients=clients, region="us", routes={}, lookup=nothing, topic_ids=nothing)
         some = [
             TranslatedOffset(
-                source=f"us/{one.topic}/0", target=one, source_offset=105, target_offset=5, exactness=Exactness.EXACT
+                source=f"us/{one.topic}/0",
+                target=one,
+                source_offset=105,
+                target_offset=offset,
+                exactness=Exactness.EXACT,
             )
             for one in (HERE, OTHER)
         ]
-        translated.commit("billing", some, rewind=True, hold=True)
+        translated.commit("billing", some, rewind=rewind, hold=rewind)
 
     @property
     def topics(self) -> set[str]:
@@ -65,3 +69,17 @@ def test_a_group_that_was_not_moved_since_it_has_members_is_held_only_where_it_w
         world.commit()
     assert world.groups.offsets["billing"] == {HERE: Committed(9, ""), OTHER: Committed(9, "")}
     assert world.topics == {OTHER.topic}
+
+
+def test_a_group_that_was_used_since_it_was_read_is_not_moved_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumer has ended by the time of the commit, which Kafka takes then; to open the ledger takes a while."""
+    world = Held(monkeypatch)
+
+    def ledger(*_: object, **__: object) -> FakeLedger:
+        world.groups.offsets["billing"][HERE] = Committed(20, "")
+        return world.ledger
+
+    monkeypatch.setattr(offsets, "ledger_in", ledger)
+    with pytest.raises(GroupIsActive):
+        world.commit(10, rewind=False)
+    assert world.groups.offsets["billing"] == {HERE: Committed(20, ""), OTHER: Committed(9, "")}
