@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.control.group_snapshot import GroupSnapshot
-from formats.errors import ReplicatorError
+from formats.errors import ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.mirrormaker import OffsetSync
 from infra.archive.group_reports import GroupReport, GroupReports
@@ -117,6 +117,8 @@ class GroupRound:
                 written = self._emit(flow, snapshot, positions, lookup, is_newest=is_newest)
         except ReplicatorError as error:
             problems.append(str(error))
+            if isinstance(error, TargetError):  # one of the topics may have been deleted
+                self._forget(flow)
         try:
             if self.target is not None:
                 some = by_group(positions)
@@ -130,6 +132,11 @@ class GroupRound:
             decisions=decisions,
             problem="; ".join(problems),
         )
+
+    def _forget(self, flow: GroupFlow) -> None:
+        self._tables.pop(flow, None)
+        for topic in (flow.checkpoints, flow.offset_syncs):
+            self.topics.forget(topic)
 
     def _emit(
         self,

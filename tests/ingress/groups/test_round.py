@@ -124,6 +124,19 @@ def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
     assert world.records.records == before
 
 
+def test_a_topic_that_is_deleted_is_created_again(world: Regions) -> None:
+    world.publish("us", billing=107)
+    world.records.exists = lambda topic: topic in world.admin.topics()
+    process = world.process()
+    assert world.run(process, "us")["us"].checkpoints == 1
+    world.broker.delete(checkpoints("us"))
+    del world.records.records[checkpoints("us")]
+    assert "does not exist" in world.run(process, "us")["us"].problem
+    report = world.run(process, "us")["us"]
+    assert (report.checkpoints, report.problem) == (1, "")
+    assert world.checkpoints("us") == {"billing": (107, 7, "note")}
+
+
 def test_a_region_of_which_nothing_is_wanted_has_no_age(world: Regions) -> None:
     """Without a replication policy no topic is named for its checkpoints."""
     sources = [source_settings("orders", f"{region}.orders", region=region) for region in REGIONS]
