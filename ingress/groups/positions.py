@@ -20,6 +20,7 @@ from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 
+UNREADABLE = "(its claim cannot be read)"  # no id of a topic
 Translate = Callable[[CheckpointKey, Sequence[int]], Sequence[Translation] | str]
 """Source offsets of this delivery, ascending; or why nothing is known of it."""
 
@@ -42,6 +43,9 @@ class GroupPosition:
 class Deliveries(Protocol):
     def deliveries(self, topic: str, topic_id: str, partition: int) -> Sequence[CheckpointKey] | str:
         """Where a partition of that incarnation goes; or why it goes nowhere."""
+
+    def unread(self, topic: str, topic_id: str, partition: int, /) -> Mapping[CheckpointKey, str]:
+        """Where one that goes nowhere may go all the same, and why that is not known now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +93,27 @@ class DeliveredTopics:
             "deleted and created again since the group committed, or is about to be followed"
         )
 
+    def unread(self, topic: str, topic_id: str, partition: int, /) -> Mapping[CheckpointKey, NotKnownNow]:
+        if not isinstance(self.deliveries(topic, topic_id, partition), str):
+            return {}
+        return {
+            CheckpointKey(one.source(route.region, partition), route.destination): NotKnownNow(
+                f"the claim of {route.region}/{one.path} cannot be read, so whether the offset is one of that topic is "
+                "not known"
+            )
+            for route in self.routes.get(topic, ())
+            for one in route.incarnations
+            if not one.incarnation.topic_id and self.id_of(route.region, one.path) == UNREADABLE
+        }
+
     def _is(self, region: str, one: ArchivedIncarnation, topic_id: str) -> bool:
-        """Also where brokers have no topic ids. A path whose claim has not arrived says the id itself, except the plain
-        one."""
+        """Also where brokers have no topic ids. A path whose claim has not arrived, or cannot be read, says the id
+        itself, except the plain one."""
         if not topic_id:
             return True
         claimed = self.id_of(region, one.path)
+        if claimed == UNREADABLE:
+            return topic_id == one.incarnation.topic_id
         return topic_id == (claimed if claimed is not None else one.incarnation.topic_id or topic_id)
 
 
@@ -104,11 +123,12 @@ def group_positions(snapshot: GroupSnapshot, delivered: Deliveries, translate: T
     Each offset of a partition is translated once, in their order: a page of the map is read once then."""
     found = list(_deliveries(snapshot, delivered))
     offsets: dict[CheckpointKey, set[int]] = defaultdict(set)
-    for _, key, commit in found:
-        offsets[key].add(commit.next_offset)
+    for _, key, commit, unread in found:
+        if unread is None:
+            offsets[key].add(commit.next_offset)
     known = {key: _translated(translate, key, sorted(offsets[key])) for key in sorted(offsets)}
-    for group, key, commit in found:
-        there = known[key]
+    for group, key, commit, unread in found:
+        there = known[key] if unread is None else unread
         yield _position(group, key, commit, there if isinstance(there, str) else there[commit.next_offset])
 
 
@@ -119,7 +139,9 @@ def of_other_incarnations(snapshot: GroupSnapshot, delivered: DeliveredTopics) -
         group: sorted(
             topic
             for topic, commits in one.topics.items()
-            if topic in delivered.routes and isinstance(delivered.deliveries(topic, commits.topic_id, 0), str)
+            if topic in delivered.routes
+            and isinstance(delivered.deliveries(topic, commits.topic_id, 0), str)
+            and not delivered.unread(topic, commits.topic_id, 0)
         )
         for group, one in snapshot.groups.items()
     }
@@ -137,13 +159,18 @@ def _translated(translate: Translate, key: CheckpointKey, offsets: Sequence[int]
     return found if isinstance(found, str) else dict(zip(offsets, found, strict=True))
 
 
-def _deliveries(snapshot: GroupSnapshot, delivered: Deliveries) -> Iterator[tuple[str, CheckpointKey, CommittedOffset]]:
+def _deliveries(
+    snapshot: GroupSnapshot, delivered: Deliveries
+) -> Iterator[tuple[str, CheckpointKey, CommittedOffset, str | None]]:
     for group, found in snapshot.groups.items():
         for topic, commits in found.topics.items():
             for partition, commit in commits.items():
                 keys = delivered.deliveries(topic, commits.topic_id, partition)
-                if not isinstance(keys, str):  # else nothing that is here
-                    yield from ((group, key, commit) for key in keys)
+                if not isinstance(keys, str):
+                    yield from ((group, key, commit, None) for key in keys)
+                else:  # nothing that is here, as far as that is known
+                    unread = delivered.unread(topic, commits.topic_id, partition)
+                    yield from ((group, key, commit, why) for key, why in unread.items())
 
 
 def _position(group: str, key: CheckpointKey, commit: CommittedOffset, found: Translation | str) -> GroupPosition:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import OF_ONE_OBJECT
 from infra.archive.control import ControlStore
-
-UNREADABLE = "(its claim cannot be read)"  # no id of a topic
+from ingress.groups.positions import UNREADABLE
 
 
 @dataclass(slots=True)

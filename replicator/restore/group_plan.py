@@ -39,6 +39,10 @@ class RestoredTopics:
             return "the group committed it in another incarnation of the topic"
         return (key,)
 
+    def unread(self, _topic: str, _topic_id: str, _partition: int, /) -> Mapping[CheckpointKey, str]:
+        """Nothing is asked for again: the ids are those of the moment."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:

@@ -11,6 +11,7 @@ from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.lookup import NotKnownNow
 from ingress.groups.positions import (
+    UNREADABLE,
     DeliveredTopics,
     GroupPosition,
     group_positions,
@@ -97,6 +98,19 @@ def test_groups_of_another_incarnation_are_named() -> None:
     assert of_other_incarnations(snapshot("t", "new", a=8), delivered) == {"a": ["t"]}
     assert of_other_incarnations(snapshot("t", "old", a=8), delivered) == {}
     assert of_other_incarnations(snapshot("another", "new", a=8), delivered) == {}, "it is not delivered here"
+
+
+def test_a_claim_that_cannot_be_read_is_not_one_of_another_incarnation() -> None:
+    """A failover in that moment would end without the group, and say that its topic was created again."""
+    given = snapshot("t", "id", a=8)
+    [one] = found(given, [route("t", "here")], ids={"t": UNREADABLE})
+    assert (one.target, one.downstream, one.is_known_later) == (TopicPartition("here", 3), None, True)
+    assert "the claim of us/t cannot be read" in one.reason
+    delivered = DeliveredTopics.of("us", [[route("t", "here")]], lambda *_: UNREADABLE)
+    assert of_other_incarnations(given, delivered) == {}
+    assert found(given, [route("t", "here", "", "id")], ids={"t": "first", "t@id": UNREADABLE})[0].downstream == 4
+    followed = route("t", "here", "", "second")
+    assert found(snapshot("t", "third", a=8), [followed], ids={"t": "first", "t@second": UNREADABLE}) == []
 
 
 def test_a_path_whose_claim_has_not_arrived_is_of_the_id_in_it() -> None:
