@@ -7,6 +7,8 @@ from datetime import datetime
 
 from formats.codec import Codec
 
+UNREADABLE = "(its claim cannot be read)"  # in place of the topic id of an archive path: no topic has it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaim:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from formats.control.claim import UNREADABLE
 from formats.control.group_snapshot import CommittedOffset, GroupSnapshot
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
@@ -20,7 +21,6 @@ from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
 
-UNREADABLE = "(its claim cannot be read)"  # no id of a topic
 Translate = Callable[[CheckpointKey, Sequence[int]], Sequence[Translation] | str]
 """Source offsets of this delivery, ascending; or why nothing is known of it."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from formats.control.claim import UNREADABLE
 from formats.errors import OF_ONE_OBJECT
 from infra.archive.control import ControlStore
-from ingress.groups.positions import UNREADABLE
 
 
 @dataclass(slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from formats.control.claim import UNREADABLE
 from formats.control.group_snapshot import CLASSIC, CommittedOffset, GroupSnapshot, SnapshotGroup, TopicCommits
 from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from infra.contracts.cluster import TopicPartition
 from ingress.groups.lookup import NotKnownNow
 from ingress.groups.positions import (
-    UNREADABLE,
     DeliveredTopics,
     GroupPosition,
     group_positions,
