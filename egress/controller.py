@@ -258,7 +258,7 @@ class EgressController:
             return  # deleted during the lookup: the revocation follows
         session, start = self._assignment.begin(assigned, answer, selected.settings), answer.start
         if start.lost:
-            offsets = sum(o.next_offset - o.start for o in start.lost)
+            offsets = sum(lost.count for lost in start.lost)
             self.parts.metrics.count("egress_recorded_gaps", len(start.lost), **assigned.labels)
             self.parts.metrics.count("egress_recorded_gap_offsets", offsets, **assigned.labels)
         log.info(

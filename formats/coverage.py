@@ -137,7 +137,7 @@ def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[Offse
 def covered_count(covered: Iterable[OffsetRange], within: OffsetRange) -> int:
     """How many offsets of `within` at least one range of `covered` contains. O(n log n)."""
     holes = uncovered(covered, within)
-    return within.next_offset - within.start - sum(hole.next_offset - hole.start for hole in holes)
+    return within.count - sum(hole.count for hole in holes)
 
 
 def end_of(ranges: Iterable[OffsetRange]) -> int:

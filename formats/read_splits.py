@@ -62,8 +62,8 @@ def read_splits(
 
 
 def _cut(part: SegmentSlice, segment_bytes: int, max_bytes: int) -> Sequence[tuple[SegmentSlice, int]]:
-    whole = part.segment.offsets.next_offset - part.segment.offsets.start
-    start, count = part.offsets.start, part.offsets.next_offset - part.offsets.start
+    whole = part.segment.offsets.count
+    start, count = part.offsets.start, part.offsets.count
     size_bytes = segment_bytes * count // whole
     slice_count = min(max(-(-size_bytes // max_bytes), 1), count)
     edges = [start + count * n // slice_count for n in range(slice_count + 1)]

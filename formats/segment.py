@@ -75,6 +75,11 @@ class OffsetRange:
         """First offset after the range."""
         return self.end + 1
 
+    @property
+    def count(self) -> int:
+        """How many offsets it has, at least 1."""
+        return self.next_offset - self.start
+
     def overlaps(self, other: OffsetRange) -> bool:
         return self.start <= other.end and other.start <= self.end
 

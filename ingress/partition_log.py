@@ -37,13 +37,13 @@ def late(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange) ->
 
 def passed(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange) -> None:
     metrics.count("passed_gaps", 1, **assigned.labels)
-    metrics.count("passed_offsets", offsets.end - offsets.start + 1, **assigned.labels)
+    metrics.count("passed_offsets", offsets.count, **assigned.labels)
     log.warning("recorded_gap_passed", extra=assigned.fields | _ends(offsets))
 
 
 def lost(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange, *, skipped: bool) -> None:
     metrics.count("lost_segments", 1, **assigned.labels)
-    metrics.count("lost_offsets", offsets.end - offsets.start + 1, **assigned.labels)
+    metrics.count("lost_offsets", offsets.count, **assigned.labels)
     log.error("segment_lost", extra=assigned.fields | _ends(offsets) | {"skipped": skipped})
 
 

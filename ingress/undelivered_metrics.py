@@ -50,7 +50,7 @@ class UndeliveredMetrics:
         for where, undelivered in {**passed, **assigned.left_behind}.items():
             key = CheckpointKey(where, destination)
             left = undelivered.left(skipped.offsets for skipped in self.given_up if skipped.key == key)
-            count = sum(offsets.next_offset - offsets.start for offsets in left)
+            count = sum(offsets.count for offsets in left)
             self.metrics.gauge("undelivered_offsets", count, **labels_of(where))
             if not left:
                 self.health.solved(subject_of(where))

@@ -76,7 +76,7 @@ class AncestorReader:
             raise CorruptSegment(self._name, found=repr(error), wanted="the ancestor's footer") from error
         if self.footer.segment != segment:
             raise CorruptSegment(self._name, found=f"the footer of {self.footer.segment}", wanted=segment)
-        if metadata.num_rows != self.footer.count or self.footer.count > _length(segment.offsets):
+        if metadata.num_rows != self.footer.count or self.footer.count > segment.offsets.count:
             wanted = f"{self.footer.count} by its footer, in {segment.offsets}"
             raise CorruptSegment(self._name, found=f"{metadata.num_rows} records", wanted=wanted)
 
@@ -107,10 +107,6 @@ class AncestorReader:
 
     def close(self) -> None:
         self._source.close()
-
-
-def _length(offsets: OffsetRange) -> int:
-    return offsets.next_offset - offsets.start
 
 
 def _convert(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -209,7 +209,7 @@ class ReadAhead:
         record_bytes = self._record_bytes.get(waiting.delivery_target.epoch)
         if record_bytes is None:
             return False
-        most = sum(one.offsets.next_offset - one.offsets.start for one in waiting.slices)  # holes count, too
+        most = sum(one.offsets.count for one in waiting.slices)  # holes count, too
         return most * record_bytes <= SMALL_BYTES
 
     def _begin_reading(self, waiting: _Waiting, place: _Place) -> None:

@@ -63,7 +63,7 @@ class PartitionBackfill:
     @property
     def offset_count(self) -> int:
         """Upper bound of the number of records."""
-        return sum(one.next_offset - one.start for one in self.ranges)
+        return sum(one.count for one in self.ranges)
 
     @property
     def is_empty(self) -> bool:

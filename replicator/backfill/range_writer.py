@@ -73,7 +73,7 @@ class RangeWriter:
         ahead = all_ahead(self.archive.segments, task.source, task.offsets.start, limit=None)
         holes = uncovered((info.segment.offsets for info in ahead.infos), task.offsets)
         tally = _Tally()
-        tally.skipped = _count(task.offsets) - sum(map(_count, holes))
+        tally.skipped = task.offsets.count - sum(one.count for one in holes)
         try:
             for hole in holes:
                 self._fill(task, hole, tally)
@@ -197,7 +197,3 @@ class RangeWriter:
                     f"one before of {before}: its log was cut while it was read"
                 )
         tally.last = (run.last_offset, run.last_leader_epoch)
-
-
-def _count(offsets: OffsetRange) -> int:
-    return offsets.next_offset - offsets.start

@@ -217,8 +217,7 @@ def _gap_text(gap: RecordedGap) -> str:
 
 
 def _offsets(offsets: OffsetRange) -> str:
-    count = offsets.next_offset - offsets.start
-    return "1 offset" if count == 1 else f"{count:,} offsets"
+    return "1 offset" if offsets.count == 1 else f"{offsets.count:,} offsets"
 
 
 def _gap_json(gap: RecordedGap) -> dict[str, object]:

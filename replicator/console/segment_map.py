@@ -127,7 +127,7 @@ def blocks(infos: Sequence[SegmentInfo], width: int) -> Iterator[MapBlock]:
     block: MapBlock | None = None
     for info in sorted(infos, key=lambda one: one.segment.offsets):
         offsets = info.segment.offsets
-        if block is not None and offsets.start < block.offsets.next_offset + width and _count(block.offsets) < width:
+        if block is not None and offsets.start < block.offsets.next_offset + width and block.offsets.count < width:
             end = max(block.offsets.end, offsets.end)
             block = MapBlock(
                 OffsetRange(block.offsets.start, end),
@@ -171,7 +171,3 @@ def _kind(gap: RecordedGap | OffsetRange) -> str:
     if gap.reason == RETENTION:
         return "retention"
     return "accepted" if gap.is_accepted else "loss"
-
-
-def _count(offsets: OffsetRange) -> int:
-    return offsets.next_offset - offsets.start

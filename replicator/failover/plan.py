@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -49,12 +49,12 @@ class ArrivingPartition:
     @property
     def to_deliver(self) -> int:
         begin = self.delivered if self.delivered is not None else self.begins or 0
-        return max((self.arrived or 0) - begin - _count(self.absent), 0)
+        return max((self.arrived or 0) - begin - sum(one.count for one in self.absent), 0)
 
     @property
     def missing(self) -> int | None:
         """Offsets that the source had and that did not arrive; None: not known."""
-        return None if self.source_end is None else _count(self.lost)
+        return None if self.source_end is None else sum(one.count for one in self.lost)
 
     @property
     def lost(self) -> Sequence[OffsetRange]:
@@ -211,10 +211,6 @@ class FailoverPlan:
         for one in self.streams:
             for what in one.missing:
                 yield f"Kafka Streams application {one.group}: {what}"
-
-
-def _count(ranges: Iterable[OffsetRange]) -> int:
-    return sum(one.next_offset - one.start for one in ranges)
 
 
 def planned_groups(

@@ -63,7 +63,7 @@ def time_for(plans: Iterable[PartitionPlan]) -> timedelta:
 
 def against_holes(plans: Iterable[PartitionPlan], limit: int) -> Iterator[Conflict]:
     """Rule 3."""
-    found = [(plan, hole) for plan in plans for hole in holes(plan) if _length(hole) > limit]
+    found = [(plan, hole) for plan in plans for hole in holes(plan) if hole.count > limit]
     if found:
         named = first_few([f"{plan.source} {hole}" for plan, hole in found], NAMED)
         time = _time(hole for _, hole in found).total_seconds()
@@ -103,15 +103,11 @@ def fill_warnings(plans: Sequence[PartitionPlan], footers: Collection[SegmentFoo
 
 def _within_segments(plans: Iterable[PartitionPlan], footers: Collection[SegmentFooter]) -> timedelta:
     """At most: by the share of such offsets in the segments whose footers were read."""
-    covered = sum(_length(footer.offsets) for footer in footers)
+    covered = sum(footer.offsets.count for footer in footers)
     empty = covered - sum(footer.count for footer in footers)
     left = sum(plan.offsets_left for plan in plans)
     return timedelta(seconds=left * empty / max(covered, 1) / HOLES_PER_SECOND)
 
 
 def _time(found: Iterable[OffsetRange]) -> timedelta:
-    return sum((time_to_fill(_length(hole)) for hole in found), timedelta())
-
-
-def _length(offsets: OffsetRange) -> int:
-    return offsets.next_offset - offsets.start
+    return sum((time_to_fill(hole.count) for hole in found), timedelta())

@@ -100,8 +100,8 @@ def advance(segments: Iterable[Segment], recorded: Sequence[OffsetRange], next_o
 
 def size_of(part: SegmentSlice, sizes: Mapping[Segment, int]) -> int:
     """The stored bytes of a slice, as if all offsets of its segment were equally large; at least 1."""
-    whole = part.segment.offsets.next_offset - part.segment.offsets.start
-    return max(sizes[part.segment] * (part.offsets.next_offset - part.offsets.start) // whole, 1)
+    whole = part.segment.offsets.count
+    return max(sizes[part.segment] * part.offsets.count // whole, 1)
 
 
 def shares(available: Mapping[SourcePartition, int], max_bytes: int) -> dict[SourcePartition, int]:
@@ -122,7 +122,7 @@ def within(reached: Advance, sizes: Mapping[Segment, int], max_bytes: int) -> in
         if size_bytes > left:
             if number:
                 return part.offsets.start
-            count = (part.offsets.next_offset - part.offsets.start) * left // size_bytes
+            count = part.offsets.count * left // size_bytes
             return part.offsets.start + max(count, 1)
         left -= size_bytes
     return reached.next_offset

@@ -138,7 +138,7 @@ def partition_status(
         archive_start=extent.start,
         archive_end=extent.next_offset,
         parked=current,
-        skipped=sum(s.offsets.next_offset - s.offsets.start for s in skipped),
+        skipped=sum(s.offsets.count for s in skipped),
         is_over=is_over,
         proof=proof,
         problems=tuple(problems),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.coverage import SegmentSlice, steps
-from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from formats.segment import SegmentInfo, SourcePartition
 from infra.archive.forward_listing import MAX_AFTER, ahead
 from infra.archive.segments import SegmentStore
 from infra.archive.source_reports import SourceReport
@@ -133,7 +133,7 @@ def stored_bytes(store: SegmentStore, source: SourcePartition, next_offset: int)
                 break
             next_offset = step.offsets.next_offset
             if isinstance(step, SegmentSlice):
-                total += sizes[step.segment] * _count(step.offsets) / _count(step.segment.offsets)
+                total += sizes[step.segment] * step.offsets.count / step.segment.offsets.count
         is_cut = page.is_cut and next_offset > begin
     return round(total)
 
@@ -144,7 +144,3 @@ def _horizon(infos: Sequence[SegmentInfo]) -> int | None:
     for info in infos:
         starts.setdefault(info.segment.level, []).append(info.segment.offsets.start)
     return min((max(found) for found in starts.values() if len(found) >= MAX_AFTER), default=None)
-
-
-def _count(offsets: OffsetRange) -> int:
-    return offsets.next_offset - offsets.start
