@@ -4,7 +4,6 @@ watermarks do."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from formats.errors import PluginFailed
@@ -21,12 +20,13 @@ def destination_of(
 ) -> str:
     """Of an incarnation of which nothing has arrived; empty when it is not to be delivered here. `here`: this
     region."""
-    source = settings.source_of(region, incarnation.topic)
-    if source is None or is_internal(incarnation.topic, own_topics):
-        return ""
+    topic = incarnation.topic
     try:
-        return "" if source.refusal(incarnation.topic, here) else source.destination(incarnation.topic, incarnation.id)
-    except PluginFailed:
+        source = settings.source_of(region, topic)
+        if source is None or is_internal(topic, own_topics) or source.refusal(topic, here):
+            return ""
+        return source.destination(topic, incarnation.id)
+    except PluginFailed:  # the refresh of the routing table reports it
         return ""
 
 
@@ -53,20 +53,16 @@ class TopicsNotArrived:
         found: dict[tuple[str, str], int] = {}
         for region, report in reports.items():
             for topic, marks in ({} if report.watermarks is None else report.watermarks.topics).items():
-                records = sum(
-                    max((stable or 0) - (low or 0), 0) for low, stable in zip(marks.low, marks.stable, strict=True)
-                )
                 some = paths.get((region, topic), ())
                 arrives = any(not is_another(topic_ids.get((region, path)), marks.topic_id) for path in some)
-                if records and not arrives and self._is_expected(region, topic):
-                    found[region, topic] = records
+                if (count := sum(marks.counts)) and not arrives and self._is_expected(region, topic):
+                    found[region, topic] = count
         return found
 
     def _is_expected(self, region: str, topic: str) -> bool:
         settings = self.settings.value
-        with suppress(PluginFailed):  # the refresh of the routing table reports it
-            source = settings.source_of(region, topic)
-            if source is None or (source.topic.is_expression and not settings.finds_new_topics):
-                return False
-            return bool(destination_of(settings, self.own_topics, self.here, region, Incarnation(topic)))
-        return False
+        is_found = settings.finds_new_topics or any(
+            source.region == region and not source.topic.is_expression and source.topic.matches(topic)
+            for source in settings.sources
+        )
+        return is_found and bool(destination_of(settings, self.own_topics, self.here, region, Incarnation(topic)))

@@ -43,8 +43,7 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     config = clients.config
     if config.ingress is None or not config.groups.sync:
         return []
-    reports = GroupReports(clients.objects, config.s3.prefix)
-    arrived = reports.refresh(list(config.ingress.regions))
+    arrived = GroupReports(clients.objects, config.s3.prefix).refresh(list(config.ingress.regions))
     if not arrived:
         return []
     try:
@@ -55,7 +54,7 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     for region, report in sorted(arrived.items()):
         try:
             positions = TranslatedOffsets.open(clients, region).positions(report.snapshot)
-            is_newest = region not in reports.problems
+            is_newest = report.is_newest
             groups = target.sync(by_group(positions), now, dry_run=True, region=region, is_newest=is_newest)
         except TargetError as error:
             found.append(GroupDecisions(region=region, problem=str(error)))

@@ -52,6 +52,12 @@ class TopicWatermarks:
     def partitions(self) -> int:
         return len(self.low)
 
+    @property
+    def counts(self) -> Sequence[int]:
+        """How many offsets the log of each partition has for who reads what is committed; 0 also where that is not
+        known."""
+        return [max((stable or 0) - (low or 0), 0) for low, stable in zip(self.low, self.stable, strict=True)]
+
     def is_as_in(self, other: TopicWatermarks | None) -> bool:
         """Whether all offsets are the same, and what is settled here is settled there."""
         return other is not None and replace(self, settled=other.settled) == other and self.settled <= other.settled

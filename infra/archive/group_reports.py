@@ -20,6 +20,7 @@ class GroupReport:
     generation: int
     as_of: datetime  # when these were last known to be the offsets of the source's groups, but for those that
     # have a time of their own; an egress writes no snapshot while nothing changes, and its heartbeats say so
+    is_newest: bool = True  # False: there is a newer snapshot, which cannot be read
 
     def as_of_group(self, group_id: str) -> datetime:
         """The same for one group of the snapshot. Raises KeyError."""
@@ -49,7 +50,7 @@ class GroupReports:
                 number = self._snapshots.number(region)
                 confirmed = None if beat is None or beat.groups != number else beat.groups_at
                 as_of = max(snapshot.observed_at, confirmed or snapshot.observed_at)
-                found[region] = GroupReport(snapshot, number, as_of)
+                found[region] = GroupReport(snapshot, number, as_of, is_newest=region not in self.problems)
         return found
 
     @property

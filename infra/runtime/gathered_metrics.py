@@ -62,7 +62,7 @@ def _add(families: dict[str, _Family], text: str, label: str) -> None:
     """Raises MalformedEvent for what is no page of metrics; then nothing of it is added."""
     found: dict[str, _Family] = {}
     name, samples = "", []
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # no other sign ends a line
         if line.startswith("# "):
             if line != _END:
                 name = line.split(" ", 3)[2]
@@ -78,11 +78,10 @@ def _add(families: dict[str, _Family], text: str, label: str) -> None:
 
 def _labelled(line: str, label: str) -> str:
     """A sample with one label more: `name value` or `name{labels} value`."""
-    name, _, rest = line.partition(" ")
-    before, brace, after = line.partition("{")
-    if brace and len(before) <= len(name):
-        return f"{before}{{{label},{after}"
-    return f"{name}{{{label}}} {rest}"
+    name, _, value = line.partition(" ")
+    if "{" in name:  # then the first one begins the labels
+        return line.replace("{", f"{{{label},", 1)
+    return f"{name}{{{label}}} {value}"
 
 
 class _Shown(Collector):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from formats.control.group_snapshot import GroupSnapshot
 from formats.errors import ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.mirrormaker import OffsetSync
@@ -109,19 +108,18 @@ class GroupRound:
     def _region(self, flow: GroupFlow, arrived: GroupReport, found: RoutingTable, lookup: MapLookup) -> RegionReport:
         routes = [one.routes for one in found.destinations.values()]
         delivered = DeliveredTopics.of(flow.region, routes, self.topic_ids.of)
-        snapshot, is_newest = arrived.snapshot, flow.region not in self.reports.problems
-        positions = list(group_positions(snapshot, delivered, lookup.targets_of))
+        positions = list(group_positions(arrived.snapshot, delivered, lookup.targets_of))
         written, problems, decisions = 0, list[str](), dict[str, Sequence[SyncDecision]]()
         try:
             if flow.checkpoints:
-                written = self._emit(flow, snapshot, positions, lookup, is_newest=is_newest)
+                written = self._emit(flow, arrived, positions, lookup)
         except ReplicatorError as error:
             problems.append(str(error))
             if isinstance(error, TargetError):  # one of the topics may have been deleted
                 self._forget(flow)
         try:
             if self.target is not None:
-                some = by_group(positions)
+                some, is_newest = by_group(positions), arrived.is_newest
                 decisions = dict(self.target.sync(some, self.now(), region=flow.region, is_newest=is_newest))
         except ReplicatorError as error:
             problems.append(str(error))
@@ -139,16 +137,10 @@ class GroupRound:
             self.topics.forget(topic)
 
     def _emit(
-        self,
-        flow: GroupFlow,
-        snapshot: GroupSnapshot,
-        positions: Sequence[GroupPosition],
-        lookup: MapLookup,
-        *,
-        is_newest: bool,
+        self, flow: GroupFlow, arrived: GroupReport, positions: Sequence[GroupPosition], lookup: MapLookup
     ) -> int:
         for topic in (flow.checkpoints, flow.offset_syncs):
-            self.topics.ensure(topic, source=f"{flow.region}/{topic}", lineage=(snapshot.cluster_id,))
+            self.topics.ensure(topic, source=f"{flow.region}/{topic}", lineage=(arrived.snapshot.cluster_id,))
         if flow not in self._tables:
             self._tables[flow] = MirrorTables.of(flow, self.records)
         tables = self._tables[flow]
@@ -169,7 +161,7 @@ class GroupRound:
             for key, one in tables.checkpoints.read().items()
             if not lookup.ends_before(TopicPartition(one.topic, one.partition), one.downstream_offset)
         }
-        return tables.checkpoints.write(due_checkpoints(positions, written, is_newest=is_newest))
+        return tables.checkpoints.write(due_checkpoints(positions, written, is_newest=arrived.is_newest))
 
 
 def by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:

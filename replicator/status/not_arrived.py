@@ -76,7 +76,7 @@ def not_arrived(
 def _partitions(found: SourceWatermarks) -> Mapping[tuple[str, str, int], int]:
     """How many offsets the log of each has; by topic, its id, and number."""
     return {
-        (topic, marks.topic_id, number): max((stable or 0) - (low or 0), 0)
+        (topic, marks.topic_id, number): count
         for topic, marks in sorted(found.topics.items())
-        for number, (low, stable) in enumerate(zip(marks.low, marks.stable, strict=True))
+        for number, count in enumerate(marks.counts)
     }

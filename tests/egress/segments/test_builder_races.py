@@ -66,7 +66,7 @@ def test_discarded_before_its_upload_began_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_discarded_in_the_middle_and_built_again(tmp_path: Path) -> None:
-    """The old upload's answer is taken for the new one's: the range is stored either way."""
+    """Only the second one is uploaded."""
     store = SegmentStore(FailingStore(HandClock()), "data")
     uploads = HandExecutor(holding=True)
     with Spool(tmp_path, 1 << 20) as spool:

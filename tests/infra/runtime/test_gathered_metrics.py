@@ -57,6 +57,14 @@ def test_each_sample_has_its_task(accept: str) -> None:
 
 
 @pytest.mark.parametrize("accept", PARSERS)
+def test_only_a_newline_ends_a_line(accept: str) -> None:
+    one = PrometheusMetrics()
+    one.count("egress_records", 3, topic="a\u2028b\x85c", partition="0")
+    page = gathered({0: one}, PrometheusMetrics()).page(accept)
+    assert '{task="0",partition="0",topic="a\u2028b\x85c"} 3.0\n' in page.text
+
+
+@pytest.mark.parametrize("accept", PARSERS)
 def test_a_page_is_that_of_the_client_but_for_the_task(accept: str) -> None:
     one = of_a_task(3)
     page = gathered({7: one}, PrometheusMetrics()).page(accept)
