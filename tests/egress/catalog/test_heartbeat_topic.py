@@ -15,7 +15,7 @@ from formats.records.milliseconds import ms_at_or_before
 from formats.topic_selection import TopicPattern, TopicRule, explain, select
 from infra.kafka.internal_topics.heartbeats import OwnHeartbeats
 from infra.settings.field import Invalid
-from tests.egress.catalog.test_publisher import Process, Region
+from tests.egress.catalog.published_region import Process, Region
 from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
