@@ -47,14 +47,8 @@ def test_discarded_before_its_upload_began_leaves_nothing(tmp_path: Path) -> Non
     objects = FailingStore(HandClock())
     uploads = HandExecutor(holding=True)
     with Spool(tmp_path, -1) as spool:
-        built = make_builder(
-            SegmentStore(objects, "data"),
-            FORMAT,
-            spool,
-            memory_bytes=1 << 20,
-            encoders=HandExecutor(),
-            uploads=uploads,
-        )
+        store = SegmentStore(objects, "data")
+        built = make_builder(store, FORMAT, spool, memory_bytes=1 << 20, encoders=HandExecutor(), uploads=uploads)
         built.append(SOURCE, 0, run(0, 10))
         built.seal(SOURCE, Seal(SEGMENT.offsets, 10, Reason.SIZE), ORIGIN)
         built.discard(SOURCE)
@@ -89,14 +83,8 @@ def test_the_outcome_of_what_was_discarded_in_mid_upload_does_not_count_for_what
     objects = FailingStore(HandClock())
     uploads = HandExecutor(holding=True)
     with Spool(tmp_path, 1 << 20) as spool:
-        built = make_builder(
-            SegmentStore(objects, "data"),
-            FORMAT,
-            spool,
-            memory_bytes=1 << 20,
-            encoders=HandExecutor(),
-            uploads=uploads,
-        )
+        store = SegmentStore(objects, "data")
+        built = make_builder(store, FORMAT, spool, memory_bytes=1 << 20, encoders=HandExecutor(), uploads=uploads)
 
         def build(value: bytes) -> None:
             built.append(SOURCE, 0, run(0, 10, value=value))
