@@ -24,7 +24,8 @@
 are not all stored are a `Remainder`, until `reopen` or `begin`:
 
     Storing     sealed segments are stored and committed as usual; the lookup waits until none is in flight
-    Abandoned   only uploads in flight finish, since the rest may be of another log; the lookup waits for them
+    Abandoned   only uploads in flight finish, since the rest is lost or may be of another log; the lookup waits for
+                them
     Contested   the archive holds segments that contradict the records, or are damaged; the lookup asks at once whether
                 they are gone, or can be decoded now
 """

@@ -365,8 +365,12 @@ class EgressController:
                     self._commits.add(assigned.partition, session.position(next_offset))
                 case Discard(from_offset=from_offset):
                     self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
-                    self.parts.builder.discard(assigned.source, from_offset)
                     session.points.drop_after(from_offset)
+                    if self.parts.builder.discard(assigned.source, from_offset):
+                        # awaited before the records are read again: if the log forks meanwhile, the lookup has to find
+                        # what these uploads stored
+                        self.parts.builder.discard(assigned.source)
+                        assigned.give_up(session, None, now)
                 case Seek():
                     assigned.seek(effect)  # made by `_tick`: records that this poll fetched before it are ignored
                 case _:
@@ -453,10 +457,10 @@ class EgressController:
     ) -> None:
         effects = session.core.spool_lost(start)
         if effects:  # else it was dropped already
+            self._apply(assigned, session, effects, now)
             self._assignment.postpone(assigned, now, why)
             if assigned.failures >= REWINDS:
                 self.parts.health.problem(assigned.rereading, f"read again {assigned.failures} times in a row: {why}")
-            self._apply(assigned, session, effects, now)
 
     def _origin(self, assigned: AssignedPartition, session: ReadSession, now: datetime) -> SegmentOrigin:
         selected = self.parts.watcher.topics.get(assigned.partition.topic)

@@ -177,11 +177,13 @@ class SegmentBuilder:
         executor = SerialExecutor(self._encoders)
         return OpenSegment(source, start, self._format_of(source), self._spool.file(), executor)
 
-    def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
-        """Drop the open segment, and the sealed ones that start at or after `from_offset`. Uploads in flight may still
-        finish."""
-        gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
-        self._drop(source, [self._sealed.pop(key) for key in gone])
+    def discard(self, source: SourcePartition, from_offset: int = 0) -> bool:
+        """Drop the open segment, and the sealed ones that start at or after `from_offset`. Returns whether uploads of
+        some of them are in flight, which may still finish."""
+        keys = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
+        gone = [self._sealed.pop(key) for key in keys]
+        self._drop(source, gone)
+        return any(b.uploading for b in gone)
 
     def discard_unconfirmed(self, source: SourcePartition) -> None:
         """Called when the log is gone. Drop the segments that may hold records of another log. Segments that are
@@ -342,6 +344,7 @@ class SegmentBuilder:
             if not open_segment.dropped:  # checked after counting: a segment dropped earlier is never uploaded
                 outcome = self._uploaded(open_segment, segment, seal, footer, sealed_at)
                 open_segment.file.remove()  # before the outcome, so that its reader finds the space freed
+                open_segment.uploading = False
                 self._outcomes.put((open_segment, outcome))
                 if isinstance(outcome, SegmentStored):
                     self._release(open_segment)

@@ -132,6 +132,40 @@ def test_uploads_in_flight_are_waited_for(world: World) -> None:
     assert "which ends at 2 now" in stop_reason(process)
 
 
+def test_so_is_one_behind_a_segment_that_the_spool_lost(world: World) -> None:
+    """The records are read again from the lost segment on, and are of another log then."""
+    process = joined(world, spool_memory_bytes=-1)
+    process.uploads.holding = True
+    world.produce(P, 10)
+    process.turn(2)
+    world.objects.before["put_new"] = lambda _: lose_cut_and_turn(world, process)
+    process.uploads.run_last()
+    process.uploads.holding = False
+    process.uploads.run_all()
+    settle(process)
+    world.produce(P, 7)
+    for _ in range(3):
+        settle(process)
+    assert world.ranges(P) == [(5, 9)]
+    assert world.values(P) == [b"value-%d" % n for n in range(5, 10)]
+    assert len(forks(world)) == 1
+    assert stop_reason(process)
+
+
+def lose_cut_and_turn(world: World, process: Process) -> None:
+    """While [5,9] is uploaded."""
+    for path in process.spool.directory.iterdir():
+        if path.name != "lock":
+            path.unlink()
+    process.uploads.run_next()  # [0,4], whose file is lost
+    process.turn()
+    process.later(1, turns=1)  # the seek
+    cut(world, 2, 2)
+    process.uploads.holding = False
+    for _ in range(3):
+        process.later()
+
+
 def cut_and_turn(world: World, process: Process) -> None:
     cut(world, 2, 9)
     process.turn(4)
