@@ -18,12 +18,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from egress.settings import EgressTopicSettings
-from egress.start.log_lookup import check_points
 from egress.topics.claims import Blocked, TopicClaims
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
 from formats.errors import TargetError
-from formats.log_point import LogPoint
 from formats.segment import SourcePartition
 from infra.archive.forward_listing import covered
 from infra.archive.lease import BACKFILL, hold_lease, this_process
@@ -36,6 +34,7 @@ from infra.runtime.progress import Progress, no_progress
 from replicator.absent_topics import absent_from_cluster
 from replicator.backfill.estimate import estimated_bytes
 from replicator.backfill.facts import EARLIER, FIRST, FactFinder, TopicArchive
+from replicator.backfill.log_check import changed_log
 from replicator.backfill.plan import PartitionBackfill, PartitionFacts, Wanted, is_joined, plan_partition, split
 from replicator.backfill.range_writer import BackfillStopped
 from replicator.backfill.request import (
@@ -261,7 +260,9 @@ class Backfill(Closing):
     def _finished(self, plan: PartitionBackfill, outcomes: Sequence[RangeOutcome], problem: str) -> PartitionResult:
         """Lower the begin of the partition's archive if all its ranges are stored."""
         mine = [one for one in outcomes if one.source == str(plan.source)]
-        why = problem or next((one.failed for one in mine if one.failed), "") or self._changed_log(plan, mine)
+        partition = TopicPartition(plan.source.topic, plan.source.partition)
+        failed_range = next((one.failed for one in mine if one.failed), "")
+        why = problem or failed_range or changed_log(self._probe, partition, mine)
         begin = plan.new_begin if plan.is_first and not problem else plan.begin
         if not why and plan.new_begin is not None and not plan.is_first:
             begin, why = self._joined(plan, plan.new_begin)
@@ -274,16 +275,6 @@ class Backfill(Closing):
             begin=begin,
             failed=why,
         )
-
-    def _changed_log(self, plan: PartitionBackfill, outcomes: Sequence[RangeOutcome]) -> str:
-        """Why what was read is not of the log as it is now; empty when it is."""
-        last = max(((one.last_offset, one.last_epoch) for one in outcomes if one.last_offset is not None), default=None)
-        if last is None or last[1] is None:
-            return ""
-        partition = TopicPartition(plan.source.topic, plan.source.partition)
-        point = LogPoint(last[0] + 1, last[1])
-        truncated = check_points(self._probe, {partition: point}).get(partition)
-        return "" if truncated is None else f"its log was cut while it was read: {truncated.reason}"
 
     def _joined(self, plan: PartitionBackfill, new_begin: int) -> tuple[int | None, str]:
         """The begin of the archive, after it was lowered to `new_begin`; or why it was not."""
