@@ -46,6 +46,7 @@ class LagGauge:
     stuck: StuckTransactions | None  # None: `read_uncommitted`, which waits for no transaction
     _stored: dict[TopicPartition, int] = field(default_factory=dict)  # everything below is archived
     _lags: dict[TopicPartition, CopyLag] = field(default_factory=dict)
+    _at_rest: set[TopicPartition] = field(default_factory=set)  # reported without lag: most of thousands
     _lookup: Lookup[_Ends] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +55,7 @@ class LagGauge:
     def forget(self, partition: TopicPartition) -> None:
         self._stored.pop(partition, None)
         self._lags.pop(partition, None)
+        self._at_rest.discard(partition)
         labels = _labels(partition)
         self.metrics.forget("egress_lag_records", **labels)
         self.metrics.forget("egress_lag_seconds", **labels)
@@ -66,14 +68,7 @@ class LagGauge:
         match self._lookup.collect():
             case Answer(value=found):
                 self._note(partitions, now)
-                for partition, high in found.highs.items():
-                    if (assigned := partitions.get(partition)) is not None:
-                        self._lags[partition].observed(high, found.asked_at)
-                        self._report(assigned, now)
-                if self.stuck is not None:
-                    stable = {p: offset for p, offset in found.stable.items() if p in partitions}
-                    for tail in self.stuck.seen(stable, found.highs, now):
-                        self._report_tail(tail, is_news=self.stuck.is_news(tail))
+                self._answered(found, partitions, now)
                 if found.failed:
                     self._unknown(found.failed.keys() & partitions.keys(), next(iter(found.failed.values())), now)
             case Failed(error=error):
@@ -84,10 +79,25 @@ class LagGauge:
             self._note(partitions, now)
             self._lookup.ask(self._ask, now, list(partitions), dict(self._stored))
 
+    def _answered(self, found: _Ends, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime) -> None:
+        highs = {partition: high for partition, high in found.highs.items() if partition in partitions}
+        for partition, high in highs.items():
+            self._lags[partition].observed(high, found.asked_at)
+        at_rest = {partition for partition, high in highs.items() if self._stored.get(partition) == high}
+        changed = highs.keys() - (at_rest & self._at_rest)
+        self._at_rest = at_rest
+        for partition in changed:
+            self._report(partitions[partition], now)
+        if self.stuck is not None:
+            stable = {p: found.stable[p] for p in changed if p in found.stable}
+            for tail in self.stuck.seen(stable, highs, now):
+                self._report_tail(tail, is_news=self.stuck.is_news(tail))
+
     def _unknown(self, partitions: Collection[TopicPartition], error: Exception, now: datetime) -> None:
         """Not the last answer for ever: since then, records may wait."""
         log.warning("lag_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(partitions)})
         for partition in partitions:
+            self._at_rest.discard(partition)
             _, seconds = self._lags[partition].lag(self._stored.get(partition, 0), now)
             self.metrics.gauge("egress_lag_seconds", seconds or 0.0, **_labels(partition))
 

@@ -68,7 +68,8 @@ class WatermarkObserver:
     ) -> frozenset[TopicPartition]:
         """The settled partitions; `answers` gets their later ends. Not knowing them is no failure."""
         try:
-            again = self.ends.log_ends(may_be_settled(answers))
+            lows = {partition: ends.low for partition, ends in answers.items() if isinstance(ends, LogEnds)}
+            again = self.ends.log_ends(may_be_settled(answers), lows)
             settled = settled_partitions(answers, again)
             # a topic that was created again meanwhile has another log
             still = self.topics.shapes_of({one.topic for one in settled}) if settled else {}

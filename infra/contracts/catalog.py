@@ -70,6 +70,8 @@ class CatalogAdmin(Protocol):
 class LogEndReader(Protocol):
     """Ends of logs, of which some may not be read. Safe to call from several threads. Raises BrokerUnavailable."""
 
-    def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
+    def log_ends(
+        self, partitions: Collection[TopicPartition], lows: Mapping[TopicPartition, int] | None = None
+    ) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
         """Or the partition's own error, such as a missing right or a leader that is away. Partitions that do not exist
-        are left out."""
+        are left out. `lows`: known log starts, which are not asked for again."""

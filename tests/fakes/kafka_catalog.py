@@ -120,11 +120,15 @@ class FakeLogEnds:
     away: bool = False
     then: Callable[[], None] = lambda: None  # what happens once, after the next answer
 
-    def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
+    def log_ends(
+        self, partitions: Collection[TopicPartition], lows: Mapping[TopicPartition, int] | None = None
+    ) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
         if self.away:
             raise BrokerUnavailable("log_ends: planned")
         logs = {p: self.broker.logs[p] for p in partitions if p in self.broker.logs}
-        ends = {p: LogEnds(low=log.low, stable=log.stable, high=log.high) for p, log in logs.items()}
+        ends = {
+            p: LogEnds(low=(lows or {}).get(p, log.low), stable=log.stable, high=log.high) for p, log in logs.items()
+        }
         found = ends | {p: TargetError(why) for p, why in self.refuses.items() if p in logs}
         then, self.then = self.then, lambda: None
         then()

@@ -24,18 +24,22 @@ class KafkaLogEnds:
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
 
-    def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
-        """Three requests for each BATCH partitions, in an order that keeps low <= stable <= high, unless the log is
-        truncated meanwhile."""
+    def log_ends(
+        self, partitions: Collection[TopicPartition], lows: Mapping[TopicPartition, int] | None = None
+    ) -> Mapping[TopicPartition, LogEnds | ReplicatorError]:
+        """Three requests for each BATCH partitions, or two without those for known lows, in an order that keeps
+        low <= stable <= high, unless the log is truncated meanwhile."""
+        known = lows or {}
         found: dict[TopicPartition, LogEnds | ReplicatorError] = {}
         rest = iter(sorted(partitions))
         while batch := list(islice(rest, BATCH)):
-            lows = self._list(batch, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
-            stables = self._list(_known(lows), LATEST, IsolationLevel.READ_COMMITTED)
+            starts = self._list([p for p in batch if p not in known], EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+            starts |= {partition: known[partition] for partition in batch if partition in known}
+            stables = self._list(_known(starts), LATEST, IsolationLevel.READ_COMMITTED)
             highs = self._list(_known(stables), LATEST, IsolationLevel.READ_UNCOMMITTED)
-            found |= _failed(lows) | _failed(stables) | _failed(highs)
+            found |= _failed(starts) | _failed(stables) | _failed(highs)
             for partition, high in highs.items():
-                low, stable = lows[partition], stables[partition]
+                low, stable = starts[partition], stables[partition]
                 if isinstance(low, int) and isinstance(stable, int) and isinstance(high, int):
                     found[partition] = LogEnds(low=low, stable=stable, high=high)
         return found
