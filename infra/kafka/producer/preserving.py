@@ -205,6 +205,7 @@ class PreservingWriter:
     def _take(self, target: PreservedLog, call: PreservingCall) -> None:
         """What an earlier owner wrote of its departure must not count as this one's, should this one be killed."""
         if self._handover is not None and not target.is_taken:
+            self._settle(call)  # first: a record that is refused meanwhile is not one of our topic
             with durable(Step.TAKE_PARTITION):
                 self._producers.record_notes([self._handover.taken(self._logs.id_of(target.partition))], call.wait)
         target.is_taken = True

@@ -23,7 +23,9 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client import idempotent_producer
 from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer import hole_filler, preserved_log
+from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.hole_filler import HoleFiller, NotAsExpected
 from infra.kafka.producer.preserved_log import TargetLogs
 from infra.kafka.producer.preserving import PreserveLimits, PreservingWriter
@@ -80,6 +82,7 @@ def writer_of(
     wait: timedelta = timedelta(),
     hole_limit: int = 10**6,
     monotonic: Callable[[], float] | None = None,
+    handover: DepartureLog | None = None,
 ) -> PreservingWriter:
     target = logs(cluster)
     if monotonic is not None:
@@ -99,7 +102,18 @@ def writer_of(
         checkpoint_topic=CHECKPOINTS.topic,
         offset_map_topic=MAP.topic,
         memory_bytes=MIB,
+        handover=handover,
     )
+
+
+class NothingLeft:
+    """In place of a checkpoint store: no earlier owner has left anything."""
+
+    def read(self) -> Mapping[object, object]:
+        return {}
+
+    def left_at(self, transactional_id: str) -> int | None:
+        return None
 
 
 def run_here(offsets: Sequence[int], *, position: int, next_offset: int, partition: TopicPartition = HERE) -> TargetRun:
@@ -369,6 +383,17 @@ class TestWriter:
         assert deliver(writer, *runs) == []
         assert found(cluster) == values([0, 1])
         assert found(cluster, OTHER) == values([0, 1, 2])
+
+    def test_a_refused_record_is_not_taken_for_one_of_our_own_topic(self, cluster: MemoryCluster) -> None:
+        """The next partition is taken in the same call: what is said of that is acknowledged beside the record."""
+        writer = writer_of(cluster, handover=DepartureLog(cast("KafkaCheckpointStore", NothingLeft())))
+        runs = run_here([0, 1], position=0, next_offset=2), run_here([0], position=0, next_offset=1, partition=OTHER)
+        cluster.refuses = {b"1"}
+        failures = {failed.partition: failed for failed in writer.deliver(runs, should_stop=never)}
+        assert failures.keys() == {HERE}
+        assert "MSG_SIZE_TOO_LARGE" in failures[HERE].code
+        assert found(cluster, OTHER) == values([0])
+        assert positions(cluster) == [1]
 
     def test_a_hole_of_the_limit_is_filled_and_a_larger_one_is_not(self, cluster: MemoryCluster) -> None:
         writer = writer_of(cluster, hole_limit=10)
