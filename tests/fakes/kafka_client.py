@@ -8,6 +8,7 @@ cluster.late = 3                       a marker is in the log only when its end 
 cluster.unregistered = 1               the next transaction without a record ends before its partition is registered
 cluster.dies_after = 5                 the process ends once so many more records are in a log
 cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
+cluster.leaderless = {P}               a request about the log's end says so
 cluster.frozen_ms = 6_000              a process stands still before each abort: the client sends what has lingered
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
 
@@ -26,6 +27,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from infra.contracts.cluster import LogEnds, TopicPartition
+from infra.kafka.cluster.admin import LeaderNotFound
 
 Callback = Callable[[object, "Acknowledged | None"], None]
 
@@ -94,6 +96,7 @@ class MemoryCluster:
         self.late, self.unregistered = 0, 0
         self.dies_after: int | None = None
         self.refuses: set[bytes] = set()
+        self.leaderless: set[TopicPartition] = set()
         self.frozen_ms = 0
         self.open: dict[str, _Transaction] = {}
         self.ending: dict[str, _Transaction] = {}  # aborted, by id: their markers are to come
@@ -116,12 +119,12 @@ class MemoryCluster:
     # --- as an admin
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
-        self._asked()
+        self._asked(partitions)
         logs = {partition: self.log(partition) for partition in partitions}
         return {place: LogEnds(low=one.low, stable=one.stable, high=one.end) for place, one in logs.items()}
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self._asked()
+        self._asked(partitions)
         return {partition: self.log(partition).stable for partition in partitions}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
@@ -140,7 +143,9 @@ class MemoryCluster:
                 for partition in ended.partitions:
                     self.log(partition).entries.append(Entry(is_record=False))
 
-    def _asked(self) -> None:
+    def _asked(self, partitions: Collection[TopicPartition]) -> None:
+        if not self.leaderless.isdisjoint(partitions):
+            raise LeaderNotFound("list offsets: there is no leader")
         for name, one in list(self.ending.items()):
             one.asked += 1
             if one.asked > self.late:

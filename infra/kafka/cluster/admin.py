@@ -249,7 +249,7 @@ class KafkaAdmin:
                 facts = self.describe({p.topic for p in batch})
                 there = [p for p in batch if p.topic in facts and p.partition < facts[p.topic].partition_count]
                 if there:
-                    raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
+                    raise LeaderNotFound(f"list offsets of {there[0]}: {error}") from error
         return found
 
     def _list_offsets_of_batch(

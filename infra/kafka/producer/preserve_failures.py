@@ -50,6 +50,16 @@ def unfinished(partition: TopicPartition, reason: str) -> RunFailed:
     return RunFailed(partition, "UNFINISHED", reason, FailureKind.RETRY_NOW)
 
 
+def leaderless(partition: TopicPartition, reason: str) -> RunFailed:
+    """Where its log ends is not known, and the others are not to wait for it."""
+    return RunFailed(partition, "STALLED", f"{reason}: does the partition lack a leader?", FailureKind.STALLED)
+
+
+def not_to_be_read(partition: TopicPartition, reason: str) -> RunFailed:
+    """What lies in its log is not known, and nothing may follow it."""
+    return RunFailed(partition, "NOT_READABLE", reason, FailureKind.DENIED)
+
+
 def broken(run: TargetRun, at: int, reason: str, remedies: Remedies) -> RunFailed:
     ways = remedies.broken.format(topic=run.partition.topic, source=run.key.source)
     return RunFailed(run.partition, "PRESERVE_BROKEN", f"preserve broken at {at}: {reason}. {ways}", FailureKind.DENIED)

@@ -31,6 +31,7 @@ from formats.records.offset_runs import contiguous
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import RunFailed, TargetRun
 from infra.kafka.client.idempotent_producer import transactional_properties
+from infra.kafka.cluster.admin import LeaderNotFound
 from infra.kafka.producer.acknowledged import GRACE, AcknowledgedProducers
 from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.hole_filler import NotAsExpected
@@ -42,7 +43,9 @@ from infra.kafka.producer.preserve_failures import (
     Remedies,
     RunEnded,
     broken,
+    leaderless,
     moved,
+    not_to_be_read,
     too_long,
     too_many,
     unfinished,
@@ -126,7 +129,8 @@ class PreservingWriter:
         fence: object = None,  # noqa: ARG002 -- records outside transactions have none
     ) -> Sequence[RunFailed]:
         """See TargetWriter. A partition that was taken over fails with RETRY_LATER until its log has stood still, one
-        with a long hole with RETRY_NOW until that is filled; a broken one, or one with too many holes, with DENIED."""
+        with a long hole with RETRY_NOW until that is filled; one without a leader with STALLED; a broken one, one with
+        too many holes, or one of which the cluster refuses to say what lies there, with DENIED."""
         call = PreservingCall(partial(check_owned, should_stop, self._owns), lambda: should_stop() or not self._owns())
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         self._is_delivering = True
@@ -141,6 +145,12 @@ class PreservingWriter:
                         self._place(run, call)
                     except RunEnded as ended:
                         self._fail(call, ended.failure)
+                    except LeaderNotFound as error:
+                        self._fail(call, leaderless(run.partition, str(error)))
+                    except WriterRefused:
+                        raise
+                    except TargetError as error:
+                        self._fail(call, not_to_be_read(run.partition, str(error)))
                 self._settle(call)
             done = [run for run in call.sent if run.partition not in call.failed] + call.found
             with durable(Step.PRODUCE_OFFSET_MAP):

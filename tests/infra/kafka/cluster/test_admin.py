@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from formats.errors import BrokerUnavailable, TargetError
 from formats.segment import SourcePartition
-from infra.contracts.cluster import TopicPartition, Watermarks
-from infra.kafka.cluster.admin import KafkaAdmin
+from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
+from infra.kafka.cluster.admin import KafkaAdmin, LeaderNotFound
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from tests.infra.kafka_wire import WireRecord, produce
@@ -167,3 +167,19 @@ def test_calls_without_a_broker_fail(
 ) -> None:
     with pytest.raises(BrokerUnavailable, match=operation):
         call(unreachable)
+
+
+def test_a_partition_without_a_leader_differs_from_a_cluster_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those who ask about many go on with the others."""
+    admin = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+
+    def without_leader(*_: object) -> None:
+        raise LeaderNotFound("_NOENT")
+
+    monkeypatch.setattr(admin, "_list_offsets_of_batch", without_leader)
+    monkeypatch.setattr(admin, "describe", lambda _: {"t": TopicFacts("t", "id", 1)})
+    with pytest.raises(LeaderNotFound, match="list offsets of t/0: _NOENT"):
+        admin.ends([TopicPartition("t", 0)])
+    assert admin.ends([TopicPartition("gone", 0)]) == {}

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import RecordBatch
 
-from formats.errors import BrokerUnavailable
+from formats.errors import BrokerUnavailable, TargetError
 from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import POSITION, Author, Checkpoint, Filled, Skipped, decode, kind_of
 from formats.messages.offset_map import decode_page
@@ -394,6 +394,40 @@ class TestWriter:
         assert "MSG_SIZE_TOO_LARGE" in failures[HERE].code
         assert found(cluster, OTHER) == values([0])
         assert positions(cluster) == [1]
+
+    def test_a_log_that_may_not_be_read_stops_its_own_partition(
+        self, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without the right, or with a record of another program that the client cannot decode, it is not compared."""
+        cluster.write(OTHER, b"0")
+
+        def refused(*_: object, **__: object) -> Iterator[RecordBatch]:
+            raise TargetError("read orders/1 from offset 0: allow READ on the topic")
+
+        monkeypatch.setattr(preserved_log, "read_partition", refused)
+        runs = run_here([0, 2], position=0, next_offset=3), run_here([0], position=0, next_offset=1, partition=OTHER)
+        [failed] = deliver(writer_of(cluster), *runs)
+        assert (failed.partition, failed.kind) == (OTHER, FailureKind.DENIED)
+        assert failed.reason == "read orders/1 from offset 0: allow READ on the topic"
+        assert found(cluster) == values([0, 2])
+        assert positions(cluster) == [3]
+
+    @pytest.mark.parametrize("from_the_begin", [True, False])
+    def test_one_without_a_leader_does_not_hold_up_the_other(
+        self, cluster: MemoryCluster, *, from_the_begin: bool
+    ) -> None:
+        writer = writer_of(cluster)
+        if not from_the_begin:
+            assert deliver(writer, run_here([0], position=0, next_offset=1, partition=OTHER)) == []
+        cluster.leaderless = {OTHER}
+        runs = run_here([1], position=1, next_offset=2, partition=OTHER), run_here([0, 2], position=0, next_offset=3)
+        [failed] = deliver(writer, *runs)
+        assert (failed.partition, failed.code, failed.kind) == (OTHER, "STALLED", FailureKind.STALLED)
+        assert found(cluster) == values([0, 2])
+        cluster.leaderless = set()
+        if not from_the_begin:
+            assert deliver(writer, runs[0]) == []
+            assert found(cluster, OTHER) == values([0, 1])
 
     def test_a_hole_of_the_limit_is_filled_and_a_larger_one_is_not(self, cluster: MemoryCluster) -> None:
         writer = writer_of(cluster, hole_limit=10)

@@ -10,7 +10,17 @@ from formats.errors import BrokerUnavailable
 from formats.records.hole_rate import BEHIND, HoleBacklog
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
-from infra.kafka.producer.preserve_failures import OF_INGRESS, broken, moved, taken_over, too_long, too_many, unfinished
+from infra.kafka.producer.preserve_failures import (
+    OF_INGRESS,
+    broken,
+    leaderless,
+    moved,
+    not_to_be_read,
+    taken_over,
+    too_long,
+    too_many,
+    unfinished,
+)
 from infra.kafka.producer.preserving_call import check_owned, part_of
 from tests.contracts.target import row, run_of
 
@@ -64,6 +74,8 @@ class TestFailures:
                 broken(run, 5, "why", OF_INGRESS),
                 too_long(run, 7, timedelta(seconds=2), OF_INGRESS),
                 too_many(HERE, HoleBacklog(1)),
+                leaderless(HERE, "why"),
+                not_to_be_read(HERE, "why"),
             )
         }
         assert found == {
@@ -73,6 +85,8 @@ class TestFailures:
             "PRESERVE_BROKEN": FailureKind.DENIED,
             "LONG_HOLE": FailureKind.DENIED,
             "TOO_MANY_HOLES": FailureKind.DENIED,
+            "STALLED": FailureKind.STALLED,
+            "NOT_READABLE": FailureKind.DENIED,
         }
 
     def test_what_they_say(self) -> None:
