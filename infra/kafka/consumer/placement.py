@@ -3,19 +3,21 @@ read."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.errors import translate
-from infra.kafka.client.properties import placement_properties
-from infra.kafka.consumer.group_member import Membership
+from infra.kafka.client.properties import lookup_properties, placement_properties
+from infra.kafka.cluster.group_offsets import GroupOffsets
+from infra.kafka.consumer.group_member import POLL_TIMEOUT, Membership
 from infra.kafka.consumer.group_metadata import group_metadata, names_member
+from infra.runtime.lifecycle import Deadline
 from infra.runtime.metrics import Metrics, NoMetrics
 from infra.runtime.poll_record import PollRecord
 
@@ -30,6 +32,8 @@ class KafkaPlacement:
         self._group_id = group_id
         config = placement_properties(properties, group_id=group_id)
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics())
+        # of a client of its own: the member's would take no other call until the answer, not even a poll
+        self._offsets = GroupOffsets(lookup_properties(config), timeout=ANSWER_TIMEOUT)
         self._fence: bytes | None = None
         self._polls = PollRecord()
 
@@ -80,14 +84,12 @@ class KafkaPlacement:
         """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under
         `read_committed` the broker does not answer while a transaction of any member has a pending offset for one of
         the partitions (seen)."""
-        requested = [ClientPartition(p.topic, p.partition) for p in partitions]
-        try:
-            answers = self._member.client.committed(requested, timeout=ANSWER_TIMEOUT.total_seconds())
-        except KafkaException as error:
-            raise translate(error, f"offsets of {self._group_id}") from error
-        for each in answers:
-            if each.error is not None:
-                raise translate(each.error, f"offset of {self._group_id} for {each.topic}/{each.partition}")
+        self._offsets.committed(partitions)
 
     def close(self, timeout: timedelta) -> None:
+        deadline = Deadline(timeout)
         self._member.close(timeout)
+        # waits for the answer of a question under way: not on this thread
+        closer = threading.Thread(target=self._offsets.close, name="kafka-offsets-close", daemon=True)
+        closer.start()
+        closer.join(max(deadline.left, POLL_TIMEOUT).total_seconds())

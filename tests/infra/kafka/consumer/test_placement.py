@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import threading
@@ -13,12 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from formats.errors import ConfigError, OwnershipLost
+from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed
 from infra.kafka.client.librdkafka import is_fit, is_open
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer import group_member
+from infra.kafka.consumer import placement as placement_module
 from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.group_metadata import (
     FIRST_GENERATION,
@@ -374,6 +376,44 @@ def test_a_member_whose_client_lost_every_broker_joins_again_with_another(
     drive(placement, until=lambda: owner.owned == partitions)
     assert owner.calls == ["assigned", "lost", "assigned"]
     assert placement.fence() is not None
+
+
+def test_waiting_for_a_transaction_of_others_holds_up_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client takes one call at a time, and the answer comes when the transaction ends: a member that does not poll
+    meanwhile follows no revocation, and counts as frozen."""
+    monkeypatch.setattr(placement_module, "ANSWER_TIMEOUT", timedelta(seconds=2))
+    placement, answers = KafkaPlacement({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, group_id="g"), []
+
+    def ask() -> None:
+        try:
+            placement.wait_until_settled([TopicPartition("t", 0)])
+        except BrokerUnavailable as error:
+            answers.append(str(error))
+
+    asking, longest = threading.Thread(target=ask), 0.0
+    asking.start()
+    while asking.is_alive():
+        began = time.monotonic()
+        placement.poll(timedelta())
+        longest = max(longest, time.monotonic() - began)
+    placement.close(PATIENCE)
+    assert longest < 1
+    assert "of group g" in answers[0]
+
+
+def test_an_answer_that_does_not_come_holds_up_no_close() -> None:
+    placement = KafkaPlacement({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, group_id="g")
+    began, asked = time.monotonic(), threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        with contextlib.suppress(BrokerUnavailable):
+            placement.wait_until_settled([TopicPartition("t", 0)])
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert asked.wait(PATIENCE.total_seconds())
+    placement.close(timedelta(seconds=1))
+    assert time.monotonic() - began < 5
 
 
 def test_the_isolation_level_cannot_be_changed() -> None:
