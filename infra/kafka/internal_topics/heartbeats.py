@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from formats.errors import ReplicatorError
 from formats.messages.mirrormaker import MirrorHeartbeat, encode_heartbeat
 from formats.policies.heartbeats import HEARTBEAT_CONFIGS, why_not_heartbeats
 from formats.policies.names import HEARTBEATS
@@ -58,4 +59,8 @@ class OwnHeartbeats:
             self._is_checked = True
         # the cluster that is read, and the one that is written to, in KIP-382's words
         beat = MirrorHeartbeat(source_alias=self.region, target_alias=self.region, timestamp_ms=ms_at_or_before(at))
-        self.writer.write(HEARTBEATS, beat)
+        try:
+            self.writer.write(HEARTBEATS, beat)
+        except ReplicatorError:
+            self._is_checked = False  # it may have been deleted
+            raise

@@ -94,6 +94,17 @@ class TestTheTopic:
         stamp = ms_at_or_before(T0)
         assert topics.beats(TOPIC) == [MirrorHeartbeat(source_alias="a", target_alias="a", timestamp_ms=stamp)]
 
+    def test_is_created_again_when_it_was_deleted(self) -> None:
+        broker = FakeBroker()
+        topics = FakeHeartbeats(broker)
+        own = OwnHeartbeats(FakeAdmin(broker), topics, "a")
+        own.write(T0)
+        broker.delete(TOPIC)
+        with pytest.raises(BrokerUnavailable):
+            own.write(T0)
+        own.write(T0)
+        assert len(topics.beats(TOPIC)) == 2
+
     def test_of_a_user_is_left_alone(self) -> None:
         broker = FakeBroker()
         broker.create(TOPIC, partitions=2)
