@@ -17,6 +17,7 @@ answer takes as long as that may wait (seen: with 5 s for that, none of the shor
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -24,8 +25,10 @@ from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaException
 
+from formats.errors import ReplicatorError
 from infra.kafka.client.errors import UNREACHABLE, error_of
 from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.log_fields import ERROR, NEXT
 
 CHECK_EVERY = timedelta(seconds=10)
 ASK_AGAIN = timedelta(seconds=2)
@@ -33,6 +36,8 @@ RECOVERS_WITHIN = timedelta(seconds=15)  # more than the longest interval betwee
 ONE_REQUEST = timedelta(milliseconds=500)
 ONE_REQUEST_OF_OTHER = timedelta(seconds=5)
 FETCH_WAIT, FETCH_WAIT_MS = "fetch.wait.max.ms", 500  # the client's default
+
+log = logging.getLogger(__name__)
 
 
 class LostBrokers:
@@ -93,11 +98,18 @@ class _OtherClient:
         threading.Thread(target=self._ask, name="kafka-other-client", daemon=True).start()
 
     def _ask(self) -> None:
-        with closing(self._create()) as client:
-            while not self.stop.is_set():
-                if answers(client, self._topic, ONE_REQUEST_OF_OTHER):
-                    self.patience = Deadline(RECOVERS_WITHIN)
-                    return
+        while not self.stop.is_set():
+            try:
+                client = self._create()
+            except (KafkaException, ReplicatorError) as error:  # such as without a token: it may be made later
+                log.info("other_client_not_made", extra={ERROR: str(error), NEXT: "tried again"})
+                self.stop.wait(ASK_AGAIN)
+                continue
+            with closing(client):
+                while not self.stop.is_set():
+                    if answers(client, self._topic, ONE_REQUEST_OF_OTHER):
+                        self.patience = Deadline(RECOVERS_WITHIN)
+                        return
 
 
 def answers(client: Consumer, topic: str, within: timedelta) -> bool:

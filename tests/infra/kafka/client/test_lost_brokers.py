@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from formats.errors import BrokerUnavailable
 from infra.kafka.client import lost_brokers
 from infra.kafka.client.lost_brokers import LostBrokers
 from infra.runtime.lifecycle import Deadline, Stop
@@ -85,6 +86,26 @@ def test_a_consumer_without_an_answer_is_given_up_while_another_client_has_one(w
     assert set(watch.client.topics + other.topics) == {"t"}
     assert other.closed.wait(PATIENCE)
     assert not watch.client.closed.is_set(), "that is left to its owner"
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("no token"), KafkaException(KafkaError(KafkaError._FAIL))])
+def test_another_client_that_cannot_be_made_at_first_is_made_later(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one without a token: what makes tokens may be away for as long as the brokers."""
+    monkeypatch.setattr(lost_brokers, "ASK_AGAIN", TURN)
+    monkeypatch.setattr(lost_brokers, "RECOVERS_WITHIN", 10 * TURN)
+    made: list[Client | Exception] = [error, error, Client(code=None)]
+
+    def another() -> Consumer:
+        found = made.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return cast(Consumer, found)
+
+    with closing(LostBrokers(another, HELD_BACK, check_every=timedelta())) as watched:
+        until_suspected(Watch(Client(), [], watched))
+    assert made == []
 
 
 def test_a_consumer_whose_answers_wait_behind_a_fetch_is_kept(watch: Watch) -> None:
