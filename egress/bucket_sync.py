@@ -7,6 +7,9 @@ and repeating it changes nothing. Only the own region's prefix is copied: each p
                              ├── present, same size and checksum ──> present
                              ├── present, another size ──> differs: reported, never overwritten
                              └── present, unproven ──> compare: checksums, else every byte
+
+Before the first segment of a partition that is copied, the record of where its archive begins is: who delivers from the
+other bucket begins there, and without the record with what happens to be copied first.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from formats.control.keys import is_heartbeat, is_of_either_side, is_of_one_bucket
-from formats.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
+from formats.control.keys import begin_key, begins_prefix, is_heartbeat, is_of_either_side, is_of_one_bucket
+from formats.errors import KeyUnavailable, MalformedKey, ObjectFrozen, SegmentExists, SegmentNotFound, TransientError
 from formats.incarnation import CONTROL
 from formats.messages.s3_notifications import parse
 from formats.messages.segment_events import Created
@@ -113,6 +116,7 @@ class BucketSync:
     _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
     _compared_until: str = ""  # the key after which the next round continues
     _differing: frozenset[str] = frozenset()  # in the last round
+    _followed: set[str] = field(default_factory=set)  # begins that the destination has, as far as `follow` asked
 
     def once(self) -> SyncResult:
         """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
@@ -139,27 +143,49 @@ class BucketSync:
         for message in messages:
             parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
             names = [str(e.segment) for e in parsed.events if isinstance(e, Created)]
-            running = {self.pool.submit(partial(self._copy, name)) for name in names if self._selected(name)}
+            names = [name for name in names if self._selected(name)]
             failed_before = result.failed
-            while running:
-                running = self._settle(running, result)
+            self._copy_begins(names, result)
+            if result.failed == failed_before:
+                running = {self.pool.submit(partial(self._copy, name)) for name in names}
+                while running:
+                    running = self._settle(running, result)
             if result.failed == failed_before and not parsed.problems:
                 done.append(message)
         queue.delete(done)  # after the copies: a crash in between copies again, which changes nothing
         return result
 
+    def _copy_begins(self, names: Collection[str], result: SyncResult) -> None:
+        """Copy the begins of these segments' partitions that the destination lacks."""
+        for begin in {found for name in names if (found := _begin_of(name)) is not None} - self._followed:
+            try:
+                if self._is_lacking(begin):
+                    self.count(self._copy(begin), result)
+            except (KeyUnavailable, ObjectFrozen) as error:  # the segments do not wait for what an operator decides
+                log.warning("copy_failed", extra={log_fields.KEY: begin, log_fields.ERROR: str(error)})
+            except TransientError as error:
+                self._failed(error, result)
+                continue
+            self._followed.add(begin)
+
     def steps(self, result: SyncResult) -> Iterator[SyncStep]:
-        """The copies and comparisons to make, in key order; objects that need neither are counted in `result`. Lists
-        both buckets. Raises StoreUnavailable."""
+        """The copies and comparisons to make, in key order, but for begins; objects that need neither are counted in
+        `result`. Lists both buckets. Raises StoreUnavailable."""
         theirs = self._relative(self.destination)
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
+        all_begins = begins_prefix("", self.region)
+        begins: dict[str, bool] = {}  # listed, or asked for; True: it is copied already, before its own turn
         for name, here in _without_earlier_heartbeats(self._relative(self.source)):
             while there is not None and there[0] < name:
                 there = next(theirs, None)
-            if not self._selected(name):
+            if not self._selected(name) or (name.startswith(all_begins) and begins.setdefault(name, False)):
                 continue
             if there is None or there[0] != name:
+                if (begin := _begin_of(name)) is not None and begin not in begins:
+                    begins[begin] = self._is_lacking(begin)
+                    if begins[begin]:
+                        yield SyncStep(begin, is_copy=True)
                 yield SyncStep(name, is_copy=True)
                 continue
             if is_of_either_side(name):
@@ -201,6 +227,11 @@ class BucketSync:
         if self.levels and segment.level not in self.levels:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
+
+    def _is_lacking(self, name: str) -> bool:
+        """Whether there is something to copy. Raises StoreUnavailable."""
+        here, there = self.source, self.destination
+        return here.objects.stat(here.key(name)) is not None and there.objects.stat(there.key(name)) is None
 
     # --- on the pool, or on another machine ---
 
@@ -244,9 +275,7 @@ class BucketSync:
             try:
                 one = future.result()
             except TransientError as error:
-                result.failed += 1
-                result.failure = str(error)
-                log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
+                self._failed(error, result)
                 continue
             self.count(one, result)
             if one.state is not None:  # set only by `once`, so only one thread changes `_compared`
@@ -254,6 +283,11 @@ class BucketSync:
                 if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object is repaired
                     del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
         return rest
+
+    def _failed(self, error: TransientError, result: SyncResult) -> None:
+        result.failed += 1
+        result.failure = str(error)
+        log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
 
     def count(self, one: SyncDone, result: SyncResult) -> None:
         if one.copied_bytes is None:
@@ -275,6 +309,14 @@ class BucketSync:
                 "copy_differs", extra={log_fields.KEY: name, log_fields.REASON: difference, log_fields.NEXT: REMEDY}
             )
         result.differing[name] = difference
+
+
+def _begin_of(name: str) -> str | None:
+    """The name of the record of where the archive of a segment's partition begins; None for any other object."""
+    try:
+        return begin_key("", parse_key("", name).source)
+    except MalformedKey:
+        return None
 
 
 def _without_earlier_heartbeats(listed: Iterator[tuple[str, ObjectInfo]]) -> Iterator[tuple[str, ObjectInfo]]:

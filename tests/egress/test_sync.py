@@ -174,6 +174,60 @@ def test_notifications_are_followed_and_deleted_once_copied(pool: ThreadPoolExec
     assert bench.copied() == [name(0), name(10)]
 
 
+def begin(topic: str) -> str:
+    return f"a/_control/v1/begins/{topic}/0"
+
+
+def puts(bench: Bench) -> list[str]:
+    """What was put at the other end, in this order."""
+    return [key.removeprefix("other/prefix/") for what, key in bench.there.asked if what == "put_new"]
+
+
+@pytest.mark.parametrize("topic", ["Orders", "2026-orders", "orders"])
+def test_where_a_partition_begins_is_copied_before_its_segments(topic: str) -> None:
+    """Some topics come before the control objects in key order, and merged segments, which begin earlier, after the
+    small ones: who delivers them would begin in the middle."""
+    with ThreadPoolExecutor(1) as pool:
+        bench = Bench(pool)
+        bench.put(name(500, topic=topic), name(0, topic=topic, level=1), begin(topic))
+        result = bench.sync.once()
+        assert puts(bench) == [begin(topic), name(500, topic=topic), name(0, topic=topic, level=1)]
+        assert (result.copied, result.present, result.failed) == (3, 0, 0)
+        bench.put(name(510, topic=topic))
+        bench.there.asked.clear()
+        result = bench.sync.once()
+        assert puts(bench) == [name(510, topic=topic)]
+        assert (result.copied, result.present, result.failed) == (1, 3, 0)
+
+
+def test_a_partition_without_a_recorded_begin_is_copied(pool: ThreadPoolExecutor) -> None:
+    bench, queue = Bench(pool), Queue([created(name(0, topic="Orders"))])
+    bench.put(name(0, topic="Orders"), name(10, topic="Orders"))
+    assert bench.sync.follow(queue, WAIT).copied == 1
+    assert bench.sync.once().copied == 1
+
+
+def test_a_notification_is_of_a_segment_whose_begin_is_copied_first() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bench, queue = Bench(pool), Queue([created(name(0)), created(name(10))])
+        bench.put(name(0), name(10), begin("t"))
+        assert bench.sync.follow(queue, WAIT).copied == 3
+        assert puts(bench) == [begin("t"), name(0), name(10)]
+        assert queue.messages == []
+
+
+def test_a_segment_waits_in_the_queue_for_its_begin() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bench, queue = Bench(pool), Queue([created(name(0))])
+        bench.put(name(0), begin("t"))
+        bench.there.away = {"put_new"}
+        bench.sync.follow(queue, WAIT)
+        assert len(queue.messages) == 1
+        bench.there.away, bench.there.asked = set(), []
+        bench.sync.follow(queue, WAIT)
+        assert puts(bench) == [begin("t"), name(0)]
+
+
 def test_notification_of_a_copy_that_failed_stays(pool: ThreadPoolExecutor) -> None:
     bench, queue = Bench(pool), Queue()
     bench.put(name(0))
