@@ -50,6 +50,7 @@ SMALLEST_PART_BYTES = 5 * 1024 * 1024  # S3's limit, for all parts but the last
 DELETE_BATCH = 1_000  # S3's limit
 LIST_PAGE = 1_000  # S3's limit and default
 CONFLICT_ATTEMPTS = 3
+_OF_EVERY_LISTING = {"IsTruncated", "Name"}  # also of an empty one
 
 log = logging.getLogger(__name__)
 
@@ -200,14 +201,21 @@ class S3ObjectStore:
 
     def _pages(self, **arguments: Any) -> Iterator[Any]:
         """Of a listing, sent lazily. Raises StoreUnavailable, also where the next page cannot be asked for: it is not
-        the end."""
+        the end. Nor is an answer that is no listing an empty one: the client finds no objects in one without a body,
+        or in another server's page."""
+        what = f"list s3://{self._bucket}/{arguments['Prefix']}"
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **arguments)
         for page in translated_pages(pages, "ListObjectsV2", self._bucket):
+            if not page.keys() & _OF_EVERY_LISTING:
+                raise StoreUnavailable(
+                    f"{what}: the answer is no listing, although its status is 200: check the endpoint_url in the "
+                    "configuration, and any gateway in front of the store"
+                )
             yield page
             if page.get("IsTruncated") and not page.get("NextContinuationToken"):
                 raise StoreUnavailable(
-                    f"list s3://{self._bucket}/{arguments['Prefix']}: the answer is truncated, without a token for the "
-                    "rest: the server does not page as S3 does"
+                    f"{what}: the answer is truncated, without a token for the rest: the server does not page as S3 "
+                    "does"
                 )
 
     def problem_of_conditional_writes(self, key: str) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -300,6 +300,20 @@ def test_a_page_that_is_truncated_without_a_token_is_not_the_end() -> None:
         stub.add_response("list_objects_v2", {"IsTruncated": True, "CommonPrefixes": [{"Prefix": "t/"}]})
         with pytest.raises(StoreUnavailable, match="truncated, without a token"):
             store.folders("")
+
+
+def test_an_answer_that_is_no_listing_is_not_an_empty_archive() -> None:
+    """Such as one without a body, or the page of another server: the client finds no object in either."""
+    empty: dict[str, Any] = {"IsTruncated": False, "Name": "b", "KeyCount": 0}
+    with closing(client_of("http://localhost:1")) as client, Stubber(client) as stub:
+        store = S3ObjectStore(client, "b")
+        calls: Sequence[Callable[[], object]] = (lambda: list(store.list("data/")), lambda: store.folders("data/"))
+        for call in calls:
+            stub.add_response("list_objects_v2", {})
+            with pytest.raises(StoreUnavailable, match=r"list s3://b/data/: the answer is no listing"):
+                call()
+            stub.add_response("list_objects_v2", empty)
+            assert call() == []
 
 
 def test_a_store_that_cannot_be_reached_names_the_setting() -> None:
