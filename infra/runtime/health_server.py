@@ -77,7 +77,9 @@ class HealthServer(Closing):
         try:
             self._server = HttpServer(host.strip("[]") or LOOPBACK, int(port), self._respond, tls=access.tls)
         except OSError as error:
-            raise ConfigError([f"metrics.listen: cannot listen on {listen}: {error.strerror or error}"]) from error
+            what = f"cannot listen on {listen}: {error.strerror or error}"
+            remedy = "every service of a host needs a port of its own: set another, or end what listens there"
+            raise ConfigError([f"metrics.listen: {what}; {remedy}"]) from error
 
     @property
     def address(self) -> str:

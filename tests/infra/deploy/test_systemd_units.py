@@ -71,7 +71,8 @@ class TestEachUnit:
 
     def test_has_no_secret_and_a_file_for_them(self, unit: Path) -> None:
         found = settings_of(unit)
-        assert found["Environment"] == ["REPLICATOR_CONFIG=/etc/replicator/replicator.toml"]
+        assert found["Environment"][0] == "REPLICATOR_CONFIG=/etc/replicator/replicator.toml"
+        assert [one.partition("=")[0] for one in found["Environment"][1:]] == ["PORT"]
         assert found["EnvironmentFile"] == ["/etc/replicator/secrets.env"]
 
     def test_may_write_where_the_files_of_two_regions_spool(self, unit: Path) -> None:
@@ -126,6 +127,20 @@ def test_the_keys_are_where_the_file_of_the_page_says() -> None:
     assert found.encryption is not None
     assert found.encryption.key_file == Path("/run/c") / name
     assert source in page
+
+
+def test_the_services_of_one_host_listen_on_a_port_each() -> None:
+    """All units read one file: with one port in it, only the first service starts."""
+    page = (ROOT / "docs" / "deploy-systemd.md").read_text(encoding="utf-8")
+    (table,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[metrics]" in block]
+    ports = []
+    for unit in UNITS:
+        environment = dict(one.split("=", 1) for one in settings_of(unit)["Environment"])
+        found = parse(f'region = "r"\n[s3]\nbucket = "b"\n{table}', environment=environment)
+        assert found.metrics.listen is not None
+        ports.append(found.metrics.listen.rpartition(":")[2])
+    assert len(set(ports)) == len(UNITS)
+    assert all(port in page for port in ports), "Prometheus has to know them"
 
 
 def test_the_user_is_one_that_systemd_can_create(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_problem_means_not_ready_although_work_continues(server: HealthServer,
 
 
 def test_a_taken_port_is_reported(server: HealthServer, health: Health, clock: Clock) -> None:
-    with pytest.raises(ConfigError, match=rf"metrics.listen: cannot listen on {server.address}"):
+    with pytest.raises(ConfigError, match=rf"metrics.listen: cannot listen on {server.address}: .+; .+ set another"):
         HealthServer(server.address, PrometheusMetrics(), health, clock=clock)
 
 
