@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from formats.errors import ConfigError, StoreUnavailable
 from infra.runtime.lifecycle import Stop
 from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
-from replicator.config import Config
+from replicator.config import Config, MetricsSettings
 from replicator.services.clear_objects import ClearObjects
 from replicator.services.encryption import sealed_only
 from replicator.services.spark_jobs import SparkJobs
@@ -35,10 +36,12 @@ def build_sync(
     config: Config, *, once: Callable[[SyncResult], None] | None = None, session: boto3.Session | None = None
 ) -> Service:
     """A service that copies this region's archive to another bucket until it is stopped; with `once`, one round, whose
-    result is passed to `once`. `session`: as of `build_egress`. Raises ConfigError."""
+    result is passed to `once`, without the port of [metrics]. `session`: as of `build_egress`. Raises ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
-    settings, around = config.sync, ServiceContext(config, session)
+    # what ends is not watched: the port of [metrics] is that of a service of the same file
+    around = ServiceContext(config if once is None else replace(config, metrics=MetricsSettings()), session)
+    settings = config.sync
     with around.building():
         width = 8
         options: dict[str, Any] = {"threads": width + 4, "once": once is not None, "as_stored": True}
