@@ -17,7 +17,7 @@ from infra.storage.s3_errors import is_denied
 from replicator.doctor.facts import NOT_ASKED, BucketFacts, QueueFacts, RightAnswer, Unread
 from replicator.doctor.reading import Questions, attempt
 from replicator.rights.iam import ArchiveAccess
-from replicator.rights.table import ABORT, DELETE_OBJECT, GET, IAM, LIST, PUT, RETENTION, In
+from replicator.rights.table import ABORT, DELETE_OBJECT, GET, IAM, LIST, PUT, RETENTION, IamRight, In, Of
 from replicator.services.setups import caller_of, queue_setup, s3_setup
 from replicator.services.wiring import PROBE_TIMEOUT, s3_store
 
@@ -26,9 +26,12 @@ NO_OBJECT = f"{DOCTOR}/none"
 condition would delete the object, and that of a probe is in use while a service starts."""
 
 
+Rows = Mapping[str, Collection[str]]
+
+
 def ask_bucket(
     settings: S3Settings,
-    who: Collection[str],
+    who: Rows,
     *,
     region: str,
     sources: Sequence[str],
@@ -38,7 +41,7 @@ def ask_bucket(
     writes: bool,
 ) -> Callable[[], BucketFacts]:
     """Ask everything at once; what is returned awaits the answers. `who`: rows of the table of rights that the roles
-    have in this bucket. `writes`: what leaves an object may be asked, too."""
+    have in this bucket, and whose archives each is for. `writes`: what leaves an object may be asked, too."""
     regions = [region, *(one for one in sources if one != region)]
     setup = attempt(partial(s3_setup, settings, opened))
     if isinstance(setup, Unread):
@@ -134,20 +137,19 @@ class _Right:
 def _rights(
     setup: S3BucketSetup,
     settings: S3Settings,
-    who: Collection[str],
+    who: Rows,
     region: str,
     sources: Sequence[str],
     *,
     writes: bool,
 ) -> Iterator[_Right]:
     """Each action once for each region that it is needed for; of every region, for the own one."""
-    archive = ArchiveAccess(bucket_arn="", prefix=settings.prefix, region=region, sources=sources)
     needed = dict.fromkeys(
         (action, f"{_folder(settings, right.on, one if one != '*' else region)}{name.removesuffix('*')}")
-        for right in IAM
-        if right.who in who and right.on not in (In.QUEUE, In.DEAD_LETTERS)
+        for right, archive in _rights_of(settings, who, region, sources)
+        if right.on not in (In.QUEUE, In.DEAD_LETTERS)
         for action in right.actions
-        for one in (archive.regions(right.of) if right.on is not In.BUCKET else [region, *sources])
+        for one in (archive.regions(right.of) if right.on is not In.BUCKET else [*archive.regions(Of.ONE), *sources])
         for name in right.only or [""]
     )
     for action, below in needed:
@@ -167,29 +169,43 @@ def _folder(settings: S3Settings, on: In, region: str) -> str:
     return control_prefix(settings.prefix, region) if on is In.CONTROL else region_prefix(settings.prefix, region)
 
 
-def _stored_regions(settings: S3Settings, who: Collection[str], region: str) -> Sequence[str]:
+def _rights_of(
+    settings: S3Settings, who: Rows, region: str, sources: Sequence[str]
+) -> Iterator[tuple[IamRight, ArchiveAccess]]:
+    for right in IAM:
+        if right.who in who:
+            yield (
+                right,
+                ArchiveAccess(
+                    bucket_arn=f"arn:aws:s3:::{settings.bucket}",
+                    prefix=settings.prefix,
+                    region=region,
+                    archives=who[right.who],
+                    sources=sources,
+                ),
+            )
+
+
+def _stored_regions(settings: S3Settings, who: Rows, region: str) -> Sequence[str]:
     """Below whose prefixes the roles store segments."""
-    archive = ArchiveAccess(bucket_arn="", prefix=settings.prefix, region=region)
-    rights = [right for right in IAM if right.who in who and right.on is In.SEGMENTS and PUT in right.actions]
-    return list(dict.fromkeys(one for right in rights for one in archive.regions(right.of)))
+    rights = [
+        (right, archive)
+        for right, archive in _rights_of(settings, who, region, ())
+        if right.on is In.SEGMENTS and PUT in right.actions
+    ]
+    return list(dict.fromkeys(one for right, archive in rights for one in archive.regions(right.of)))
 
 
 def _refusals_of_put(settings: S3Settings, key: str, opened: ExitStack) -> Mapping[str, str]:
     return s3_store(settings, 1, opened, once=True, read_timeout=PROBE_TIMEOUT).refusals_of_put(key)
 
 
-def _needed(
-    settings: S3Settings, who: Collection[str], region: str, sources: Sequence[str]
-) -> Sequence[tuple[str, str]]:
+def _needed(settings: S3Settings, who: Rows, region: str, sources: Sequence[str]) -> Sequence[tuple[str, str]]:
     """Actions and ARNs, each once."""
-    archive = ArchiveAccess(
-        bucket_arn=f"arn:aws:s3:::{settings.bucket}", prefix=settings.prefix, region=region, sources=sources
-    )
     return list(
         dict.fromkeys(
             (action, resource)
-            for right in IAM
-            if right.who in who
+            for right, archive in _rights_of(settings, who, region, sources)
             for resource in archive.resources(right)
             for action in right.actions
         )

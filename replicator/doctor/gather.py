@@ -5,7 +5,7 @@ Each fact is asked for by itself: what cannot be read becomes `Unread` with its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from datetime import timedelta
@@ -35,6 +35,7 @@ from replicator.doctor.facts import (
 from replicator.doctor.key_facts import ask_for_keys
 from replicator.doctor.probing import WAIT, Prober
 from replicator.doctor.reading import Asked, Questions, attempt
+from replicator.rights.config import archives_of
 from replicator.rights.table import ROLES, CommandRole
 from replicator.services.archive import archive_in
 from replicator.services.encryption import KeyRetries, encrypted
@@ -76,8 +77,8 @@ def gather(
     written = questions.ask(partial(_written, config, sources, opened))
     java = None if config.compaction is None else questions.ask(_java)
     ask = partial(ask_bucket, region=config.region, questions=questions, opened=opened, now=clock.now, writes=writes)
-    bucket = ask(config.s3, {one for role in roles for one in role.iam}, sources=sources)
-    there = {one for role in roles for one in role.there}
+    bucket = ask(config.s3, _rows((role.iam, archives_of(role, config)) for role in roles), sources=sources)
+    there = _rows((role.there, archives_of(role, config)) for role in roles)
     destination = None if config.sync is None else ask(config.sync.destination, there, sources=[])
     # what was asked until here is answered while the cluster is waited for
     reader = None if config.kafka is None else attempt(partial(ClusterReader, config, roles, REQUEST))
@@ -107,6 +108,15 @@ def gather(
         retention=None if retention is None else retention.answer(),
         written=written.answer(),
     )
+
+
+def _rows(found: Iterable[tuple[Sequence[str], Collection[str]]]) -> Mapping[str, Collection[str]]:
+    """Rows of the table of rights, and whose archives each is for."""
+    rows: dict[str, set[str]] = {}
+    for names, archives in found:
+        for name in names:
+            rows.setdefault(name, set()).update(archives)
+    return rows
 
 
 def _known_queue(asked: QueueFacts | Unread, settings: SqsSettings | None) -> QueueFacts:

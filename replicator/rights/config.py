@@ -20,7 +20,8 @@ def policies_of(role: CommandRole, config: Config, account: str = "*") -> Mappin
     """By section of the configuration; empty for a section that is not there, and for a role without rights there."""
     sources = config.ingress.regions if config.ingress is not None else ()
     here = replace(
-        _archive(config.s3, config.region, account, _archives(role, config), sources), **_queues(role, config, account)
+        _archive(config.s3, config.region, account, archives_of(role, config), sources),
+        **_queues(role, config, account),
     )
     found = {HERE: statements(role.iam, here)}
     if config.sync is not None:
@@ -53,13 +54,13 @@ def _queues(role: CommandRole, config: Config, account: str) -> Mapping[str, Any
     }
 
 
-def _archives(role: CommandRole, config: Config) -> frozenset[str]:
-    """Whose archives are compacted or thinned: they may be other regions'."""
-    if role.name == "compact" and config.compaction is not None:
+def archives_of(role: CommandRole, config: Config) -> frozenset[str]:
+    """Whose archives a role works on. Those that are compacted or thinned may be other regions'."""
+    if role.name == "compact" and config.compaction is not None and config.compaction.jobs:
         return frozenset(job.region or config.region for job in config.compaction.jobs)
     if role.name == "gc" and config.retention is not None:
         return frozenset({config.retention.region or config.region})
-    return frozenset()
+    return frozenset({config.region})
 
 
 def _archive(

@@ -36,12 +36,12 @@ def deployment(servers: str = NOTHING_THERE, kafka: Mapping[str, str] | None = N
     )
 
 
-def facts_of(config: Config, within: timedelta = timedelta(seconds=30)) -> DeploymentFacts:
+def facts_of(config: Config, within: timedelta = timedelta(seconds=30), *, writes: bool = False) -> DeploymentFacts:
     pool: Any = ThreadPoolExecutor(16)
     try:
         with ExitStack() as opened:
             deadline = Deadline(within)
-            return gather(config, roles_of(config), pool, SystemClock(), opened, writes=False, deadline=deadline)
+            return gather(config, roles_of(config), pool, SystemClock(), opened, writes=writes, deadline=deadline)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -81,3 +81,25 @@ def test_a_cluster_that_hangs_hides_nothing_of_the_bucket() -> None:
     refusals = [one.refusal for one in found.bucket.rights]
     assert refusals
     assert not [one for one in refusals if not isinstance(one, Unread) or "no answer within" in one.reason]
+
+
+JOB = {"name": "nightly", "region": "gone", "owner": True}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [{"compaction": {"jobs": [JOB]}}, {"retention": {"region": "gone", "owner": True, "topics": {"orders": {}}}}],
+)
+def test_rights_are_asked_for_where_the_jobs_work(work: Mapping[str, Any]) -> None:
+    """A job may merge, or remove from, the archive of a region that is no more."""
+    bucket = {"bucket": "ours", "region_name": "us-east-1", "endpoint_url": f"http://{NOTHING_THERE}"}
+    keys = {"access_key_id": "A", "secret_access_key": "S"}
+    config = from_mapping({"region": "here", "s3": {**bucket, **keys}, **work})
+    found = facts_of(config, writes=True).bucket
+    asked = {(one.action, one.resource) for one in found.rights}
+    assert ("s3:GetObject", "data/gone/*") in asked
+    assert ("s3:DeleteObject", "data/gone/*") in asked
+    assert not {resource for _, resource in asked if resource == "data/here/*"}
+    needed = {resource for _, resource in found.needed}
+    assert "arn:aws:s3:::ours/data/gone/*" in needed
+    assert "arn:aws:s3:::ours/data/here/*" not in needed
