@@ -120,7 +120,8 @@ class WorkerProcesses:
 
     def _missing(self, working: int, wanted: int) -> str:
         text = f"{working} of {wanted} processes run"
-        ended = {number: one.exit_code for number, one in enumerate(self._children) if one.exit_code is not None}
+        gone = [state.task for state in self._port.states() if state.hello is None]
+        ended = {number: code for number in gone if (code := self._children[number].exit_code) is not None}
         return text + "".join(f"; process {number} ended with exit code {code}" for number, code in ended.items())
 
     # --- the thread of run

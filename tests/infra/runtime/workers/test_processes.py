@@ -172,6 +172,20 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         )
 
 
+def test_one_that_has_begun_again_is_not_named_beside_another_that_ends(tmp_path: Path) -> None:
+    builder = Waiting(folder=tmp_path)
+    with running(builder) as found:
+
+        def problem() -> str:
+            return found.workers.snapshot().problems.get("tasks", "")
+
+        for task in range(2):
+            assert wait_until(lambda: found.workers.snapshot().is_ready, PATIENCE)
+            os.kill(builder.pid(task), signal.SIGKILL)
+            assert wait_until(lambda: "exit code" in problem(), PATIENCE)
+            assert problem() == f"1 of 2 processes run; process {task} ended with exit code -9"
+
+
 class Ends:
     """A process that ends by itself after some seconds of the clock."""
 
