@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import filterfalse
 from typing import Any
 
@@ -124,17 +125,19 @@ class TopicLog:
 
     def reconnect(self) -> None:
         """Replace the clients, and continue at the same positions. A client whose broker named no broker may never send
-        a request again: see `infra.kafka.client.lost_brokers`."""
-        self.close()
+        a request again: see `infra.kafka.client.lost_brokers`. Raises BrokerUnavailable when none can be made now: the
+        former ones stay."""
+        close = partial(_close, self._lost_brokers, self._consumer)
         self._connect()
+        close()
         self._checking, self._is_silent = None, False
         if self._facts is not None:
             self._assign()
         log.info("log_reconnected", extra={TOPIC: self._topic})
 
     def _connect(self) -> None:
-        self._admin = connect(AdminClient, {**CONNECTED, **self._properties})
-        self._consumer = self._reader()
+        admin, consumer = connect(AdminClient, {**CONNECTED, **self._properties}), self._reader()
+        self._admin, self._consumer = admin, consumer
         self._lost_brokers = LostBrokers(self._reader, self._properties)
 
     def _reader(self) -> Consumer:
@@ -176,7 +179,10 @@ class TopicLog:
             self._problem = ""
             self._lost_brokers.received()
         elif self._lost_brokers.suspected(self._consumer, self._topic):
-            self.reconnect()
+            try:
+                self.reconnect()
+            except BrokerUnavailable as error:  # suspected again later
+                log.warning("log_not_reconnected", extra={TOPIC: self._topic, ERROR: str(error), NEXT: "tried again"})
         # the last offset of each partition counts; a partition EOF follows its last record
         last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
         for partition, offset in last.items():
@@ -185,8 +191,7 @@ class TopicLog:
         return messages
 
     def close(self) -> None:
-        self._lost_brokers.close()
-        self._consumer.close()
+        _close(self._lost_brokers, self._consumer)
 
     def _passed(self, partition: int, next_offset: int) -> None:
         self.has_received = True
@@ -266,6 +271,11 @@ class TopicLog:
         )
         within = self._answer_within + ANSWERS_WITHIN
         return {partition.partition: answer_of(each, self._admin, within).offset for partition, each in futures.items()}
+
+
+def _close(watch: LostBrokers, consumer: Consumer) -> None:
+    watch.close()
+    consumer.close()
 
 
 def _leader_moves(error: BaseException) -> bool:

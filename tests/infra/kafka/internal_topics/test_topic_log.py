@@ -25,6 +25,7 @@ class Client:
     def __init__(self, *_: object, **__: object) -> None:
         self.queued: list[Message] = []
         self.assigned: list[TopicPartition] = []
+        self.is_closed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assigned, self.queued = partitions, []
@@ -36,7 +37,8 @@ class Client:
     def list_topics(self, *_: object, **__: object) -> object:
         return object()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -114,3 +116,24 @@ def test_a_log_whose_consumer_lost_every_broker_goes_on_with_another(
     assert fetched(log, client, []) == []
     assert [one.offset for one in client.assigned] == [6], "goes on where it was"
     assert fetched(log, client, [record(6)]) == [6]
+
+
+def test_a_log_goes_on_with_its_clients_where_no_other_can_be_made_now(
+    log: TopicLog, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as without a token: what makes tokens may be away for as long as the brokers."""
+    assert fetched(log, client, [record(5)]) == [5]
+
+    def refuses(*_: object, **__: object) -> object:
+        raise BrokerUnavailable("no token")
+
+    monkeypatch.setattr(topic_log, "Consumer", refuses)
+    with pytest.raises(BrokerUnavailable, match="no token"):
+        log.reconnect()
+    assert not client.is_closed
+    monkeypatch.setattr(LostBrokers, "suspected", lambda *_: True)
+    assert fetched(log, client, []) == []
+    assert fetched(log, client, [record(6)]) == [6]
+    monkeypatch.setattr(topic_log, "Consumer", lambda *_, **__: client)
+    assert fetched(log, client, []) == []
+    assert client.is_closed, "the former one"
