@@ -28,7 +28,7 @@ from typing import NoReturn
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from formats.errors import OwnershipLost
+from formats.errors import BrokerUnavailable, OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.connect import connect
@@ -81,15 +81,16 @@ class Membership:
             lambda: connect(Consumer, lookup_properties(self._properties)), self._properties
         )
         self._clients = 0  # created so far
-        self.before_close: Callable[[], None] = lambda: None  # called when `client` is about to be closed
+        self.before_close: Callable[[], None] = lambda: None  # called when a client is about to be closed
         self._connect()
 
     def _connect(self) -> None:
-        self._clients += 1
-        config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self.count_error)}
+        """From here on, callbacks of a former client are dropped; not when it fails."""
+        number = self._clients + 1
+        config: dict[str, object] = {**self._properties, "error_cb": self._guarded(self.count_error, number)}
         if self._on_commit is not None:
-            config["on_commit"] = self._guarded(self._on_commit)
-        self.client = connect(Consumer, config)
+            config["on_commit"] = self._guarded(self._on_commit, number)
+        self.client, self._clients = connect(Consumer, config), number
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -165,11 +166,15 @@ class Membership:
     def _replace_client(self) -> None:
         """The partitions are lost: the group gives them to others, or to the new member, once the session ends."""
         reason = "the client has lost every broker, while another client reaches the cluster"
-        log.warning("consumer_replaced", extra={REASON: reason, NEXT: "nothing: the new one joins the group"})
         self._metrics.count("broker_errors")
-        self.before_close()
         former = self.client
-        self._connect()  # first: from here on, callbacks of the former client are dropped
+        try:
+            self._connect()
+        except BrokerUnavailable as error:  # suspected again later
+            log.warning("consumer_not_replaced", extra={REASON: f"{reason}; {error}", NEXT: "tried again"})
+            return
+        log.warning("consumer_replaced", extra={REASON: reason, NEXT: "nothing: the new one joins the group"})
+        self.before_close()
         threading.Thread(target=self._close_client, args=(former,), name="kafka-consumer-close", daemon=True).start()
         lost, self._assigned = self.assignment, set()
         if self._listener is not None and lost:
@@ -246,8 +251,9 @@ class Membership:
 
     # --- callbacks: on the thread that calls `consume` ------------------------------------------------------------
 
-    def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
-        of_client = self._clients
+    def _guarded(self, callback: Callable[..., None], of_client: int | None = None) -> Callable[..., None]:
+        """`of_client`: number of the client that calls it; by default of the one in use."""
+        of_client = self._clients if of_client is None else of_client
 
         def guarded(*args: object) -> None:
             if of_client != self._clients:

@@ -18,6 +18,7 @@ from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed
 from infra.kafka.client.librdkafka import is_fit, is_open
+from infra.kafka.client.lost_brokers import LostBrokers
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer import group_member
 from infra.kafka.consumer import placement as placement_module
@@ -376,6 +377,29 @@ def test_a_member_whose_client_lost_every_broker_joins_again_with_another(
     drive(placement, until=lambda: owner.owned == partitions)
     assert owner.calls == ["assigned", "lost", "assigned"]
     assert placement.fence() is not None
+
+
+def test_a_member_keeps_its_client_where_no_other_can_be_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as without a token: what makes tokens may be away for as long as the brokers."""
+    member, closed, heard = membership(), list[str](), list[str]()
+    callback = member._guarded(heard.append)
+    member.before_close = lambda: closed.append("queue")
+    member.subscribe(["t"], Owner())
+    former = member.client
+    monkeypatch.setattr(LostBrokers, "suspected", lambda *_: True)
+
+    def refuses(*_: object, **__: object) -> object:
+        raise BrokerUnavailable("no token")
+
+    with monkeypatch.context() as without_token:
+        without_token.setattr(group_member, "connect", refuses)
+        assert member.consume(1, timedelta()) == []
+    callback("a revocation")
+    assert (member.client, closed, heard) == (former, [], ["a revocation"])
+    assert member.consume(1, timedelta()) == []
+    assert member.client is not former
+    assert closed == ["queue"]
+    member.close(PATIENCE)
 
 
 def test_waiting_for_a_transaction_of_others_holds_up_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
