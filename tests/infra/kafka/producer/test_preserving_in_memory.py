@@ -385,7 +385,7 @@ class TestWriter:
         assert found(cluster, OTHER) == values([0, 1, 2])
 
     def test_a_refused_record_is_not_taken_for_one_of_our_own_topic(self, cluster: MemoryCluster) -> None:
-        """The next partition is taken in the same call: what is said of that is acknowledged beside the record."""
+        """The next partition is taken in the same call: the note of that is acknowledged beside the record."""
         writer = writer_of(cluster, handover=DepartureLog(cast("KafkaCheckpointStore", NothingLeft())))
         runs = run_here([0, 1], position=0, next_offset=2), run_here([0], position=0, next_offset=1, partition=OTHER)
         cluster.refuses = {b"1"}
