@@ -218,11 +218,13 @@ def _replication_rule(rule: Mapping[str, Any]) -> ReplicationRule:
     given = rule.get("Filter", {})
     several = given.get("And", {})
     selected = rule.get("SourceSelectionCriteria", {})
+    by_default = "Disabled" if "Filter" in rule else "Enabled"
     return ReplicationRule(
         name=rule.get("ID", ""),
         bucket=rule["Destination"]["Bucket"].rpartition(":")[2],
         prefix=given.get("Prefix") or several.get("Prefix") or rule.get("Prefix") or "",
-        copies_delete_markers=rule.get("DeleteMarkerReplication", {}).get("Status") == "Enabled",
+        # a rule without a filter is one of S3's first version, which sends delete markers
+        copies_delete_markers=rule.get("DeleteMarkerReplication", {}).get("Status", by_default) == "Enabled",
         is_narrower=bool(given.get("Tag") or several.get("Tags")),
         takes_kms=selected.get("SseKmsEncryptedObjects", {}).get("Status") == "Enabled",
     )

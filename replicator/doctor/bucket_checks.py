@@ -107,7 +107,7 @@ REPLICATES_DELETIONS = Kind(
     ERROR,
     "what compact and gc delete here would be deleted there before it is delivered; each bucket is compacted and "
     "thinned by itself",
-    "set DeleteMarkerReplication to Disabled in the rule",
+    "give the rule a Filter, and set its DeleteMarkerReplication to Disabled",
 )
 REPLICATES_TWICE = Kind(
     "replication-beside-sync",

@@ -115,6 +115,31 @@ def test_what_a_rule_of_replication_takes(filtered: str, *, is_narrower: bool, o
         ]
 
 
+def rule_with(more: str) -> bytes:
+    return f"""<ReplicationConfiguration><Role>r</Role><Rule><ID>own</ID><Status>Enabled</Status>{more}
+    <Destination><Bucket>arn:aws:s3:::there</Bucket></Destination></Rule></ReplicationConfiguration>""".encode()
+
+
+def deletions(status: str) -> str:
+    return f"<DeleteMarkerReplication><Status>{status}</Status></DeleteMarkerReplication>"
+
+
+@pytest.mark.parametrize(
+    ("rule", "copies"),
+    [
+        (f"<Filter>{PREFIX}</Filter>", False),
+        (f"<Filter>{PREFIX}</Filter>{deletions('Disabled')}", False),
+        (f"<Filter>{PREFIX}</Filter>{deletions('Enabled')}", True),
+        (PREFIX, True),  # without a filter, S3 takes it for a rule of the first version, which sends delete markers
+        (f"{PREFIX}{deletions('Disabled')}", False),
+    ],
+)
+def test_which_rules_of_replication_send_deletions(rule: str, *, copies: bool) -> None:
+    with store(200, body=rule_with(rule)) as setup:
+        (found,) = setup.replication()
+        assert (found.prefix, found.copies_delete_markers) == ("data/", copies)
+
+
 def test_a_store_without_replication_has_no_rules() -> None:
     with store(501, body=b"<Error><Code>NotImplemented</Code></Error>") as setup:
         assert setup.replication() == []
