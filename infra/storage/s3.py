@@ -39,6 +39,7 @@ from infra.storage.aws import (
 from infra.storage.clients import create_client
 from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_errors import FAILURES, translate, translated, translated_pages
+from infra.storage.s3_head import head_of
 from infra.storage.s3_reader import SMALL_BYTES, open_object
 
 if TYPE_CHECKING:
@@ -254,17 +255,8 @@ class S3ObjectStore:
         return open_object(self._client, self._bucket, key, tail_bytes=tail_bytes or SMALL_BYTES)
 
     def stat(self, key: str) -> ObjectInfo | None:
-        with translated("HeadObject", self._bucket, key):
-            try:
-                head = self._client.head_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
-            except ClientError as error:
-                if status(error) != 404:
-                    raise
-                head = None
+        head = head_of(self._client, self._bucket, key, ChecksumMode="ENABLED")
         if head is None:
-            # a response to HEAD has no body that says what was not found: the key, or the bucket
-            with translated("HeadBucket", self._bucket):
-                self._client.head_bucket(Bucket=self._bucket)
             return None
         return ObjectInfo(
             key,

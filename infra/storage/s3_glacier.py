@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from formats.errors import SegmentNotFound
 from infra.contracts.storage import Thaw
 from infra.runtime.crash_points import Step, durable
 from infra.storage.aws import error_code
 from infra.storage.s3_errors import translated
+from infra.storage.s3_head import head_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -26,8 +28,10 @@ class S3Cold:
         self._bucket = bucket
 
     def state(self, key: str) -> Thaw:
-        with translated("HeadObject", self._bucket, key):
-            restore = self._client.head_object(Bucket=self._bucket, Key=key).get("Restore", "")
+        head = head_of(self._client, self._bucket, key)
+        if head is None:
+            raise SegmentNotFound(key)
+        restore = head.get("Restore", "")
         if 'ongoing-request="true"' in restore:
             return Thaw.UNDER_WAY
         return Thaw.READABLE if restore else Thaw.FROZEN

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
-from formats.errors import CheckpointConflict, DataError
+from formats.errors import CheckpointConflict, DataError, SegmentNotFound
 from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
@@ -236,7 +236,14 @@ class RestorePlanner:
         if store is None:
             return {}
         infos = [info for partition in partitions for info in partition.left if info.is_frozen]
-        states = self.pool.map(lambda i: store.state(format_key(self.archive.segments.prefix, i.segment)), infos)
+
+        def state_of(info: SegmentInfo) -> Thaw:
+            try:
+                return store.state(format_key(self.archive.segments.prefix, info.segment))
+            except SegmentNotFound:  # removed since it was listed, as by a merge: nothing to wait for
+                return Thaw.READABLE
+
+        states = self.pool.map(state_of, infos)
         return {info: state for info, state in zip(infos, states, strict=True) if state is not Thaw.READABLE}
 
     def _footer(self, info: SegmentInfo) -> SegmentFooter | None:

@@ -9,12 +9,12 @@ with Restore(load("replicator.toml"), Selection(region="us-east-1", topics=[Topi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.errors import ConfigError, ReplicatorError, SegmentNotFound, TargetError
 from formats.int_range import INT64_MAX
 from formats.records.scope import RecordFilter
 from formats.segment import format_key
@@ -207,11 +207,14 @@ class Restore(Closing):
         return plan.is_empty and self._options.follow is None
 
     def thaw(self, plan: RestorePlan, days: int) -> int:
-        """Request every archived object of the plan. Returns their number. Raises StoreUnavailable."""
-        keys = [format_key(self._config.s3.prefix, i.segment) for topic in plan.topics for i in topic.frozen]
-        for key in keys:
-            self._cold.thaw(key, days)
-        return len(keys)
+        """Request every archived object of the plan that is still stored. Returns their number. Raises
+        StoreUnavailable."""
+        requested = 0
+        for info in (info for topic in plan.topics for info in topic.frozen):
+            with suppress(SegmentNotFound):  # removed since, as by a merge: the restore plans again
+                self._cold.thaw(format_key(self._config.s3.prefix, info.segment), days)
+                requested += 1
+        return requested
 
     def take_over(self) -> None:
         """Abort the open transaction of an earlier process of this restore, and fence that process if it still runs.

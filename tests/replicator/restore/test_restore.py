@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from formats.errors import TargetError
+from formats.errors import SegmentNotFound, TargetError
+from formats.segment import format_key
 from formats.topic_selection import TopicPattern
 from infra.contracts.cluster import LogEnds, TopicPartition
+from infra.contracts.storage import ObjectInfo, Thaw
 from replicator.config import from_mapping
 from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.restore import Restore
@@ -80,3 +82,41 @@ def test_a_restore_waits_for_the_markers_of_its_transactions(world: World, monke
         restore.stop.set()
         restore._wait_for_markers(TARGETS)
         assert admin.asked["ends"] == admin.late + 1, "a stopped restore does not wait"
+
+
+def test_archived_objects_that_are_merged_away_meanwhile_are_not_asked_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the listing and the question, or between the plan and the request."""
+    objects = world.objects
+    gone, later = objects.keys()
+    listed = objects.list
+
+    class Cold:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        def state(self, key: str) -> Thaw:
+            if key == gone:
+                objects.memory.delete_many([gone])
+                raise SegmentNotFound(key)
+            return Thaw.FROZEN
+
+        def thaw(self, key: str, days: int) -> None:
+            if objects.memory.stat(key) is None:
+                raise SegmentNotFound(key)
+            self.asked.append(key)
+
+    def frozen(prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        found = listed(prefix, start_after=start_after, limit=limit)
+        return (replace(info, storage_class="GLACIER") for info in found)
+
+    cold = Cold()
+    monkeypatch.setattr(objects, "list", frozen)
+    with restore_of(world, monkeypatch) as restore:
+        monkeypatch.setattr(restore, "_cold", cold)
+        plan = restore.plan()
+        assert [format_key("data", info.segment) for topic in plan.topics for info in topic.frozen] == [later]
+        assert (restore.thaw(plan, 7), cold.asked) == (1, [later])
+        objects.memory.delete_many([later])
+        assert restore.thaw(plan, 7) == 0
