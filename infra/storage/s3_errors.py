@@ -129,6 +129,12 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
     if code in _ELSEWHERE or status(error) == 301:
         return f"the bucket {bucket} is in another region: set region_name{_region_of(error)}, or correct the bucket"
     if code == "InvalidObjectState":
+        if tier := error.response.get("Error", {}).get("AccessTier"):  # of an object that a listing does not tell apart
+            return (
+                f"the object is in the tier {tier} of S3 Intelligent-Tiering: request its retrieval with `aws s3api "
+                "restore-object`, which takes hours, and switch the archive tiers of the bucket's Intelligent-Tiering "
+                "configuration off"
+            )
         return (
             "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` requests its retrieval, which "
             "takes hours"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 import pytest
 from botocore.stub import Stubber
 
-from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
+from formats.errors import ObjectFrozen, SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.contracts.storage import Thaw
 from infra.storage.s3_glacier import S3Cold
+from infra.storage.s3_reader import open_object
 from tests.contracts.store import KEY
 from tests.infra.storage.test_s3 import client_of
 
@@ -59,6 +60,27 @@ def test_a_failure_is_no_absence(stub: Stubber, cold: S3Cold) -> None:
     stub.add_client_error("head_bucket", "404", "Not Found", 404)
     with pytest.raises(StoreRefused, match="the bucket b does not exist"):
         cold.state(KEY)
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ({"StorageClass": "GLACIER"}, "`replicator restore --thaw` requests its retrieval"),
+        (
+            {"StorageClass": "INTELLIGENT_TIERING", "AccessTier": "ARCHIVE_ACCESS"},
+            "tier ARCHIVE_ACCESS of S3 Intelligent-Tiering: request its retrieval with `aws s3api restore-object`",
+        ),
+    ],
+)
+def test_who_reads_a_cold_object_is_sent_to_what_retrieves_it(
+    stub: Stubber, more: Mapping[str, str], advice: str
+) -> None:
+    """A listing shows no archive tier, so `restore --thaw` asks for none of these."""
+    client: Any = stub.client
+    stub.add_client_error("get_object", "InvalidObjectState", "no", 403, service_error_meta=dict(more))
+    with pytest.raises(ObjectFrozen, match=advice) as raised:
+        open_object(client, "b", KEY)
+    assert ("--thaw" in str(raised.value)) == ("AccessTier" not in more)
 
 
 def test_a_request_that_was_made_before_is_no_error(stub: Stubber, cold: S3Cold) -> None:
