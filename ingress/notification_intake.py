@@ -32,6 +32,7 @@ BEGIN_AGAIN = timedelta(milliseconds=50)
 REPORTED_AFTER = 3
 PROBE_AGE = timedelta(minutes=15)  # a doctor that sent an older one is gone
 SUBJECT = "notifications"  # in health
+ACCEPTED = "the topic of segment events accepts what the queue sends"
 REMEMBERED = 10_000  # malformed messages that were logged
 
 
@@ -82,7 +83,8 @@ class Intake:
                 self._failing_since = self._failing_since or began
                 lasts = self.clock.now() - self._failing_since >= PROBLEM_WITHIN
                 if lasts or self._failures >= REPORTED_AFTER or isinstance(error, TargetError):
-                    self.health.problem(SUBJECT, f"until the queue answers, only listings find new segments: {error}")
+                    until = "the queue answers" if isinstance(error, QueueUnavailable) else ACCEPTED
+                    self.health.problem(SUBJECT, f"until {until}, only listings find new segments: {error}")
                 log.warning(
                     "intake_waits",
                     extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},

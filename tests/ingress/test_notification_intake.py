@@ -310,6 +310,30 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
     assert len(bench.events()) == 1
 
 
+def test_what_does_not_answer_is_named(bench: Bench) -> None:
+    """The queue, or the topic of events, where the queue answers."""
+
+    class EndsWithAProblem(Stop):
+        def wait(self, timeout: timedelta) -> bool:
+            if bench.health.snapshot().problems:
+                self.set()
+            return self.is_set()
+
+    def reason() -> str:
+        bench.intake.stop = EndsWithAProblem()
+        bench.intake.run()
+        return bench.health.snapshot().problems["notifications"]
+
+    bench.queue.away = True
+    assert reason().startswith("until the queue answers, only listings find new segments: ")
+    bench.queue.away, bench.log.away = False, True
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    assert reason().startswith("until the topic of segment events accepts what the queue sends, only listings find ")
+    bench.log.away, bench.queue.keeps = False, True
+    assert "until the queue answers" in reason()
+    assert len(bench.events()) == 1
+
+
 class TestProbes:
     """Of `replicator doctor`: answered once their notification is here, and otherwise of no consequence."""
 
