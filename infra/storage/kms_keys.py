@@ -46,6 +46,7 @@ CACHED = 1_000  # data keys
 SHARED_BY = 1_000  # objects
 READ_ATTEMPTS = 3
 _MULTI_REGION = "mrk-"
+_THROTTLED = "ThrottlingException"
 _REMEDIES: Mapping[str, str] = {
     "AccessDeniedException": "allow {action} on it to these credentials, in the key's policy or their own",
     "NotFoundException": "there is no such key: correct the ARN",
@@ -149,7 +150,16 @@ def translated_key_error(operation: str, key: str) -> Iterator[None]:
             raise KeyRefused(f"{what}; {advice}") from error
         if isinstance(error, ClientError) and (remedy := _REMEDIES.get(error_code(error))):
             raise KeyRefused(f"{what}; {remedy.format(action=f'kms:{operation}')}") from error
-        raise KeyUnavailable(f"{what}; check the network to KMS") from error
+        raise KeyUnavailable(f"{what}{_advice(error)}") from error
+
+
+def _advice(error: Exception) -> str:
+    """About a failure that may pass."""
+    if not isinstance(error, ClientError):
+        return "; check the network to KMS"
+    if error_code(error) == _THROTTLED:
+        return "; if this lasts, raise the quota of KMS requests of its account and region, which S3's aws:kms shares"
+    return ""
 
 
 class RetryingKeys:

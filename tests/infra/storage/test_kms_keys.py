@@ -180,6 +180,25 @@ def test_what_may_pass_is_tried_again(failure: Exception) -> None:
     assert len(asked) == 3
 
 
+@pytest.mark.parametrize(
+    ("failure", "end"),
+    [
+        (
+            refused("ThrottlingException"),
+            "; if this lasts, raise the quota of KMS requests of its account and region, which S3's aws:kms shares",
+        ),
+        (refused("KMSInternalException"), "KMSInternalException: as the test says"),
+        (EndpointConnectionError(endpoint_url="http://k"), "; check the network to KMS"),
+    ],
+    ids=["throttled", "internal", "network"],
+)
+def test_only_where_kms_does_not_answer_the_network_is_to_be_checked(failure: Exception, end: str) -> None:
+    keys = KmsKeys(ARN, (), lambda region: Answering(region, [], [failure]))
+    with pytest.raises(KeyUnavailable) as raised:
+        keys.unwrap(ARN, b"w", "a")
+    assert str(raised.value).endswith(end)
+
+
 class Refusing:
     """A `KeyProvider` that lacks the key, the first times that it is asked."""
 
