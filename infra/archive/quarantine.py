@@ -78,7 +78,7 @@ class QuarantineStore:
     def _is_of(self, key: str, stored_at: datetime) -> bool:
         try:
             return decode_quarantined(read_object(self.objects, key)).is_of(stored_at)
-        except MalformedEvent:
+        except (MalformedEvent, SegmentNotFound):  # ended by another process since
             return False
 
     def set_aside(self, segment: Segment, digest: str, body: BinaryIO, size_bytes: int) -> str:

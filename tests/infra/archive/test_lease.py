@@ -15,6 +15,7 @@ from formats.control.keys import quarantine_key
 from formats.control.quarantine import Quarantined
 from formats.errors import MalformedEvent
 from formats.segment import format_key
+from infra.archive.control import ControlStore
 from infra.archive.lease import NAME, LeaseTaken, hold_lease, this_process
 from infra.local.waiting import wait_until
 from tests.compaction.archive import PREFIX, T0, Archive
@@ -124,6 +125,17 @@ def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
     assert archive.control.quarantine.of(name) == later, "one that cannot be decoded is replaced"
     archive.memory.delete_many([format_key(PREFIX, name)])
     assert archive.control.quarantine.all(REGION) == {}
+
+
+def test_a_quarantine_that_another_process_ends_meanwhile_is_recorded() -> None:
+    """Such as `repair-segment`, between the put that finds the key taken and the read of what is there."""
+    store, name = FailingStore(HandClock()), segment(0, 9)
+    quarantine, key = ControlStore(store, PREFIX).quarantine, quarantine_key(PREFIX, name)
+    quarantine.record(name, Quarantined(stored_at=T0, reason="damaged", found_at=T0))
+    store.before["open"] = lambda _: store.memory.delete_many([key])
+    again = Quarantined(stored_at=T0, reason="again", found_at=T0 + SPAN)
+    quarantine.record(name, again)
+    assert quarantine.of(name) == again
 
 
 def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:
