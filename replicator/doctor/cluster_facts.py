@@ -16,6 +16,7 @@ from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.cluster.setup import KafkaSetup
 from infra.kafka.producer.transaction_check import refusal_of_transactions
 from replicator.config import Config
+from replicator.doctor.archived_topics import kept_for
 from replicator.doctor.facts import NOT_ASKED, ClusterFacts, RetentionFacts, Unread
 from replicator.doctor.reading import Questions
 from replicator.rights.kafka import EVERYTHING, acls
@@ -90,14 +91,7 @@ class ClusterReader:
             return topics
         egress = self._config.egress
         assert egress is not None
-        kept = {
-            name: timedelta(milliseconds=int(one.configs["retention.ms"]))
-            for name, one in topics.items()
-            if isinstance(one, ClusterTopic)
-            and any(rule.pattern.matches(name) for rule in egress.topics)
-            and "delete" in one.configs.get("cleanup.policy", "")
-            and int(one.configs.get("retention.ms", "-1")) > 0
-        }
+        kept = kept_for(self._config, topics)
         partitions = [
             TopicPartition(name, partition)
             for name in kept

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from formats.errors import PluginFailed
 from formats.topic_selection import unmatched
 from infra.contracts.deployment import ClusterTopic
 from replicator.config import Config
+from replicator.doctor.archived_topics import archived
 from replicator.doctor.cluster_checks import cluster_name, cluster_of, has_cluster, some
 from replicator.doctor.facts import ClusterFacts, DeploymentFacts, NotRead, Unread, known
 from replicator.doctor.findings import Check, Diagnosis, Kind, Severity
@@ -157,13 +159,11 @@ def archived_topics(facts: DeploymentFacts) -> Iterator[Diagnosis]:
     for rule in unmatched(egress.topics, names):
         what = "no visible topic matches it" if rule.pattern.is_expression else "no such topic is visible"
         yield NO_TOPIC.at(f'egress.topics."{rule.pattern.text}"', what)
-    unclean = [
-        name
-        for name, one in topics.items()
-        if isinstance(one, ClusterTopic)
-        and any(rule.pattern.matches(name) for rule in egress.topics)
-        and one.configs.get("unclean.leader.election.enable") == "true"
-    ]
+    try:
+        chosen = archived(facts.config, topics)
+    except PluginFailed as error:
+        raise NotRead(str(error)) from error
+    unclean = [name for name, one in chosen.items() if one.configs.get("unclean.leader.election.enable") == "true"]
     if unclean:
         yield SOURCE_UNCLEAN.at(f"topic {some(unclean)}", "unclean.leader.election.enable is true")
 
