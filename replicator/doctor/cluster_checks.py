@@ -64,6 +64,7 @@ RIGHT_LEFT_OUT = Kind(
 )
 
 OPTIONAL_OPERATIONS = frozenset({"ALTER", "ALTER_CONFIGS"})  # without them destinations do not follow their sources
+OPTIONAL_OF_ROLE = {"egress": frozenset({"DESCRIBE_CONFIGS"})}  # without it the catalogue lacks the topics' configs
 SINCE_3_3 = "early.start.listeners"  # a setting of brokers that 3.3 brought
 OF_EVERY_BROKER = "listeners"  # only managed clusters, which show few settings, do not show it
 SHORTEST_OFFSETS = timedelta(days=1)
@@ -152,6 +153,7 @@ def _of_acl(
             yield RIGHT_MISSING.at(f"group {acl.name.text}", f"role {role} lacks {', '.join(sorted(missing))}")
     if acl.kind != "topic":
         return
+    optional = OPTIONAL_OPERATIONS | OPTIONAL_OF_ROLE.get(role, frozenset())
     lacking: dict[tuple[str, ...], list[str]] = {}
     for name, topic in topics.items():
         if not acl.name.covers(name):
@@ -161,11 +163,11 @@ def _of_acl(
             continue
         needed = set(acl.operations) - ({"CREATE"} if not acl.name.is_prefix else set())  # it exists
         if topic.operations is not None and (missing := needed - set(topic.operations)):
-            for part in (missing - OPTIONAL_OPERATIONS, missing & OPTIONAL_OPERATIONS):
+            for part in (missing - optional, missing & optional):
                 if part:
                     lacking.setdefault(tuple(sorted(part)), []).append(name)
     for operations_, names in lacking.items():
-        kind = RIGHT_LEFT_OUT if set(operations_) <= OPTIONAL_OPERATIONS else RIGHT_MISSING
+        kind = RIGHT_LEFT_OUT if set(operations_) <= optional else RIGHT_MISSING
         yield kind.at(f"topic {some(names)}", f"role {role} lacks {', '.join(operations_)}")
 
 

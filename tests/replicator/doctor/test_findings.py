@@ -283,7 +283,10 @@ PLANTED: Mapping[str, Mapping[str, DeploymentFacts]] = {
         "DESCRIBE": with_cluster(topics={**topics(), "orders": Unread("denied")}),
         "READ on the group": with_cluster(groups={**cluster().groups, "replicator.ingress": frozenset({"DESCRIBE"})}),
     },
-    "cluster-right-optional": {"ALTER": with_topic("there.orders", operations=EVERY_OPERATION - {"ALTER"})},
+    "cluster-right-optional": {
+        "ALTER": with_topic("there.orders", operations=EVERY_OPERATION - {"ALTER"}),
+        "DESCRIBE_CONFIGS of egress": with_topic("orders", operations=EVERY_OPERATION - {"DESCRIBE_CONFIGS"}),
+    },
     "topic-cannot-be-created": {
         "no CREATE": with_cluster(
             topics={name: one for name, one in topics().items() if name != checkpoint_topic()},
