@@ -81,7 +81,8 @@ UNDER_MIN = Kind(
 NEARLY_LOST = Kind(
     "retention-overtakes-soon",
     ERROR,
-    "the source removes records that are not archived: they are lost, and a gap is recorded",
+    "the source removes records that are not archived: they are lost, and the partition stops, or a gap is recorded "
+    "(on_gap)",
     "raise retention.ms of the topic now, then see why egress is behind (`replicator status`)",
 )
 BEHIND = Kind(
