@@ -27,6 +27,7 @@ from replicator.terminal.output import (
     size_text,
     spark_if,
 )
+from replicator.terminal.written_file import require_writable
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -73,6 +74,8 @@ def drill(  # noqa: PLR0917 -- options of a command
     """
     from infra.runtime.lifecycle import Stop, SystemClock
 
+    require_writable("--history", history)
+    require_writable("--metrics-file", metrics_file, replaced=True)
     settings = load_config_of_archive(config)
     set_up_work(settings)  # before what loads Arrow
     from replicator.drill import Drill, Drilled, DrillStopped, append, write_metrics
@@ -117,11 +120,11 @@ def drill(  # noqa: PLR0917 -- options of a command
     except ReplicatorError as error:
         record(Drilled.failed(chosen.region, began, str(error)))  # else those of the last good one would stay
         raise
-    record(found)
     if as_json:
         print_json(found.to_json())
     else:
         _print(found)
+    record(found)
     if not found.is_good:
         raise typer.Exit(DIFFERENCES)
 

@@ -39,6 +39,7 @@ from replicator.terminal.output import (
     set_up_work,
     spark_if,
 )
+from replicator.terminal.written_file import require_writable
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -110,6 +111,8 @@ def verify(  # noqa: PLR0917 -- options of a command
         return
     if direct and (source is None or target is None):
         raise typer.BadParameter("--direct compares the topics of --source with those of --target: give both")
+    require_writable("--report", report)
+    require_writable("--state", state, replaced=True)
     settings = load_config_of_archive(config)
     set_up_work(settings)  # before what loads Arrow
     from replicator.verify.proven import ProvenObjects
@@ -150,14 +153,14 @@ def verify(  # noqa: PLR0917 -- options of a command
             )
         if record:
             _record(verification, found, settings)
-    if report is not None:
-        report.write_text(json.dumps(found.content, indent=1, ensure_ascii=False), encoding="utf-8")
     if as_json:
         print_json(found.content)
     else:
         if found.has_corrupt:
             print_text(REMEDY)
         print_text(found.summary)
+    if report is not None:  # last: what was found is printed, even if the disk is full
+        report.write_text(json.dumps(found.content, indent=1, ensure_ascii=False), encoding="utf-8")
     if not found.is_equal:
         raise typer.Exit(DIFFERENCES)
 
