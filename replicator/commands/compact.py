@@ -66,15 +66,24 @@ def compact(  # noqa: PLR0917 -- options of a command
         _by_the_clock(settings, job)
         return
     set_up_logs(settings)
+    reports: list[CompactionReport] = []
     with ended_by_interrupt("what was merged stays, and the next run plans the rest anew"):
-        reports = _now(
-            settings, job, dry_run=dry_run, topic=topic, partitions=partition or [], level=level, quiet=as_json
-        )
-    if as_json:
-        print_json([report_json(report) for report in reports])
-    else:
-        for report in reports:
-            print_report(report, dry_run=dry_run)
+        try:
+            _now(
+                settings,
+                job,
+                dry_run=dry_run,
+                topic=topic,
+                partitions=partition or [],
+                level=level,
+                quiet=as_json,
+                on_report=reports.append,
+            )
+        except BaseException:
+            if reports:  # what these jobs merged and deleted stays
+                _print_reports(reports, dry_run=dry_run, as_json=as_json)
+            raise
+    _print_reports(reports, dry_run=dry_run, as_json=as_json)
     if any(report.failed for report in reports):
         raise typer.Exit(FAILED)
     if any(report.quarantined for report in reports):
@@ -87,14 +96,15 @@ def _now(
     *,
     quiet: bool,
     dry_run: bool,
-    **selection: Any,
-) -> list[CompactionReport]:
+    **options: Any,
+) -> None:
+    """`options`: those of `Compaction.compact`."""
     from replicator.services.compaction import Compaction
 
     with bars(quiet=quiet or dry_run) as begin, Compaction(settings, progress=begin("plans")) as compaction:
         jobs = compaction.jobs(names)
         with ended_by_signal(compaction.stop):
-            return compaction.compact(jobs=jobs, dry_run=dry_run, **selection)
+            compaction.compact(jobs=jobs, dry_run=dry_run, **options)
 
 
 def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
@@ -105,6 +115,14 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
 
 
 # --- what is printed
+
+
+def _print_reports(reports: Sequence[CompactionReport], *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([report_json(report) for report in reports])
+    else:
+        for report in reports:
+            print_report(report, dry_run=dry_run)
 
 
 def print_report(report: CompactionReport, *, dry_run: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -108,8 +108,10 @@ class Compaction(Closing):
         level: int | None = None,
         jobs: Sequence[CompactionJob] | None = None,
         dry_run: bool = False,
+        on_report: Callable[[CompactionReport], None] = lambda _: None,
     ) -> list[CompactionReport]:
         """Run `jobs` (default: all) now, one after the other, restricted to a topic, partitions or a level.
+        `on_report`: gets the report of each job that has run, also if a later one raises.
 
         Raises LeaseTaken when another process compacts the region, PlanFailed or SparkUnavailable when Spark cannot
         continue, StoreUnavailable, CompactionStopped, and ConfigError when the bucket lets objects be overwritten, or
@@ -118,7 +120,7 @@ class Compaction(Closing):
         selection = JobSelection(
             topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level
         )
-        reports = []
+        reports: list[CompactionReport] = []
         jobs = self.settings.jobs if jobs is None else jobs
         if topic:
             self._require_topic(topic, jobs)
@@ -138,6 +140,7 @@ class Compaction(Closing):
             )
             if dry_run:
                 reports.append(compactor.run(job, selection, dry_run=True))
+                on_report(reports[-1])
                 continue
             began_at = self._clock.now()
             with hold_lease(self._control.leases, region, self.owner, self._clock) as lease:
@@ -145,6 +148,7 @@ class Compaction(Closing):
                 # asked at once: the longer ago the lease was written, the more the clocks would seem to differ
                 unknown_ages = self._unknown_ages(region, lease) if is_whole else ""
                 reports.append(compactor.run(job, selection))
+                on_report(reports[-1])
                 if is_whole:
                     self._thin(region, unknown_ages)
                     self._record(reports[-1], began_at)
