@@ -49,6 +49,8 @@ shutdown_timeout = "1m30s"
 [flows."a->b"]
 topics = ["orders"]
 """
+ENDED = FLOWS + "[flow_defaults]\nenabled = false\n"
+EGRESS_ONLY = REGION.partition("[sqs]")[0] + MEMBER + '[metrics]\nlisten = "0.0.0.0:9090"\n'
 EVERYTHING = {
     "secret": "kafka",
     "serviceAccount": {"annotations": {"team": "streams", "eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/all"}},
@@ -275,10 +277,10 @@ class TestRendered:
 
     def test_a_pod_has_time_to_end(self, tmp_path: Path) -> None:
         """Of a file of several regions, whose clusters may say otherwise than the defaults of all."""
-        for region, seconds in (("a", [20, 20]), ("b", [20, 100])):
-            values = {"region": region, "podDisruptionBudget": {"enabled": False}}
+        for region, other, seconds in (("a", "ingress", 20), ("b", "egress", 100)):
+            values = {"region": region, other: {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
             sets = of_kind(render(FLOWS, values=values, folder=tmp_path), "StatefulSet")
-            assert [one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for one in sets] == seconds
+            assert [one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for one in sets] == [seconds]
             environment = sets[0]["spec"]["template"]["spec"]["containers"][0]["env"]
             assert {"name": "REPLICATOR_REGION", "value": region} in environment
 
@@ -287,9 +289,9 @@ class TestRendered:
     )
     def test_a_pod_has_longer_than_its_shutdown_timeout(self, tmp_path: Path, timeout: str, seconds: int) -> None:
         config = FLOWS.replace('"1m30s"', f'"{timeout}"')
-        values = {"region": "b", "podDisruptionBudget": {"enabled": False}}
-        sets = of_kind(render(config, values=values, folder=tmp_path), "StatefulSet")
-        assert sets[1]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
+        values = {"region": "b", "egress": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
+        (ingress,) = of_kind(render(config, values=values, folder=tmp_path), "StatefulSet")
+        assert ingress["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
     @pytest.mark.parametrize(
         ("config", "values", "message"),
@@ -302,6 +304,10 @@ class TestRendered:
             (CONFIG.replace("/var/lib/replicator", "/data"), {}, '[egress] spool_dir is "/data"'),
             (FLOWS, {}, "the file is of several regions, name one: a, b"),
             (FLOWS, {"region": "c"}, "the file has no [clusters.c]"),
+            (FLOWS, {"region": "a"}, "ingress.enabled: the file has no flow to a, so the pods of ingress would end"),
+            (FLOWS, {"region": "b"}, "egress.enabled: the file has no flow from b, so the pods of egress would end"),
+            (ENDED, {"region": "a"}, "egress.enabled: the file has no flow from a"),
+            (EGRESS_ONLY, {}, "ingress.enabled: the file has no [ingress], so the pods of ingress would end at once"),
             (ENCRYPTED, {}, 'key_file is "/etc/replicator-keys/keys.toml": name the Secret that has it'),
             (ENCRYPTED.replace("replicator-keys", "keys"), {"encryptionKeys": "k"}, "/etc/replicator-keys/KEY"),
             (CONFIG, {"encryptionKeys": "k"}, "the file has no key_file in [encryption]"),

@@ -11,6 +11,30 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Arguments: the root, the settings, and the component. Without its section, or a flow of this region, it ends at once, for ever. */}}
+{{- define "replicator.checkWork" -}}
+{{- $root := index . 0 -}}{{- $component := index . 2 -}}
+{{- $file := fromToml $root.Values.config -}}
+{{- $isEgress := eq $component "egress" -}}
+{{- $missing := printf "[%s]" $component -}}
+{{- $found := hasKey (index . 1) $component -}}
+{{- if $file.clusters -}}
+{{- $missing = printf "flow %s %s" (ternary "from" "to" $isEgress) $root.Values.region -}}
+{{- $found = not (empty (dig $component (ternary "topics" "sources" $isEgress) "" (index . 1))) -}}
+{{- $enabled := dig "enabled" true ($file.flow_defaults | default dict) -}}
+{{- range $name, $flow := $file.flows -}}
+{{- $ends := splitList "->" $name -}}
+{{- $end := ternary (first $ends) (last $ends) $isEgress | trim -}}
+{{- if and (eq $end $root.Values.region) (dig "enabled" $enabled $flow) -}}
+{{- $found = true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "%s.enabled: the file has no %s, so the pods of %s would end at once: add it, or --set %s.enabled=false" $component $missing $component $component) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The port of [metrics] listen: probes and Prometheus come from outside of the pod. */}}
 {{- define "replicator.port" -}}
 {{- $listen := dig "metrics" "listen" "" . -}}
