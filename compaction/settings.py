@@ -109,9 +109,10 @@ class CompactionJob:
     compression_level: int | None = field(
         default=None,
         metadata=setting(
-            "compression level of merged segments; default, with zstd: 9 where a sample of a segment's first records "
+            "zstd level of merged segments; default, with zstd: 9 where a sample of a segment's first records "
             "shows that it stores at least 5 % less than level 1, else 1, which takes a quarter of the time or less",
             minimum=1,
+            maximum=22,
         ),
     )
     storage_class: str | None = field(

@@ -155,16 +155,20 @@ class Config:
         enforce(self, [*problems, *missing, *self._levels_without_zstd()])
 
     def _levels_without_zstd(self) -> Iterator[Problem]:
-        """A level of a topic would be an argument that the format does not take."""
+        """A level of a topic would be an argument that the format does not take; that of a job would be left out."""
         codec = self.format_options.get("compression", "zstd")
-        if self.egress is None or (self.format == "parquet" and codec == "zstd"):
+        if self.format == "parquet" and codec == "zstd":
             return
-        for rule in self.egress.topics:
-            if rule.settings.compression_level is not None:
-                yield (
-                    dotted(("egress", "topics", rule.pattern.text, "compression_level")),
-                    f"is a level of zstd, and segments are {self.format!r} with {codec!r}; take it out",
-                )
+        topics = () if self.egress is None else self.egress.topics
+        jobs = () if self.compaction is None else self.compaction.jobs
+        levels: dict[tuple[str | int, ...], int | None] = {
+            **{("egress", "topics", rule.pattern.text): rule.settings.compression_level for rule in topics},
+            **{("compaction", "jobs", n): job.compression_level for n, job in enumerate(jobs)},
+        }
+        for path, level in levels.items():
+            if level is not None:
+                what = f"is a level of zstd, and segments are {self.format!r} with {codec!r}; take it out"
+                yield dotted((*path, "compression_level")), what
 
     @property
     def cluster(self) -> KafkaSettings:

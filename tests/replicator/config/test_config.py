@@ -314,6 +314,14 @@ class TestProblems:
                 "egress.topics.a.compression_level: is a level of zstd, and segments are 'parquet' with 'gzip'",
             ),
             (
+                '[[compaction.jobs]]\nname = "j"\ncompression_level = 23',
+                "compaction.jobs[0].compression_level: must be at most 22, not 23",
+            ),
+            (
+                '[[compaction.jobs]]\nname = "j"\ncompression_level = 9\n[format_options]\ncompression = "snappy"',
+                "compaction.jobs[0].compression_level: is a level of zstd, and segments are 'parquet' with 'snappy'",
+            ),
+            (
                 '[egress.topics.a]\n[egress]\non_archive_behind = "stpo"',
                 "\"stop\" or \"continue\", not 'stpo' (did you mean 'stop'?)",
             ),
