@@ -264,5 +264,7 @@ class EgressSettings:
                     yield name, str(error)
         if self.write_heartbeats and not self.heartbeat_interval:
             yield "write_heartbeats", 'must be false with heartbeat_interval = "0s": there are no heartbeats then'
+        if self.groups and not self.heartbeat_interval:
+            yield "groups", 'must be empty with heartbeat_interval = "0s": committed offsets are stored with heartbeats'
         if not self.topics:
             yield "topics", 'missing: without an [egress.topics."name"] nothing is archived'

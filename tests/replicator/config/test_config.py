@@ -322,6 +322,10 @@ class TestProblems:
                 "compaction.jobs[0].compression_level: is a level of zstd, and segments are 'parquet' with 'snappy'",
             ),
             (
+                '[egress.topics.a]\n[egress]\ngroups = ["g"]\nheartbeat_interval = "0s"',
+                'egress.groups: must be empty with heartbeat_interval = "0s"',
+            ),
+            (
                 '[egress.topics.a]\n[egress]\non_archive_behind = "stpo"',
                 "\"stop\" or \"continue\", not 'stpo' (did you mean 'stop'?)",
             ),
