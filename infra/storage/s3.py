@@ -283,7 +283,7 @@ class S3ObjectStore:
 
     def _put_whole(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         with self._conditional("PutObject", key):
-            self._client.put_object(
+            answer = self._client.put_object(
                 Bucket=self._bucket,
                 Key=key,
                 Body=Slice(body, 0, size_bytes),
@@ -291,20 +291,23 @@ class S3ObjectStore:
                 IfNoneMatch="*",
                 **self._options.arguments(key),
             )
+        self._part_of(answer, "ETag", "PutObject", key)
 
     def _put_parts(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         where = {"Bucket": self._bucket, "Key": key}
         with durable(Step.CREATE_MULTIPART), translated("CreateMultipartUpload", self._bucket, key):
-            upload = where | {
-                "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments(key))["UploadId"]
-            }
+            answer = self._client.create_multipart_upload(**where, **self._options.arguments(key))
+            upload = where | {"UploadId": self._part_of(answer, "UploadId", "CreateMultipartUpload", key)}
         try:
             parts = [
                 self._put_part(upload, number, Slice(body, start, length))
                 for number, (start, length) in enumerate(part_ranges(size_bytes, self._part_size_bytes), start=1)
             ]
             with durable(Step.COMPLETE_MULTIPART), self._conditional("CompleteMultipartUpload", key):
-                self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+                answer = self._client.complete_multipart_upload(
+                    **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
+                )
+                self._part_of(answer, "ETag", "CompleteMultipartUpload", key)
         except BaseException:
             self._abort(upload)
             raise
@@ -315,7 +318,18 @@ class S3ObjectStore:
                 **upload, PartNumber=number, Body=body, ContentLength=len(body), **self._options.checksum
             )
         checksums = {name: value for name, value in answer.items() if name in _CHECKSUMS}
-        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+        etag = self._part_of(answer, "ETag", "UploadPart", upload["Key"])
+        return {"PartNumber": number, "ETag": etag, **checksums}
+
+    def _part_of(self, answer: Mapping[str, Any], name: str, operation: str, key: str) -> str:
+        """What S3 always answers. Without it the answer is not the store's: whether it has the object is not known."""
+        found = answer.get(name)
+        if not found:
+            raise StoreUnavailable(
+                f"{operation} s3://{self._bucket}/{key}: the answer has no {name}, although its status is 200: check "
+                "the endpoint_url in the configuration, and any gateway in front of the store"
+            )
+        return str(found)
 
     def _abort(self, upload: Mapping[str, str]) -> None:
         """Best effort: the caller raises the error that led here."""

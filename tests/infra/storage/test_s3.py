@@ -316,6 +316,44 @@ def test_an_answer_that_is_no_listing_is_not_an_empty_archive() -> None:
             assert call() == []
 
 
+UPLOAD = {"UploadId": "u"}
+PART_STORED = {"ETag": '"e"'}
+
+
+@pytest.mark.parametrize(
+    ("data", "answers", "operation"),
+    [
+        (b"one", [("put_object", {})], "PutObject"),
+        (b"", [("put_object", {})], "PutObject"),
+        (LARGE, [("create_multipart_upload", {})], "CreateMultipartUpload"),
+        (LARGE, [("create_multipart_upload", UPLOAD), ("upload_part", {})], "UploadPart"),
+        (
+            LARGE,
+            [
+                ("create_multipart_upload", UPLOAD),
+                *[("upload_part", PART_STORED)] * 3,
+                ("complete_multipart_upload", {}),
+            ],
+            "CompleteMultipartUpload",
+        ),
+    ],
+    ids=["whole", "empty", "begin", "part", "end"],
+)
+def test_an_answer_that_names_no_object_does_not_say_that_it_is_stored(
+    data: bytes, answers: Sequence[tuple[str, dict[str, Any]]], operation: str
+) -> None:
+    """Of a gateway, such as one without a body: it would be committed at the source, and be nowhere."""
+    with closing(client_of("http://localhost:1")) as client, Stubber(client) as stub:
+        store = S3ObjectStore(client, "b", part_size_bytes=PART)
+        for method, answer in answers:
+            stub.add_response(method, answer)
+        if operation not in ("PutObject", "CreateMultipartUpload"):
+            stub.add_response("abort_multipart_upload", {})
+        with pytest.raises(StoreUnavailable, match=rf"{operation} s3://b/{KEY}: the answer has no (ETag|UploadId)"):
+            put(store, KEY, data)
+        stub.assert_no_pending_responses()
+
+
 def test_a_store_that_cannot_be_reached_names_the_setting() -> None:
     with closing(client_of(f"http://{HOST}:{free_ports(1)[0]}")) as client, pytest.raises(StoreUnavailable) as caught:
         S3ObjectStore(client, "bucket").open(KEY)
