@@ -116,7 +116,7 @@ class BucketSync:
     _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
     _compared_until: str = ""  # the key after which the next round continues
     _differing: frozenset[str] = frozenset()  # in the last round
-    _followed: set[str] = field(default_factory=set)  # begins that the destination has, as far as `follow` asked
+    _settled: set[str] = field(default_factory=set)  # begins that the destination has, or this side has not
 
     def once(self) -> SyncResult:
         """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
@@ -157,16 +157,15 @@ class BucketSync:
 
     def _copy_begins(self, names: Collection[str], result: SyncResult) -> None:
         """Copy the begins of these segments' partitions that the destination lacks."""
-        for begin in {found for name in names if (found := _begin_of(name)) is not None} - self._followed:
+        for begin in {found for name in names if (found := _begin_of(name)) is not None}:
             try:
                 if self._is_lacking(begin):
                     self.count(self._copy(begin), result)
             except (KeyUnavailable, ObjectFrozen) as error:  # the segments do not wait for what an operator decides
                 log.warning("copy_failed", extra={log_fields.KEY: begin, log_fields.ERROR: str(error)})
+                self._settled.add(begin)
             except TransientError as error:
                 self._failed(error, result)
-                continue
-            self._followed.add(begin)
 
     def steps(self, result: SyncResult) -> Iterator[SyncStep]:
         """The copies and comparisons to make, in key order, but for begins; objects that need neither are counted in
@@ -175,19 +174,22 @@ class BucketSync:
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
         all_begins = begins_prefix("", self.region)
-        begins: dict[str, bool] = {}  # listed, or asked for; True: it is copied already, before its own turn
+        copied: set[str] = set()  # begins
         for name, here in _without_earlier_heartbeats(self._relative(self.source)):
             while there is not None and there[0] < name:
                 there = next(theirs, None)
-            if not self._selected(name) or (name.startswith(all_begins) and begins.setdefault(name, False)):
+            if not self._selected(name) or name in copied:
                 continue
             if there is None or there[0] != name:
-                if (begin := _begin_of(name)) is not None and begin not in begins:
-                    begins[begin] = self._is_lacking(begin)
-                    if begins[begin]:
-                        yield SyncStep(begin, is_copy=True)
+                if (begin := _begin_of(name)) is not None and begin not in copied and self._is_lacking(begin):
+                    copied.add(begin)
+                    yield SyncStep(begin, is_copy=True)
+                if name.startswith(all_begins):
+                    copied.add(name)
                 yield SyncStep(name, is_copy=True)
                 continue
+            if name.startswith(all_begins):
+                self._settled.add(name)
             if is_of_either_side(name):
                 result.present += 1
                 continue
@@ -228,10 +230,15 @@ class BucketSync:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
 
-    def _is_lacking(self, name: str) -> bool:
-        """Whether there is something to copy. Raises StoreUnavailable."""
+    def _is_lacking(self, begin: str) -> bool:
+        """Whether there is a begin to copy: once it is not, none comes. Two requests. Raises StoreUnavailable."""
+        if begin in self._settled:
+            return False
         here, there = self.source, self.destination
-        return here.objects.stat(here.key(name)) is not None and there.objects.stat(there.key(name)) is None
+        is_lacking = here.objects.stat(here.key(begin)) is not None and there.objects.stat(there.key(begin)) is None
+        if not is_lacking:
+            self._settled.add(begin)
+        return is_lacking
 
     # --- on the pool, or on another machine ---
 

@@ -198,6 +198,10 @@ def test_where_a_partition_begins_is_copied_before_its_segments(topic: str) -> N
         result = bench.sync.once()
         assert puts(bench) == [name(510, topic=topic)]
         assert (result.copied, result.present, result.failed) == (1, 3, 0)
+        bench.put(name(520, topic=topic))
+        bench.there.asked.clear()
+        bench.sync.once()
+        assert begin(topic) not in [key.removeprefix("other/prefix/") for _, key in bench.there.asked], "known by now"
 
 
 def test_a_partition_without_a_recorded_begin_is_copied(pool: ThreadPoolExecutor) -> None:
