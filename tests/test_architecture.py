@@ -204,6 +204,7 @@ PURE = (
     "replicator/console/texts.py",
     "replicator/console/topic_pages.py",
     "replicator/console/topic_views.py",
+    "replicator/doctor/archived_topics.py",
     "replicator/doctor/bucket_checks.py",
     "replicator/doctor/bucket_policy.py",
     "replicator/doctor/catalogue.py",
