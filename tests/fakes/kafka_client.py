@@ -9,6 +9,7 @@ cluster.unregistered = 1               the next transaction without a record end
 cluster.dies_after = 5                 the process ends once so many more records are in a log
 cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
 cluster.leaderless = {P}               a request about the log's end says so
+cluster.denied = {P}                   a transaction is not let into it, as without the right to write
 cluster.frozen_ms = 6_000              a process stands still before each abort: the client sends what has lingered
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
 
@@ -97,6 +98,7 @@ class MemoryCluster:
         self.dies_after: int | None = None
         self.refuses: set[bytes] = set()
         self.leaderless: set[TopicPartition] = set()
+        self.denied: set[TopicPartition] = set()
         self.frozen_ms = 0
         self.open: dict[str, _Transaction] = {}
         self.ending: dict[str, _Transaction] = {}  # aborted, by id: their markers are to come
@@ -159,6 +161,7 @@ class MemoryProducer:
     def __init__(self, cluster: MemoryCluster, name: str, lingers: range) -> None:
         self._cluster, self._name, self._lingers = cluster, name, lingers
         self._queue: list[tuple[TopicPartition, Entry, Callback | None]] = []
+        self._is_denied = False  # of the open transaction
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -177,7 +180,9 @@ class MemoryProducer:
         is_open = bool(self._name)
         entry = Entry(value, key, is_open=is_open)
         self._queue.append((TopicPartition(topic, partition), entry, callback or on_delivery))
-        if self._name and not self._cluster.unregistered:  # by a thread of the client's
+        if self._name and TopicPartition(topic, partition) in self._cluster.denied:
+            self._is_denied = True
+        elif self._name and not self._cluster.unregistered:  # by a thread of the client's
             self._transaction.partitions.add(TopicPartition(topic, partition))
 
     def poll(self, timeout: float) -> int:
@@ -191,7 +196,10 @@ class MemoryProducer:
         self._cluster.mark(self._name)
 
     def begin_transaction(self) -> None:
-        assert self._name not in self._cluster.open
+        if self._name in self._cluster.open:
+            code = KafkaError.TOPIC_AUTHORIZATION_FAILED if self._is_denied else KafkaError._STATE
+            raise KafkaException(KafkaError(code))
+        self._is_denied = False
         self._cluster.mark(self._name)  # before the first record of the next one is accepted
         self._cluster.open[self._name] = _Transaction()
 
@@ -199,7 +207,7 @@ class MemoryProducer:
         if self._cluster.frozen_ms in self._lingers:
             self._send()
         ended = self._cluster.open.pop(self._name)
-        if not ended.partitions:
+        if not ended.partitions and not self._is_denied:
             self._cluster.unregistered -= 1
         self._queue.clear()
         self._cluster.ending[self._name] = ended
@@ -224,6 +232,10 @@ class MemoryProducer:
                     raise ProcessEnds("while records are sent")
                 self._cluster.dies_after -= 1
             partition, entry, callback = self._queue.pop(0)
+            if self._is_denied:
+                if callback is not None:
+                    callback(KafkaError(KafkaError._PURGE_QUEUE), None)
+                continue
             if entry.value in self._cluster.refuses:
                 self._refuse(callback)
                 return sent

@@ -26,9 +26,11 @@ from confluent_kafka import KafkaError
 from formats.errors import BrokerUnavailable, ReplicatorError
 from formats.holes import Fillers, Marker, Overtaken, next_step
 from formats.records.schema import SCHEMA
-from infra.contracts.producer import TargetRun
+from infra.contracts.producer import FailureKind, TargetRun
 from infra.kafka.client.errors import describe_error
-from infra.kafka.producer.rejections import writer_rejection
+from infra.kafka.client.idempotent_producer import SECONDARY
+from infra.kafka.producer.preserve_failures import RunEnded
+from infra.kafka.producer.rejections import REJECTIONS, run_failed
 from infra.kafka.producer.transactional_producer import MustAbort, TransactionalProducer
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
@@ -37,6 +39,7 @@ FILLER_KEY = b""  # a compacted topic accepts no record without a key
 REGISTERED_AFTER, AT_MOST = timedelta(milliseconds=3), timedelta(seconds=1)  # for the client to register a partition
 MARKED_WITHIN = timedelta(milliseconds=500)  # the marker of an aborted transaction is in the log, else there is none
 VISIBLE_WITHIN = timedelta(seconds=20)  # the high watermark follows the replicas
+NO_TRANSACTION = KafkaError.INVALID_TXN_STATE
 SERVED_EVERY = timedelta(milliseconds=1)  # between two requests for the log's end
 
 
@@ -52,8 +55,8 @@ def _unsent(properties: Mapping[str, object]) -> Mapping[str, object]:
 
 class HoleFiller:
     """Of one partition. Use from one thread. Its methods raise BrokerUnavailable when stopped or when no broker
-    answers: take over again. They raise WriterRefused when the target rejects the writer, NotAsExpected when others
-    write."""
+    answers: take over again. They raise WriterRefused when the target rejects the writer, RunEnded when it rejects what
+    is written to this partition, NotAsExpected when others write."""
 
     def __init__(
         self,
@@ -112,7 +115,9 @@ class HoleFiller:
         is_ours = lies == end
         if is_ours and count > 1:
             is_ours = self._sent(producer, end + 1, count - 1, should_stop) == end + 1
-        self._abort(producer, should_stop)
+        if not self._abort(producer, should_stop):
+            self.close()
+            raise BrokerUnavailable(f"the transaction of {self._id} has ended before its time")
         if is_ours:
             return self._seen(end + count + 1, should_stop)
         if not end < lies < end + count:
@@ -147,13 +152,17 @@ class HoleFiller:
             deadline = Deadline(self._pause)
             while not deadline.expired:
                 producer.serve(deadline.left)
-        self._abort(producer, should_stop)
-        deadline = Deadline(MARKED_WITHIN)
+            if (cause := self._cause(producer)) is not None:  # it is never registered: time does not help
+                reason = MustAbort(describe_error(cause), cause=cause)
+                self._raise(reason, f"fill offset {end} of {self._partition}")
+        deadline = Deadline(MARKED_WITHIN if self._abort(producer, should_stop) else timedelta())
         while not deadline.expired:
             if self._stable_end() > end:
                 return self._seen(end + 1, should_stop)
             producer.serve(SERVED_EVERY)
         self._pause = min(self._pause * 2, AT_MOST)
+        if should_stop():
+            raise BrokerUnavailable(f"stopped before offset {end} of {self._partition} was filled")
         self.take_over(should_stop)
         return self._seen(end, should_stop) if self._stable_end() == end else self._seen(end + 1, should_stop)
 
@@ -168,12 +177,16 @@ class HoleFiller:
             self._raise(error, f"begin a transaction of {self._id}")
         return self._producer
 
-    def _abort(self, producer: TransactionalProducer, should_stop: Callable[[], bool]) -> None:
+    def _abort(self, producer: TransactionalProducer, should_stop: Callable[[], bool]) -> bool:
+        """False: there was none, since no partition was registered yet."""
         try:
             with durable(Step.END_HOLE):
                 producer.abort(should_stop)
         except (MustAbort, BrokerUnavailable) as error:
+            if isinstance(error, MustAbort) and error.cause is not None and error.cause.code() == NO_TRANSACTION:
+                return False
             self._raise(error, f"abort a transaction of {self._id}")
+        return True
 
     def _seen(self, expected: int, should_stop: Callable[[], bool]) -> int:
         """Wait until the stable log ends at `expected`."""
@@ -204,8 +217,18 @@ class HoleFiller:
         batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         return replace(self._sample, batches=(batch,), count=count, size_bytes=count)
 
+    def _cause(self, producer: TransactionalProducer) -> KafkaError | None:
+        """Why the open transaction has to be aborted. It has one partition, so the cause is about that."""
+        named = producer.failures.get(self._partition)
+        return named if named is not None and named.code() not in SECONDARY else producer.cause()
+
     def _raise(self, error: MustAbort | BrokerUnavailable, operation: str) -> NoReturn:
         cause = error.cause if isinstance(error, MustAbort) else None
+        if cause is None and isinstance(error, MustAbort) and self._producer is not None:
+            cause = self._cause(self._producer)
         self.close()
-        reason = describe_error(cause) if isinstance(cause, KafkaError) else str(error)
-        raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {reason}") from error
+        if cause is not None and cause.code() in REJECTIONS:
+            refused = run_failed(self._partition, cause, prefix=f"{operation}: ")  # raises WriterRefused
+            raise RunEnded(replace(refused, kind=FailureKind.DENIED)) from error  # no record of a run is at fault
+        reason = str(error) if cause is None else describe_error(cause)
+        raise BrokerUnavailable(f"{operation}: {reason}") from error

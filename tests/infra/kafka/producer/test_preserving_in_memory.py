@@ -348,6 +348,12 @@ class TestHoleFiller:
         with pytest.raises(NotAsExpected):
             self.filler(cluster).fill(0, hole, never, most=1)
 
+    def test_a_partition_that_is_never_registered_ends_with_the_stop(self, cluster: MemoryCluster) -> None:
+        cluster.unregistered = 10**9
+        turns = iter([False] * 3)
+        with pytest.raises(BrokerUnavailable, match="stopped"):
+            self.filler(cluster).fill(0, 1, lambda: next(turns, True), most=1)
+
     def test_what_is_stopped_is_no_result(self, cluster: MemoryCluster) -> None:
         cluster.late = 10**9
         with pytest.raises(BrokerUnavailable, match="ends at 0"):
@@ -428,6 +434,19 @@ class TestWriter:
         if not from_the_begin:
             assert deliver(writer, runs[0]) == []
             assert found(cluster, OTHER) == values([0, 1])
+
+    @pytest.mark.parametrize("hole", [1, 4])
+    def test_one_with_a_hole_that_may_not_be_filled_stops_alone(self, cluster: MemoryCluster, hole: int) -> None:
+        cluster.denied = {OTHER}
+        first = run_here([hole], position=0, next_offset=hole + 1, partition=OTHER)
+        [failed] = deliver(writer_of(cluster), first, run_here([0, 2], position=0, next_offset=3))
+        assert (failed.partition, failed.kind) == (OTHER, FailureKind.DENIED)
+        assert "TOPIC_AUTHORIZATION_FAILED" in failed.code
+        assert "allow WRITE" in failed.reason
+        assert found(cluster) == values([0, 2])
+        cluster.denied = set()
+        assert deliver(writer_of(cluster), first) == []
+        assert found(cluster, OTHER) == values([hole])
 
     def test_a_hole_of_the_limit_is_filled_and_a_larger_one_is_not(self, cluster: MemoryCluster) -> None:
         writer = writer_of(cluster, hole_limit=10)

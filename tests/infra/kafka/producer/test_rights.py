@@ -6,7 +6,7 @@ The same causes with ingress as a whole: tests/processes/test_refused_by_target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 
 import pytest
@@ -14,9 +14,13 @@ import pytest
 from formats.errors import BrokerUnavailable, TargetError, WriterRefused
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetWriter
+from infra.kafka.client.idempotent_producer import transactional_properties
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
+from infra.kafka.producer.hole_filler import HoleFiller
+from infra.kafka.producer.preserve_failures import RunEnded
 from infra.kafka.producer.transactional import TransactionalWriter
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
@@ -214,3 +218,35 @@ class IgnoringListener:
     def revoked(self, partitions: object) -> None: ...
 
     def lost(self, partitions: object) -> None: ...
+
+
+@pytest.mark.parametrize("hole", [1, 4])
+def test_a_hole_in_a_topic_without_write_permission(target: Target, hole: int) -> None:
+    """The client does not report why: it registers no partition, and no marker ever comes."""
+    bad = target.bad[0]
+    admin = KafkaAdmin(target.principal.properties)
+    timeout = timedelta(seconds=10)
+    properties = {**target.principal.properties, "log_level": 0}
+    with closing(
+        HoleFiller(
+            transactional_properties(properties, memory_bytes=MIB, transaction_timeout=timeout),
+            transactional_id=f"{target.id}.holes",
+            sample=run_of(bad, [row(hole)]),
+            stable_end=lambda: admin.stable_offsets([bad])[bad],
+            memory_bytes=MIB,
+        )
+    ) as filler:
+        with pytest.raises(RunEnded) as ended:
+            filler.fill(0, hole, never, most=1)
+        assert ended.value.failure.kind is FailureKind.DENIED
+        assert ended.value.failure.code == "TOPIC_AUTHORIZATION_FAILED"
+        assert "allow WRITE" in ended.value.failure.reason
+        target.principal.allow(TOPIC, bad.topic, WRITE)
+
+        def is_filled() -> bool:
+            try:
+                return filler.fill(0, hole, never, most=1) == hole
+            except RunEnded:  # the right has not arrived at the broker
+                return False
+
+        assert wait_until(is_filled, PATIENCE)
