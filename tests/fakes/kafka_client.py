@@ -9,6 +9,7 @@ cluster.unregistered = 1               the next transaction without a record end
 cluster.dies_after = 5                 the process ends once so many more records are in a log
 cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
 cluster.leaderless = {P}               a request about the log's end says so
+cluster.stuck = {P}                    nothing is acknowledged in it, as with too few replicas
 cluster.denied = {P}                   a transaction is not let into it, as without the right to write
 cluster.frozen_ms = 6_000              a process stands still before each abort: the client sends what has lingered
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
@@ -98,6 +99,7 @@ class MemoryCluster:
         self.dies_after: int | None = None
         self.refuses: set[bytes] = set()
         self.leaderless: set[TopicPartition] = set()
+        self.stuck: set[TopicPartition] = set()
         self.denied: set[TopicPartition] = set()
         self.frozen_ms = 0
         self.open: dict[str, _Transaction] = {}
@@ -226,7 +228,7 @@ class MemoryProducer:
 
     def _send(self) -> int:
         sent = 0
-        while self._queue:
+        while self._queue and self._queue[0][0] not in self._cluster.stuck:
             if self._cluster.dies_after is not None:
                 if not self._cluster.dies_after:
                     raise ProcessEnds("while records are sent")

@@ -29,7 +29,7 @@ from formats.records.schema import SCHEMA
 from infra.contracts.producer import FailureKind, TargetRun
 from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY
-from infra.kafka.producer.preserve_failures import RunEnded
+from infra.kafka.producer.preserve_failures import RunEnded, not_acknowledged
 from infra.kafka.producer.rejections import REJECTIONS, run_failed
 from infra.kafka.producer.transactional_producer import MustAbort, TransactionalProducer
 from infra.runtime.crash_points import Step, durable
@@ -56,7 +56,7 @@ def _unsent(properties: Mapping[str, object]) -> Mapping[str, object]:
 class HoleFiller:
     """Of one partition. Use from one thread. Its methods raise BrokerUnavailable when stopped or when no broker
     answers: take over again. They raise WriterRefused when the target rejects the writer, RunEnded when it rejects what
-    is written to this partition, NotAsExpected when others write."""
+    is written to this partition, or acknowledges none of it, NotAsExpected when others write."""
 
     def __init__(
         self,
@@ -226,9 +226,12 @@ class HoleFiller:
         cause = error.cause if isinstance(error, MustAbort) else None
         if cause is None and isinstance(error, MustAbort) and self._producer is not None:
             cause = self._cause(self._producer)
+        is_stalled = self._producer is not None and self._producer.stalled
         self.close()
         if cause is not None and cause.code() in REJECTIONS:
             refused = run_failed(self._partition, cause, prefix=f"{operation}: ")  # raises WriterRefused
             raise RunEnded(replace(refused, kind=FailureKind.DENIED)) from error  # no record of a run is at fault
-        reason = str(error) if cause is None else describe_error(cause)
-        raise BrokerUnavailable(f"{operation}: {reason}") from error
+        reason = f"{operation}: {error if cause is None else describe_error(cause)}"
+        if is_stalled:  # of this partition alone
+            raise RunEnded(not_acknowledged(self._partition, reason)) from error
+        raise BrokerUnavailable(reason) from error

@@ -55,6 +55,11 @@ def leaderless(partition: TopicPartition, reason: str) -> RunFailed:
     return RunFailed(partition, "STALLED", f"{reason}: does the partition lack a leader?", FailureKind.STALLED)
 
 
+def not_acknowledged(partition: TopicPartition, reason: str) -> RunFailed:
+    why = f"{reason}: does the partition lack replicas (min.insync.replicas)?"
+    return RunFailed(partition, "STALLED", why, FailureKind.STALLED)
+
+
 def not_to_be_read(partition: TopicPartition, reason: str) -> RunFailed:
     """What lies in its log is not known, and nothing may follow it."""
     return RunFailed(partition, "NOT_READABLE", reason, FailureKind.DENIED)

@@ -24,7 +24,7 @@ from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client import idempotent_producer
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
-from infra.kafka.producer import hole_filler, preserved_log
+from infra.kafka.producer import hole_filler, preserved_log, transactional_producer
 from infra.kafka.producer.departure_log import DepartureLog
 from infra.kafka.producer.hole_filler import HoleFiller, NotAsExpected
 from infra.kafka.producer.preserved_log import TargetLogs
@@ -434,6 +434,20 @@ class TestWriter:
         if not from_the_begin:
             assert deliver(writer, runs[0]) == []
             assert found(cluster, OTHER) == values([0, 1])
+
+    def test_one_whose_hole_is_not_acknowledged_does_not_hold_up_the_other(
+        self, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transactional_producer, "STALLED_AFTER", timedelta(milliseconds=20))
+        cluster.stuck = {OTHER}
+        first = run_here([4], position=0, next_offset=5, partition=OTHER)
+        [failed] = deliver(writer_of(cluster), first, run_here([0, 2], position=0, next_offset=3))
+        assert (failed.partition, failed.code, failed.kind) == (OTHER, "STALLED", FailureKind.STALLED)
+        assert "min.insync.replicas" in failed.reason
+        assert found(cluster) == values([0, 2])
+        cluster.stuck = set()
+        assert deliver(writer_of(cluster), first) == []
+        assert found(cluster, OTHER) == values([4])
 
     @pytest.mark.parametrize("hole", [1, 4])
     def test_one_with_a_hole_that_may_not_be_filled_stops_alone(self, cluster: MemoryCluster, hole: int) -> None:
