@@ -9,7 +9,7 @@ cluster.unregistered = 1               the next transaction without a record end
 cluster.dies_after = 5                 the process ends once so many more records are in a log
 cluster.refuses = {b"x"}               a record of this value is too large, and what is queued behind it is dropped
 cluster.leaderless = {P}               a request about the log's end says so
-cluster.stuck = {P}                    nothing is acknowledged in it, as with too few replicas
+cluster.stuck = {P}                    nothing is acknowledged in it, as with too few replicas, until it expires
 cluster.denied = {P}                   a transaction is not let into it, as without the right to write
 cluster.frozen_ms = 6_000              a process stands still before each abort: the client sends what has lingered
 cluster.write(P, b"x")                 another program writes; with `aborts`, in a transaction that is aborted
@@ -228,7 +228,11 @@ class MemoryProducer:
 
     def _send(self) -> int:
         sent = 0
-        while self._queue and self._queue[0][0] not in self._cluster.stuck:
+        while self._queue:
+            if self._queue[0][0] in self._cluster.stuck:
+                if not self._name:
+                    self._refuse(self._queue.pop(0)[2], KafkaError._MSG_TIMED_OUT)
+                return sent
             if self._cluster.dies_after is not None:
                 if not self._cluster.dies_after:
                     raise ProcessEnds("while records are sent")
@@ -251,11 +255,11 @@ class MemoryProducer:
             sent += 1
         return sent
 
-    def _refuse(self, callback: Callback | None) -> None:
+    def _refuse(self, callback: Callback | None, why: int = KafkaError.MSG_SIZE_TOO_LARGE) -> None:
         """As under `enable.gapless.guarantee`."""
         behind, self._queue = [one for *_, one in self._queue], []
         for reported, code in [
-            (callback, KafkaError.MSG_SIZE_TOO_LARGE),
+            (callback, why),
             *((b, KafkaError._PURGE_QUEUE) for b in behind),
         ]:
             if reported is not None:

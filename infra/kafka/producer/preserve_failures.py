@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from confluent_kafka import KafkaError
+
 from formats.records.hole_rate import BEHIND, HoleBacklog
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+
+EXPIRED = KafkaError(KafkaError._MSG_TIMED_OUT).name()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +60,13 @@ def leaderless(partition: TopicPartition, reason: str) -> RunFailed:
 
 
 def not_acknowledged(partition: TopicPartition, reason: str) -> RunFailed:
-    why = f"{reason}: does the partition lack replicas (min.insync.replicas)?"
+    why = f"{reason}: does the partition lack a leader, or replicas (min.insync.replicas)?"
     return RunFailed(partition, "STALLED", why, FailureKind.STALLED)
+
+
+def expired(failure: RunFailed) -> RunFailed:
+    """Each attempt waits as long again, and so would the others in the same call."""
+    return not_acknowledged(failure.partition, f"{failure.code}: {failure.reason}")
 
 
 def not_to_be_read(partition: TopicPartition, reason: str) -> RunFailed:

@@ -39,10 +39,12 @@ from infra.kafka.producer.offset_pages import SentRun
 from infra.kafka.producer.own_topics import OwnTopics
 from infra.kafka.producer.owned_logs import OwnedLogs
 from infra.kafka.producer.preserve_failures import (
+    EXPIRED,
     OF_INGRESS,
     Remedies,
     RunEnded,
     broken,
+    expired,
     leaderless,
     moved,
     not_to_be_read,
@@ -297,7 +299,7 @@ class PreservingWriter:
         """Wait until all that is queued is acknowledged, and check where it is."""
         if call.producer is not None:
             for failure in self._producers.failed(call.producer, call.wait).values():
-                self._fail(call, failure)
+                self._fail(call, expired(failure) if failure.code == EXPIRED else failure)
             if call.failed:
                 call.producer = None  # a new one may have taken its place
         for partition, reports, expected in call.queued:

@@ -435,6 +435,15 @@ class TestWriter:
             assert deliver(writer, runs[0]) == []
             assert found(cluster, OTHER) == values([0, 1])
 
+    def test_one_whose_records_expire_gets_calls_of_its_own(self, cluster: MemoryCluster) -> None:
+        """Each of its attempts lasts until they do."""
+        cluster.stuck = {OTHER}
+        runs = run_here([0, 2], position=0, next_offset=3), run_here([0], position=0, next_offset=1, partition=OTHER)
+        [failed] = deliver(writer_of(cluster), *runs)
+        assert (failed.partition, failed.code, failed.kind) == (OTHER, "STALLED", FailureKind.STALLED)
+        assert "_MSG_TIMED_OUT" in failed.reason
+        assert found(cluster) == values([0, 2])
+
     def test_one_whose_hole_is_not_acknowledged_does_not_hold_up_the_other(
         self, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
