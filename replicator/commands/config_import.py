@@ -113,10 +113,14 @@ def import_mm1(  # noqa: PLR0917 -- options of a command
     options = {name: value for name, value in given.items() if value is not None}
     if len(consumer) > 1:
         raise typer.BadParameter("--consumer: one source is one flow: import each by itself, with another --source")
-    consumer_properties, producer_properties = (
-        read_properties(read(path, advice=f"{NO_FILE}; name the {role}'s properties with --{role} FILE"))
-        for role, path in (("consumer", consumer[0]), ("producer", producer))
-    )
+    found: list[Mapping[str, str]] = []
+    for role, path in (("consumer", consumer[0]), ("producer", producer)):
+        advice = f"{NO_FILE}; name the {role}'s properties with --{role} FILE"
+        try:
+            found.append(read_properties(read(path, advice=advice)))
+        except ValueError as error:
+            raise ConfigError([str(error)], source=str(path)) from error
+    consumer_properties, producer_properties = found
     try:
         flow = imported_flow(options, consumer_properties, producer_properties, source=source, target=target)
     except ValueError as error:

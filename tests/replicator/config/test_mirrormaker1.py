@@ -68,6 +68,15 @@ def test_a_sample(run: Run, name: str) -> None:
     assert "hidden" not in done.out + done.err
 
 
+def test_a_file_that_is_no_properties_is_refused(run: Run, tmp_path: Path) -> None:
+    consumer, producer = tmp_path / "consumer.json", tmp_path / "producer.properties"
+    consumer.write_text("{not JSON")
+    producer.write_text("bootstrap.servers=x:1")
+    done = run("config", "import-mm1", "--consumer", str(consumer), "--producer", str(producer))
+    assert done.code == 2
+    assert f"{consumer}: 1 problem(s)\n  is not JSON: " in done.err
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_and_property_of_a_sample_is_accounted_for(run: Run, name: str) -> None:
     [flow] = json.loads(run("config", "import-mm1", *arguments(name), "--json").out)["flows"]
