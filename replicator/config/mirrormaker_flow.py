@@ -32,6 +32,8 @@ class FlowImport:
         self.clients = {alias: ClientProperties(alias) for alias in (self.source, self.target)}
         ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
         last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and key.is_setting}
+        if (separator := last.get("replication.policy.separator")) is not None:
+            self.properties.separator = separator.value.strip()
         for key in self.keys:
             if key.scope in (*ours, self.source) and not (key.is_setting and key.scope in ours):
                 self._learn_client(key)

@@ -92,7 +92,9 @@ KEYS: Mapping[str, KeyRule] = {
     # names
     "replication.policy.class": _mapped("flows.replication_policy"),
     "replication.policy.separator": _mapped("flows.replication_policy_separator"),
-    "replication.policy.internal.topic.separator.enabled": _ignored("no internal topic is named by the policy here"),
+    "replication.policy.internal.topic.separator.enabled": _ignored(
+        "internal topics are named with the separator of the others here, as by default"
+    ),
     "remote.topic.format": _mapped("flows.replication_policy"),
     # how
     "replication.factor": _mapped("ingress.replication_factor"),

@@ -31,6 +31,7 @@ class FlowProperties:
     """Of a flow from the cluster `source`. `settings`: besides those with a field of their own."""
 
     source: str
+    separator: str = "."  # of names, wherever it is written
     settings: Table = field(default_factory=dict)
     egress: dict[str, SideSetting] = field(default_factory=dict)
     ingress: dict[str, SideSetting] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class FlowProperties:
         try:
             if treatment is Treatment.REFUSED and (why := _harmless(value)):
                 treatment, reason = Treatment.IGNORED, why
-            if treatment is Treatment.MAPPED and (take := _MAPPERS.get(name)) is not None:
+            if treatment is not Treatment.REFUSED and (take := _MAPPERS.get(name)) is not None:
                 reason = take(self, value.strip()) or reason
         except ValueError as error:
             treatment, reason = Treatment.REFUSED, str(error)
@@ -173,6 +174,11 @@ class FlowProperties:
             self.settings["replication_policy_separator"] = value
         return ""
 
+    def _take_internal_separator(self, value: str) -> str:
+        if not truth(value) and self.separator != ".":
+            raise ValueError("checkpoints and offset syncs are named with the separator, too: write a policy in Python")
+        return ""
+
     def _take_interval(self, value: str) -> str:
         seconds = int(value)
         if seconds <= 0:
@@ -249,6 +255,7 @@ _MAPPERS: Mapping[str, Callable[[FlowProperties, str], str]] = {
     "config.properties.exclude": FlowProperties._take_config_excludes,
     "replication.policy.class": FlowProperties._take_policy,
     "replication.policy.separator": FlowProperties._take_separator,
+    "replication.policy.internal.topic.separator.enabled": FlowProperties._take_internal_separator,
     "remote.topic.format": FlowProperties._take_format,
     "refresh.topics.enabled": FlowProperties._take_refresh,
     "refresh.topics.interval.seconds": FlowProperties._take_interval,

@@ -378,6 +378,24 @@ class TestBooleans:
         assert ("there is no cluster 'c'" in str(caught.value)) == ("c" in line.partition(".")[0])
 
 
+SPLIT = "replication.policy.internal.topic.separator.enabled"
+
+
+@pytest.mark.parametrize(
+    ("lines", "treatment"),
+    [
+        ((f"{SPLIT} = false",), Treatment.IGNORED),
+        ((f"{SPLIT} = true", "replication.policy.separator = _"), Treatment.IGNORED),
+        ((f"{SPLIT} = false", "replication.policy.separator = _"), Treatment.REFUSED),
+        (("replication.policy.separator = _", f"{SPLIT} = False"), Treatment.REFUSED),
+        ((f"{SPLIT} = nope",), Treatment.REFUSED),
+    ],
+)
+def test_internal_topics_have_the_separator_of_the_others(lines: tuple[str, ...], treatment: Treatment) -> None:
+    """Clients find checkpoints and offset syncs by their names."""
+    assert treated(only(*lines), SPLIT) is treatment
+
+
 def test_an_alias_may_be_called_cluster() -> None:
     file = imported("""
 clusters = cluster, b
