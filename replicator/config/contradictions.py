@@ -16,6 +16,7 @@ from infra.settings.storage import MAX_PARTS, S3Settings, SqsSettings
 from infra.settings.units import format_size
 from ingress.settings import IngressSettings
 from replicator.config.mirrors import Mirror, loops
+from replicator.config.queues import is_same_queue
 
 NO_QUEUE: Problem = ("sqs", "missing: [ingress] reads the notifications of new segments from the queue of [sqs]")
 NO_KAFKA: Problem = (dotted(("kafka", SERVERS)), MISSING_SERVERS)
@@ -51,13 +52,11 @@ def between(
         there = sync.destination
         if (s3.endpoint_url, s3.bucket, s3.prefix) == (there.endpoint_url, there.bucket, there.prefix):
             yield "sync.destination", "is the bucket and prefix of [s3]; set another"
-    if sync is not None and sync.queue is not None and sqs is not None:
-        there_ = sync.queue
-        if (sqs.endpoint_url, sqs.queue) == (there_.endpoint_url, there_.queue):
-            yield (
-                "sync.queue.queue",
-                "is the queue of [sqs]; a message reaches one reader only, so each reader needs a queue",
-            )
+    if sync is not None and sync.queue is not None and sqs is not None and is_same_queue(sqs, sync.queue):
+        yield (
+            "sync.queue.queue",
+            "is the queue of [sqs]; a message reaches one reader only, so each reader needs a queue",
+        )
     if compaction is not None:
         for n, job in enumerate(compaction.jobs):
             if job.region not in (None, region) and not job.owner:

@@ -569,3 +569,30 @@ class TestMetricsListener:
         config = parse(text, environment={"P": "planted"})
         assert config.metrics.password == "planted"
         assert "planted" not in repr(config) + to_toml(to_tables(config))
+
+
+SYNC = """
+[sqs]
+queue = "events"
+region_name = "us-east-1"
+[sync.destination]
+bucket = "theirs"
+[sync.queue]
+region_name = "{region}"
+queue = "{queue}"
+"""
+
+
+class TestQueueOfSync:
+    """A message reaches one reader only."""
+
+    def test_a_name_and_its_url_are_one_queue(self) -> None:
+        url = "https://sqs.us-east-1.amazonaws.com/123456789012/events"
+        assert any("is the queue of [sqs]" in one for one in problems(SYNC.format(region="us-east-1", queue=url)))
+
+    def test_a_name_in_two_regions_is_two_queues(self) -> None:
+        text = f'region = "a"\n[s3]\nbucket = "ours"\n{SYNC.format(region="eu-west-1", queue="events")}'
+        found = parse(text)
+        assert found.sync is not None
+        assert found.sync.queue is not None
+        assert found.sync.queue.region_name == "eu-west-1"
