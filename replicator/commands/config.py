@@ -96,11 +96,26 @@ def loaded_files(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError]
         for one in regions:
             try:
                 text = one.read()
-                found.append(one.parse(text))
-                places[found[-1].source] = tables_of(one.tree(text), one.region).where
+                settings = one.parse(text)
+                _check_format(settings)
+                found.append(settings)
+                places[settings.source] = tables_of(one.tree(text), one.region).where
             except ConfigError as error:
                 refused.append(error)
     return found, refused, places
+
+
+def _check_format(settings: Config) -> None:
+    """Make the format, if the file says anything of it: its arguments are its own, and Arrow is loaded for it. Raises
+    ConfigError."""
+    from formats.registry import OURS, load
+
+    if settings.format == OURS.name and not settings.format_options:
+        return
+    try:
+        load(settings.format, settings.format_options)
+    except ConfigError as error:
+        raise ConfigError([f"{error.source}: {one}" for one in error.problems], source=settings.source) from error
 
 
 def _parts(settings: Config) -> Iterator[str]:

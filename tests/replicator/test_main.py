@@ -258,6 +258,20 @@ class TestConfigFile:
         file.write_text(CONFIG)
         assert json.loads(run("config", "check", "--config", str(file), "--json").out)["ok"] is True
 
+    @pytest.mark.parametrize(
+        ("added", "wanted"),
+        [
+            ('format = "parquett"', "format: no format 'parquett'; installed: parquet"),
+            ('format_options.compression = "zstdd"', "format 'parquet': compression 'zstdd'"),
+            ("format_options.page_size = 1", "format 'parquet': no option 'page_size'; there are: compression"),
+        ],
+    )
+    def test_a_format_that_no_service_could_make(self, run: Run, file: Path, added: str, wanted: str) -> None:
+        file.write_text(f"{added}\n{CONFIG}")
+        result = run("config", "check", "--config", str(file))
+        assert result.code == 2
+        assert f"replicator: {file}: 1 problem(s)\n  {wanted}" in result.err
+
     def test_properties_unknown_to_the_kafka_client(self, run: Run, file: Path) -> None:
         wrong = '"sasl.mechanisme" = "PLAIN"\n[kafka.consumer]\n"fetch.max.byte" = 1\n"session.timeout.ms" = "soon"\n'
         file.write_text(CONFIG.replace("[s3]", f"{wrong}[s3]").replace("bucket", "bukket"))
